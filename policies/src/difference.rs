@@ -60,7 +60,7 @@ impl Difference {
             rekeyed: [names(&moved), names(&handed)].concat(),
             upstreams: upstreams(before, after),
             forgets: forgetting(&pairs, before, after),
-            settings: settings(before, after, reordered),
+            settings: settings(old, new, reordered),
             restart: restart(old, new),
         }
     }
@@ -90,16 +90,18 @@ fn in_order(pairs: &[(&Route, &Route)]) -> bool {
     pairs.is_sorted_by_key(|(old, _)| old.id.0)
 }
 
-fn settings(before: &Plan, after: &Plan, reordered: bool) -> Vec<String> {
+fn settings(old: &Gateway, new: &Gateway, reordered: bool) -> Vec<String> {
+    let (before, after) = (&old.serving, &new.serving);
     let passed = |plan: &Plan| match plan.unmatched {
         Unmatched::Reject => None,
         Unmatched::Pass(id) => Some(named(plan, id).to_owned()),
     };
-    let (old, new) = (&before.listener, &after.listener);
+    let (listens, will_listen) = (&before.listener, &after.listener);
     let fields = [
-        ("listeners", *old == old.taken_over(new)),
+        ("listeners", *listens == listens.taken_over(will_listen)),
         ("unmatched", passed(before) == passed(after)),
         ("log", before.log == after.log),
+        ("allow_mixed", old.mixed == new.mixed),
         ("order of routes", !reordered),
     ];
     fields.into_iter().filter(|(_, same)| !same).map(|(field, _)| field.to_owned()).collect()

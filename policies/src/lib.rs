@@ -4,7 +4,7 @@
 //! In reading order:
 //!
 //! 1. What a file means: [`mod@file`] is the YAML as written, [`diagnose`] what is wrong with it, [`plan`] what is left
-//!    after all checks, [`difference`] what another file would change.
+//!    after all checks, [`difference`] what another file would change, [`published`] whether two gateways mean the same.
 //! 2. What a request means: [`trusted_proxies`] who names its client, [`path`] and [`host`] what it asks for,
 //!    [`plan::RouteTable`] who takes it, [`key`] which locks it needs, [`operation`] what it is called if it happens at
 //!    most once, [`prefer`] how long its client waits.
@@ -23,6 +23,7 @@ pub mod diagnose;
 pub mod difference;
 pub mod file;
 pub mod plan;
+pub mod published;
 
 // What a request means.
 pub mod host;

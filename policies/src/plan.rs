@@ -31,7 +31,7 @@ pub use conditions::Conditions;
 pub use ending::Ending;
 pub use fence::{BodyType, Caching, Enforce, Fence, Hold, LargeBodies, Mode, ModeRule};
 pub use fields::{ReservedFields, TokenFields};
-pub use gateway::Gateway;
+pub use gateway::{Gateway, Mixed};
 pub use guard::{Guard, Journal, Missing, Postgres, Probe, Store};
 pub use layout::{Foreign, Layout, LockSite, Placing};
 pub use listener::{Limits, Listener, Protocols, ProxyProtocol, Timeouts};

@@ -155,8 +155,10 @@ async fn gateways_that_lock_other_keys_are_named() {
     let site = Site::fresh().await;
     let _gateway = Gateway::start(&site.policy("gw-1")).await;
     let told = Told::of(&site.policy("gw-2").with("/routes/0/fence/key", "other/{path.account}")).await;
-    assert_eq!((told.exit, told.codes()), (Some(0), ["FG0502", "FG0515"].into()), "{:#}", told.said);
+    let codes = ["FG0502", "FG0515", "FG0550"];
+    assert_eq!((told.exit, told.codes()), (Some(0), codes.into()), "{:#}", told.said);
     assert!(told.message("FG0515").starts_with("gw-1 would lock other keys"), "{:#}", told.said);
+    assert!(told.message("FG0550").starts_with("pay would be refused"), "{:#}", told.said);
 }
 
 /// A gateway that says of itself that it can be reached there.
@@ -219,7 +221,8 @@ async fn certificates_that_other_gateways_would_not_believe_are_told() {
         site.policy("gw-1").with("/peer", json!({"address": "127.0.0.1:9910", "tls": tls}))
     };
     let good = Told::of(&shows(&signed)).await;
-    assert_eq!((good.exit, good.codes()), (Some(0), ["FG0502", "FG0515"].into()), "{:#}", good.said);
+    let codes = ["FG0502", "FG0515", "FG0550", "FG0551"];
+    assert_eq!((good.exit, good.codes()), (Some(0), codes.into()), "{:#}", good.said);
     assert!(good.saw("peers", "gw-2 answers at") && good.saw("certificates", "peer.pem"), "{:#}", good.said);
     assert!(other.seen().iter().all(|seen| seen.client), "{:?}", other.seen());
 

@@ -194,8 +194,9 @@ async fn a_gateway_that_gives_the_resource_another_name_is_not_its_holder() {
         "match": {"methods": ["POST"], "path": "/hold/{account}"},
         "fence": {"key": "account/{path.account}", "forward": "holder"},
     }));
-    let one = Gateway::start(&other).await;
-    let two = Gateway::start(&sending(&site, "gw-2")).await;
+    let let_be = |policy: Policy| policy.with("/allow_mixed", true);
+    let one = Gateway::start(&let_be(other)).await;
+    let two = Gateway::start(&let_be(sending(&site, "gw-2"))).await;
     tokio::join!(one.becomes_ready(), two.becomes_ready());
     assert_eq!(one.send(&Ask::post("/hold/7")).await.status, 200);
 

@@ -89,6 +89,7 @@ mod parents;
 mod paused;
 mod peer_listener;
 mod places;
+mod plans_agree;
 mod policies;
 mod printed;
 mod proof_lost;

@@ -86,6 +86,15 @@ impl Edition {
         (Arc::new(Self { known: known.chain(left).collect(), plan, fleets, moved }), openings)
     }
 
+    /// Terms in which requests began by plans before `new`, under locks that it does not know any more.
+    pub fn left(old: &Self, new: &Self) -> Vec<Arc<Term>> {
+        let stay = |term: &Arc<Term>| {
+            new.known[..new.plan.upstreams.len()].iter().any(|known| Arc::ptr_eq(&known.term, term))
+        };
+        let before = old.known.iter().map(|known| &known.term).chain(&old.moved);
+        distinct(before.filter(|term| !stay(term)).cloned())
+    }
+
     /// The workers have turned since these were left, so nothing begins in them.
     fn still_moved(&self) -> Vec<Arc<Term>> {
         self.moved.iter().filter(|term| !term.is_over()).cloned().collect()

@@ -124,6 +124,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        agreement::Agreement,
         edition::Edition,
         metrics::{Metrics, WorkerMetrics},
         notes::Notes,
@@ -188,6 +189,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let fencing = Fencing::<Tcp> {
             courier: None,
             keeper: keeper(clock.clone(), 1).0,
+            accord: Agreement::of(&gateway, all.clone()).accord(&plan),
             edition: edition.clone(),
             guards,
             tickets: None,

@@ -55,7 +55,11 @@ use crate::{
     bounds::SEQUENCE_LIMIT,
     metrics::SessionMetrics,
     session::{
-        complaints::Complaints, live::View, nameplate::Nameplate, servers::Servers, settings::Settings,
+        complaints::Complaints,
+        live::View,
+        nameplate::{NO_PLAN, Nameplate},
+        servers::Servers,
+        settings::Settings,
     },
     state::Memory,
     tenures::{
@@ -228,9 +232,6 @@ impl Drop for Client {
 
 /// How often a client that connects looks whether it has.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// What gateways tell each other of their plans, so that one is noticed that locks other keys.
-const NO_PLAN: u64 = 0;
 
 fn parsed<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<Vec<ResourceKey>, Error> {
     let parse = |key| ResourceKey::parse(key).map_err(|why| Error::Key(format!("`{key}`: {why}")));

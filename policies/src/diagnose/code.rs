@@ -117,6 +117,7 @@ codes! {
     NotInLayout       "FG0244" Error "the locks of other programs cannot do what a fence asks for"
     UnlikeLayout      "FG0245" Error "two routes lock one key in two places, or one place in two layouts"
     NestedPath        "FG0246" Error "a lock path lies below another one"
+    MixedPlans        "FG0254" Warning "gateways with other key templates are let be, so one resource may have two locks"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
     LockCanBeLost     "FG0302" Warning "the lock can be lost while a request is still allowed to run"
@@ -166,6 +167,8 @@ codes! {
     NoStore           "FG0540" Error "a database cannot be the store of a guard"
     StoreMoved        "FG0545" Error "the file of a guard's store was moved into a database"
     StoreInUse        "FG0546" Error "another process has the file of a guard's store open"
+    ConfigMismatch    "FG0550" Warning "a gateway that was there before locks the same resource otherwise"
+    PlanUnreadable    "FG0551" Warning "what another gateway has published of its plan cannot be compared"
 
     AdminSilent       "FG0601" Error "no admin listener of the right process answers there"
     AdminCloses       "FG0602" Error "the admin listener does not let the command in"

@@ -15,7 +15,7 @@ use crate::{
     diagnose::{Code, Diagnostic},
     fnv::fnv1a,
     plan::{
-        Fence, Gateway, Level, Placing, Plan, ReservedFields, Route, RouteId, RouteTable, Unmatched,
+        Fence, Gateway, Level, Mixed, Placing, Plan, ReservedFields, Route, RouteId, RouteTable, Unmatched,
         ZooKeeper,
     },
 };
@@ -38,6 +38,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     let routes = route::routes(block, &upstreams, &defaults);
     let unmatched = unmatched(block, &upstreams);
     let tickets = tickets::signing(block);
+    let mixed = mixed(block);
     let state_dir = block.value("state_dir", scalar::file);
     let log = log::log(block);
 
@@ -60,6 +61,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
         zookeeper,
         peer: peer.peer,
         tickets,
+        mixed,
         state_dir,
         serving: Plan {
             name,
@@ -85,6 +87,17 @@ fn unmatched(block: &mut Block, upstreams: &Upstreams) -> Unmatched {
             .remedy("write `reject`, or `{pass: <an upstream>}`")),
     });
     word.unwrap_or(Unmatched::Reject)
+}
+
+/// Nobody should forget that it is on.
+fn mixed(block: &mut Block) -> Mixed {
+    let written = block.word("allow_mixed", &[("true", Mixed::Allow), ("false", Mixed::Refuse)]);
+    if written == Some(Mixed::Allow) {
+        let message = "beside a gateway with other key templates this one serves all the same: one resource has two locks then";
+        let remedy = "leave it out once all gateways have one file; `fencegate reload --dry-run --fleet` says whether they agree";
+        block.fault("allow_mixed", Diagnostic::new(Code::MixedPlans, message).remedy(remedy));
+    }
+    written.unwrap_or_default()
 }
 
 /// What is forgotten in the list of routes then passes without a lock.

@@ -3,7 +3,7 @@
 use std::{fmt, ops::Range};
 
 use super::{overlap::Glob, pointer::Pointer, resource::ResourceKey};
-use crate::path::is_unreserved;
+use crate::path::{PathTemplate, is_unreserved};
 
 /// A parsed key template. Two sets of (filtered) values never give one key: see [`Why::Unseparated`](super::Why::Unseparated).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +63,22 @@ impl KeyTemplate {
             Part::Variable(_) => "x",
         });
         ResourceKey::new(shortest.collect()).is_some()
+    }
+
+    /// The template with the variables of `path` called by their place in it: the same for two templates that give each path
+    /// one key, whatever their variables are called.
+    pub(crate) fn by_place(&self, path: &PathTemplate) -> String {
+        let parts = self.parts.iter().map(|part| match part {
+            Part::Literal(literal) => literal.to_string(),
+            Part::Variable(variable) => {
+                let filters: String = variable.filters.iter().map(|filter| format!(" | {filter}")).collect();
+                match &variable.source {
+                    Source::Path(name) => format!("{{{}{filters}}}", path.place_of(name)),
+                    source => format!("{{{source}{filters}}}"),
+                }
+            }
+        });
+        parts.collect()
     }
 
     /// The same for two templates that some values give one key, as far as that can be seen without the values.

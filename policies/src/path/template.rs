@@ -124,6 +124,17 @@ impl PathTemplate {
         }
     }
 
+    /// Which segment a variable binds, counted from 0; with dots where it binds all that are left.
+    pub(crate) fn place_of(&self, variable: &str) -> String {
+        let at = self.pieces.iter().position(|piece| piece.name() == Some(variable));
+        match at.map(|at| (at, &self.pieces[at])) {
+            Some((at, Piece::Rest(_))) => format!("{at}..."),
+            Some((at, _)) => at.to_string(),
+            // Only of a template that was not checked against its path.
+            None => format!("path.{variable}"),
+        }
+    }
+
     pub(crate) fn pieces(&self) -> &[Piece] {
         &self.pieces
     }

@@ -16,6 +16,18 @@ pub struct Gateway {
     pub tickets: Option<Signing>,
     /// A folder for what has to outlive the process, such as the highest token seen.
     pub state_dir: Option<PathBuf>,
+    pub mixed: Mixed,
     /// Hash over all that decides keys and lock paths; equal in two gateways whose locks mean the same.
     pub fingerprint: u64,
+}
+
+/// What a gateway does beside others that have published another plan before it, on the routes by which both would lock one
+/// resource in two ways.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mixed {
+    /// It grants nothing there until they have gone or agree.
+    #[default]
+    Refuse,
+    /// It serves, and says so.
+    Allow,
 }

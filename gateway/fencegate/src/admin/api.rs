@@ -209,15 +209,27 @@ impl GatewaySeen {
 struct Dry {
     #[serde(default)]
     dry_run: bool,
+    /// Also what the file means beside the other gateways: only of a dry run.
+    #[serde(default)]
+    fleet: bool,
 }
 
 /// 200 when the file is in force, or would be; 422 when it is not sound, and then nothing has changed.
 async fn reload(
     State(seen): State<GatewaySeen>,
-    Query(Dry { dry_run }): Query<Dry>,
+    Query(Dry { dry_run, fleet }): Query<Dry>,
 ) -> Result<Response, Fault> {
     let stopping = || Fault::new(Word::Away, "the gateway is stopping");
-    let report = seen.commands.reload(dry_run).await.ok_or_else(stopping)?;
+    if fleet && !dry_run {
+        return Err(Fault::new(Word::Malformed, "`fleet` is told of a dry run only"));
+    }
+    let mut report = seen.commands.reload(dry_run).await.ok_or_else(stopping)?;
+    if fleet && report.result != Reloaded::Refused {
+        match seen.commands.compare().await.ok_or_else(stopping)? {
+            Ok(fleet) => report.fleet = Some(fleet),
+            Err(why) => return Err(Fault::new(Word::Away, format!("the other gateways: {why}"))),
+        }
+    }
     let status = match report.result {
         Reloaded::Refused => StatusCode::UNPROCESSABLE_ENTITY,
         Reloaded::Applied | Reloaded::Unchanged | Reloaded::Dry => StatusCode::OK,

@@ -4,7 +4,7 @@ use fencegate_policies::difference::Difference;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::metrics::Reloaded;
+use crate::{agreement::FleetReport, metrics::Reloaded};
 
 /// What came of reading the file again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +14,9 @@ pub struct ReloadReport {
     pub difference: Difference,
     /// What is to be said of the file: errors and warnings, each with its place and remedy.
     pub said: Vec<String>,
+    /// What the file means beside the other gateways, where that was asked for and can be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetReport>,
 }
 
 /// What an operator commands of the process.
@@ -25,6 +28,8 @@ pub enum Command {
         dry: bool,
         told: oneshot::Sender<ReloadReport>,
     },
+    /// Only to be told what the file would mean beside the other gateways.
+    Compare { told: oneshot::Sender<Result<FleetReport, String>> },
     /// The process is to end in order.
     Drain,
 }
@@ -43,6 +48,13 @@ impl Commands {
     pub async fn reload(&self, dry: bool) -> Option<ReloadReport> {
         let (told, report) = oneshot::channel();
         self.0.send(Command::Reload { dry, told }).ok()?;
+        report.await.ok()
+    }
+
+    /// `None`: the process stops. `Err`: why it cannot be told.
+    pub async fn compare(&self) -> Option<Result<FleetReport, String>> {
+        let (told, report) = oneshot::channel();
+        self.0.send(Command::Compare { told }).ok()?;
         report.await.ok()
     }
 

@@ -27,7 +27,7 @@ use fencegate_process::{
 use futures_util::future::{join_all, join3};
 use tokio::time::timeout;
 
-use super::{files, findings::Findings, writers};
+use super::{files, findings::Findings, fleet, writers};
 
 /// For a session, and once more for all questions.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -219,6 +219,9 @@ async fn ask(
     let members = match members(link, &paths).await {
         Ok(members) => {
             others(findings, gateway, &members);
+            if let Err(fault) = fleet::look(findings, gateway, link, &paths).await {
+                findings.saw("members", format!("what they have published is not to be told: {fault}"));
+            }
             members
         }
         Err(fault) => {

@@ -7,6 +7,7 @@ mod endpoints;
 mod ensemble;
 mod files;
 mod findings;
+mod fleet;
 mod handshakes;
 mod online;
 mod report;

@@ -3,7 +3,8 @@
 /// What the process ends with.
 pub(super) const CODES: &str = "\
 Exit codes: 0 done; 1 it could not be done, and stderr says why; 2 the command line makes no sense; 74 it was done, and \
-stdout could not be written; 78 the policy has errors (with `--strict`, warnings). Of `verify`: 3 a case failed; 4 none \
+stdout could not be written; 78 the policy has errors (with `--strict`, warnings). Of `reload --fleet`: 3 a route would \
+be refused. Of `verify`: 3 a case failed; 4 none \
 failed, and one could not be decided; 69 the service could not be reached. `fencegate explain CODE` tells more of every \
 FG code.";
 
@@ -15,7 +16,7 @@ pub(super) const USAGE: u8 = 2;
 pub(super) const CONFIGURATION: u8 = 78;
 /// `EX_IOERR` of sysexits.h: what was asked for was done, and what there is to say of it could not be written.
 pub(super) const UNWRITTEN: u8 = 74;
-/// Of `verify`: at least one case failed.
+/// Of `verify`: at least one case failed. Of `reload --fleet`: a route would be refused.
 pub(super) const FAILED: u8 = 3;
 /// Of `verify`: none failed, and at least one could not be decided.
 pub(super) const UNDECIDED: u8 = 4;

@@ -8,11 +8,11 @@ use serde_json::json;
 
 use super::{
     admin::{AdminAddress, Of, ask},
-    exit::CONFIGURATION,
+    exit::{CONFIGURATION, FAILED},
     log::Format,
     out::{failed, say},
 };
-use crate::{admin::command::ReloadReport, metrics::Reloaded};
+use crate::{admin::command::ReloadReport, agreement::FleetReport, metrics::Reloaded};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -21,6 +21,10 @@ pub(super) struct Arguments {
     /// Only say what would change.
     #[arg(long)]
     dry_run: bool,
+    /// Also say whether the gateways that are registered lock what the file locks: ends with 3 where a route of it would be
+    /// refused beside one of them.
+    #[arg(long, requires = "dry_run")]
+    fleet: bool,
     /// How it is printed; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -28,7 +32,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
     let found = arguments.place.found(Of::Gateway)?;
-    let path = format!("/api/v1/reload?dry_run={}", arguments.dry_run);
+    let path = format!("/api/v1/reload?dry_run={}&fleet={}", arguments.dry_run, arguments.fleet);
     let asked = ask(&found, Of::Gateway, async |gateway| {
         // A file that is not sound is refused with a report, too.
         let answer = gateway.post_for(&path, &json!({})).await?;
@@ -39,7 +43,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
         Format::Text => text(&report),
         Format::Json => format!("{:#}", json!(report)),
     })?;
-    if report.result == Reloaded::Refused { Err(ExitCode::from(CONFIGURATION)) } else { Ok(()) }
+    match (report.result, &report.fleet) {
+        (Reloaded::Refused, _) => Err(ExitCode::from(CONFIGURATION)),
+        (_, Some(fleet)) if !fleet.safe => Err(ExitCode::from(FAILED)),
+        _ => Ok(()),
+    }
 }
 
 fn text(report: &ReloadReport) -> String {
@@ -60,11 +68,31 @@ fn text(report: &ReloadReport) -> String {
             text.push_str(&format!("{what}: {}\n", names.join(", ")));
         }
     }
+    if let Some(fleet) = &report.fleet {
+        text.push_str(&beside(fleet));
+    }
     text.push_str(match report.result {
         Reloaded::Applied => "the file is in force\n",
         Reloaded::Unchanged => "nothing changes\n",
         Reloaded::Dry => "nothing was changed\n",
         Reloaded::Refused => "refused: the old plan stays in force\n",
     });
+    text
+}
+
+fn beside(fleet: &FleetReport) -> String {
+    let mut text = match fleet.gateways.is_empty() {
+        true => "no other gateway is registered\n".to_owned(),
+        false => format!("compared with: {}\n", fleet.gateways.join(", ")),
+    };
+    for unreadable in &fleet.unreadable {
+        text.push_str(&format!("cannot be compared: {unreadable}\n"));
+    }
+    for route in fleet.routes.iter().filter(|route| !route.agrees) {
+        let (name, unlike) = (&route.route, route.unlike.join(", "));
+        text.push_str(&format!("route {name}: refused beside {unlike}, which locks it otherwise\n"));
+    }
+    let agree = fleet.routes.iter().filter(|route| route.agrees).count();
+    text.push_str(&format!("{agree} of {} fenced routes are locked alike by all\n", fleet.routes.len()));
     text
 }

@@ -59,7 +59,7 @@ impl Term {
     }
 
     /// Returns when nothing runs in it any more, nor in those before it.
-    async fn over(&self) {
+    pub async fn over(&self) {
         self.opened().await;
         self.running.close();
         self.running.wait().await;

@@ -95,6 +95,11 @@ impl Metrics {
         self.plans.reloaded(result);
     }
 
+    /// Routes that are refused because other gateways lock them otherwise.
+    pub fn refused_routes(&self, routes: usize) {
+        self.plans.refuses(routes);
+    }
+
     /// Lines of the access log that nobody took in time.
     pub fn access_lost(&self) -> IntCounter {
         self.access_lost.clone()

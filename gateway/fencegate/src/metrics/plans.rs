@@ -11,6 +11,7 @@ pub(super) struct PlanFamilies {
     config: IntGaugeVec,
     reloads: IntCounterVec,
     reload_successful: IntGauge,
+    refused_routes: IntGauge,
 }
 
 impl PlanFamilies {
@@ -34,12 +35,20 @@ impl PlanFamilies {
                 ))
                 .inspect(|gauge| gauge.set(1)),
             ),
+            refused_routes: families.register(IntGauge::new(
+                "config_refused_routes",
+                "Routes that gateways which were there before lock otherwise, so that they are refused here.",
+            )),
         }
     }
 
     pub(super) fn turn_to(&self, gateway: &Gateway) {
         self.config.reset();
         self.config.with_label_values(&[&format!("{:016x}", gateway.fingerprint)]).set(1);
+    }
+
+    pub(super) fn refuses(&self, routes: usize) {
+        self.refused_routes.set(routes.try_into().unwrap_or(i64::MAX));
     }
 
     pub(super) fn reloaded(&self, result: Reloaded) {

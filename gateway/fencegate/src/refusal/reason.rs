@@ -184,6 +184,9 @@ reasons! {
             [Lock(keeper::Refused::Service(_)) | Once(once::Denied::Service(_))];
         Suspended = "suspended", 503, NotDispatched, "the hold of the resource could not be proven in time"
             [Once(once::Denied::Lost)];
+        /// Its key templates or layouts are others than those of a gateway that was there before: two locks for one
+        /// resource. `fencegate reload --dry-run --fleet` says which, and of whom.
+        ConfigMismatch = "config-mismatch", 503, NotDispatched, "another gateway locks the resource in another way";
         /// Nobody has run `fencegate era init` yet.
         NotInitialised = "not-initialised", 503, NotDispatched, "the lock service was not set up for this gateway yet"
             [Lock(keeper::Refused::NotInitialised(_))];

@@ -22,7 +22,7 @@ use super::{
     reception::Reception,
     staff::{self, Equipment, Staff},
 };
-use crate::{admin::effective::InForce, metrics::Metrics};
+use crate::{admin::effective::InForce, agreement::Agreement, metrics::Metrics};
 
 /// Runs until SIGTERM or SIGINT, then drains: no new connection, every request in progress answered, every lock given
 /// back, the session closed. A second signal ends the process at once.
@@ -35,11 +35,13 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
     let reception = Reception::of(&gateway.serving.admin, options.beside, &base.metrics)?;
     let Belongings { memory, name, kept, ours } = Belongings::taken(&gateway, &options, &base.metrics)?;
 
-    let nameplate = Nameplate::reached_at(gateway.fingerprint, ours.as_ref().map(|ours| ours.reach.clone()));
+    let agreement = Agreement::of(&gateway, base.metrics.clone());
+    let nameplate = Nameplate::reached_at(gateway.fingerprint, ours.as_ref().map(|ours| ours.reach.clone()))
+        .publishing(gateway.fingerprint, Agreement::publication(&gateway.serving), agreement.clone());
     let settings = sessions::settings(&gateway, &name, &options, &base, &nameplate, &memory);
     let mut sessions = Sessions::start(desks, servers, settings)?;
 
-    let role = Gatekeeping::of(&gateway, keeper.clone(), &memory)?;
+    let role = Gatekeeping::of(&gateway, keeper.clone(), &memory, agreement)?;
     let in_force = InForce::new(gateway.clone());
     let (workers, beside) = (options.workers, options.beside);
     let equipment = Equipment { role, workers, beside, memory: memory.clone(), ours };

@@ -4,15 +4,22 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_http::{listen::certificates::Certificates, network::Tcp, upstream::health};
-use fencegate_lock::{session::nameplate::Nameplate, tenures::keeper::Keeper};
-use fencegate_policies::{difference::Difference, file, plan::Gateway};
+use fencegate_lock::{
+    session::{nameplate::Nameplate, publication::Publication},
+    tenures::keeper::Keeper,
+};
+use fencegate_policies::{difference::Difference, file, plan::Gateway, published::Published};
 use fencegate_process::{client_tls::BadTls, said::causes, shown};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
 use tracing::{error, info, warn};
 
 use crate::{
     admin::{command::ReloadReport, effective::InForce},
-    edition::Edition,
+    agreement::{Agreement, FleetReport, compared},
+    edition::{Edition, Term},
     metrics::{Metrics, Reloaded},
     trust::Guards,
     written::Written,
@@ -41,6 +48,9 @@ pub struct Reloader {
     pub keeper: Keeper,
     pub nameplate: Nameplate,
     pub in_force: InForce,
+    pub agreement: Arc<Agreement>,
+    /// Publishes the plan in force when all is over that took other locks.
+    pub published: Option<JoinHandle<()>>,
 }
 
 impl Reloader {
@@ -60,8 +70,12 @@ impl Reloader {
     }
 
     async fn read_again(&mut self, dry: bool) -> ReloadReport {
-        let refused =
-            |said| ReloadReport { result: Reloaded::Refused, difference: Difference::default(), said };
+        let refused = |said| ReloadReport {
+            result: Reloaded::Refused,
+            difference: Difference::default(),
+            said,
+            fleet: None,
+        };
         let told = match Written::open(&self.file) {
             Ok(file) => file.plan(file::load_in),
             Err(unreadable) => return refused(vec![unreadable.to_string()]),
@@ -81,7 +95,7 @@ impl Reloader {
                 }
             },
         };
-        ReloadReport { result, difference, said }
+        ReloadReport { result, difference, said, fleet: None }
     }
 
     async fn turn_to(&mut self, gateway: Gateway, difference: &Difference) -> io::Result<()> {
@@ -104,6 +118,8 @@ impl Reloader {
         }
         self.guards.keep(&plan.upstreams);
         self.nameplate.says(gateway.fingerprint);
+        self.agreement.turn_to(&gateway);
+        self.publish(Agreement::publication(&gateway.serving), Edition::left(&old, &edition));
         self.in_force.turn_to(gateway.clone());
         old.fleets.retire();
         for opening in openings {
@@ -118,8 +134,33 @@ impl Reloader {
         Ok(())
     }
 
+    /// Other gateways are told of the new plan when nothing runs any more that was told of before: until then they have to
+    /// give way to it.
+    fn publish(&mut self, publication: Publication, left: Vec<Arc<Term>>) {
+        let (before, nameplate) = (self.published.take(), self.nameplate.clone());
+        self.published = Some(tokio::spawn(async move {
+            if let Some(before) = before {
+                // It only fails when the process ends.
+                before.await.ok();
+            }
+            for term in left {
+                term.over().await;
+            }
+            nameplate.publishes_now(publication);
+        }));
+    }
+
+    /// What the file would mean beside all other gateways. `Err`: why that cannot be told.
+    pub async fn compare(&self) -> Result<FleetReport, String> {
+        let told =
+            Written::open(&self.file).map_err(|unreadable| unreadable.to_string())?.plan(file::load_in);
+        let gateway = told.plan.ok_or_else(|| told.said.join("\n"))?;
+        let fleet = self.keeper.published().await.map_err(|untold| untold.to_string())?;
+        Ok(compared(&Published::of(&gateway.serving), &fleet.ours, &fleet.same, &fleet.others))
+    }
+
     fn tell(&self, report: &ReloadReport, dry: bool) {
-        let ReloadReport { result, difference, said } = report;
+        let ReloadReport { result, difference, said, .. } = report;
         let file = self.file.display();
         match result {
             Reloaded::Refused => {

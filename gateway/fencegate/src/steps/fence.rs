@@ -1,6 +1,7 @@
 //! Holds the lock of the request's key from before the dispatch until the upstream has answered in full.
 
 mod acquire;
+mod agreed;
 pub mod courier;
 mod custody;
 mod elsewhere;
@@ -61,6 +62,9 @@ pub async fn fence<N: Network, S: Serve<Permitted<HeldTenure>>>(
         return observed(fence.enforce, refusal, request, &mut client, next).await;
     }
     loop {
+        if let Err(refusal) = fencing.agreed(&request, &fenced, deadline, &mut client).await {
+            return observed(fence.enforce, refusal, request, &mut client, next).await;
+        }
         let held = match fencing.wait(&request, &fenced, fence, (deadline, waits), &mut client).await {
             Ok(Waited::Held(held)) => HeldTenure { share: share.clone(), ..held },
             // Counted until the answer is through, as one of ours is.
@@ -69,6 +73,10 @@ pub async fn fence<N: Network, S: Serve<Permitted<HeldTenure>>>(
             }
             Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
         };
+        // Another session than the one that was asked about: it has looked at the others for itself.
+        if !fencing.is_agreed(&fenced, &held) {
+            continue;
+        }
         // The rest of its body will not come.
         if client.is_gone() && request.http.body().upload().is_some() {
             return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));

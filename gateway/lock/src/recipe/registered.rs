@@ -5,7 +5,7 @@ use std::{cell::Cell, rc::Rc};
 use fencegate_process::randomness::Guid;
 
 use super::layout::NAME_BYTES;
-use crate::bounds::MOST_BYTES;
+use crate::bounds::{MOST_BYTES, OWN_BYTES};
 use crate::not_granted::NotGranted;
 use crate::session::{link::Link, live::Live};
 
@@ -25,7 +25,7 @@ impl<L: Link> Registered<L> {
     ) -> Result<Self, NotGranted> {
         let bytes = parents.into_iter().map(|parent| parent + NAME_BYTES).sum::<usize>();
         let registry = &live.registry;
-        while registry.bytes.get() + bytes > MOST_BYTES {
+        while registry.bytes.get() + bytes > MOST_BYTES - OWN_BYTES {
             let freed = registry.freed.notified();
             if registry.make_room() == 0 {
                 return Err(NotGranted::KeyLimit("the session's lock paths have reached their bound"));

@@ -100,6 +100,7 @@ pub async fn init(
     }
     present(link, &paths.members()).await?;
     present(link, &paths.locks()).await?;
+    present(link, &paths.plans()).await?;
     let Beginning { uuid, era, base } = beginning;
     let uuid = uuid.unwrap_or_else(|| Guid::new(randomness).to_string());
     let meta = Meta { format: UNMARKED, uuid, era, base, suspect: None };
@@ -172,22 +173,26 @@ pub async fn epoch_of(link: &impl Link, path: &str, base: u64) -> Result<Option<
     Ok(seen.and_then(|seen| epoch(base, seen.czxid).ok()))
 }
 
-/// Registers a session: its member node, and only in the era it has read.
+/// Registers a session: its member node, and only in the era it has read; with it the nodes by which it names its plan.
 ///
 /// # Errors
-/// Step 0 refused means that `meta` has changed or gone.
+/// Step 0 refused means that `meta` has changed or gone; one behind step 1, that the server has removed the plan.
 pub async fn register(
     link: &impl Link,
     paths: &Paths,
     era: &Era,
-    member: &str,
-    data: &[u8],
+    (member, data): (&str, &[u8]),
+    namings: &[String],
 ) -> Result<(), Failed> {
-    let meta = paths.meta();
-    link.commit(&[
+    let (meta, plans) = (paths.meta(), paths.plans());
+    let mut steps = vec![
         Step::Check { path: &meta, version: era.version },
         Step::Create { path: member, data, kind: Kind::Ephemeral },
-    ])
-    .await
-    .map(drop)
+    ];
+    if !namings.is_empty() {
+        // So that the others hear of it.
+        steps.push(Step::Set { path: &plans, data: b"" });
+    }
+    steps.extend(namings.iter().map(|path| Step::Create { path, data: b"", kind: Kind::Ephemeral }));
+    link.commit(&steps).await.map(drop)
 }

@@ -27,6 +27,11 @@ impl Evidence {
         !self.taken_away.load(Ordering::Acquire) && self.session.holds(now)
     }
 
+    /// The id of the session that owns the lock node.
+    pub fn session(&self) -> i64 {
+        self.session.session()
+    }
+
     /// For ever.
     pub fn revoke(&self) {
         self.taken_away.store(true, Ordering::Release);

@@ -14,7 +14,15 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::{epoch::epoch, heartbeat::Rhythm, link::Link, paths::Paths, proof::Proof};
+use super::{
+    epoch::epoch,
+    heartbeat::Rhythm,
+    judged::Announced,
+    link::Link,
+    nameplate::{Nameplate, Publishes},
+    paths::Paths,
+    proof::Proof,
+};
 use crate::{
     metrics::SessionMetrics, not_granted::NotGranted, reach::Reach, session::registry::Registry,
     state::Memory,
@@ -28,6 +36,9 @@ pub struct Live<L> {
     pub member: String,
     /// Where other gateways reach this process.
     pub reach: Option<Reach>,
+    pub(super) plate: Nameplate,
+    /// What it has published of the plan; nothing, where the process publishes nothing.
+    pub(super) announced: Option<Announced>,
     pub proof: Arc<Proof>,
     /// Added to a czxid to make the epoch of a token.
     pub base: u64,
@@ -52,6 +63,10 @@ impl<L: Link> Live<L> {
     /// What a lock node says by which others find us; nothing where they cannot reach us.
     pub fn signature(&self) -> &[u8] {
         if self.reach.is_some() { self.member.as_bytes() } else { b"" }
+    }
+
+    pub(super) fn publishes(&self) -> Option<(&Publishes, &Announced)> {
+        self.plate.publishes().zip(self.announced.as_ref())
     }
 
     /// The arithmetic of its timeout as it is now.

@@ -14,6 +14,10 @@ pub struct Member {
     /// Where other gateways reach it. Builds before this field do not say it, and do not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<Reach>,
+    /// It publishes its plan, and gives way to who has published another one before. Builds before this field neither do
+    /// nor read it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub publishes: bool,
 }
 
 /// The gateway that a member node is of: behind its name stands the session, see [`super::paths::Paths::member`].

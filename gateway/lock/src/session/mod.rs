@@ -3,7 +3,8 @@
 //! [`link`] is what an ensemble can do for us, [`zookeeper`] the real one, where `watches` are bounded, [`metered`] times either.
 //! [`servers`] connects, with `credentials`; [`handshake`] finds out why it could not. [`heartbeat`] turns
 //! committed writes into the deadline of a [`proof`], [`granted`] hears for how long a server keeps the session, [`evidence`] is that of one tenure; [`supervise`] makes a session,
-//! has it kept, and begins anew when it is over; `node_access` is who may write our nodes, [`open_nodes`] looks who may, [`applied`] changes it; [`bump`] begins the next era; `others` sees what the other gateways do; [`live`] is the one of the
+//! has it kept, and begins anew when it is over; `node_access` is who may write our nodes, [`open_nodes`] looks who may, [`applied`] changes it; [`bump`] begins the next era; `others` sees what the other gateways do;
+//! `plans` publishes what the gateway locks, `judged` has what the others have published judged by whoever knows what it means ([`publication`]); [`live`] is the one of the
 //! moment.
 
 pub mod applied;
@@ -17,6 +18,7 @@ pub mod evidence;
 pub mod granted;
 pub mod handshake;
 pub mod heartbeat;
+pub mod judged;
 mod keep;
 pub mod link;
 pub mod live;
@@ -28,7 +30,9 @@ pub mod open_nodes;
 mod others;
 pub mod parents;
 pub mod paths;
+mod plans;
 pub mod proof;
+pub mod publication;
 pub mod reattach;
 pub mod registry;
 pub mod servers;

@@ -1,20 +1,50 @@
 //! What a gateway's member node says of it. Written with every heartbeat, so that it changes with the plan.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use super::{member::Member, others::Others};
+use tokio::sync::watch;
+
+use super::{
+    member::Member,
+    others::Others,
+    publication::{Judge, Publication},
+};
 use crate::meta::FORMAT;
 use crate::reach::Reach;
 
 /// The data as it is to be written, shared by all sessions of a process.
 #[derive(Debug, Clone)]
 pub struct Nameplate {
-    data: Arc<Mutex<Arc<[u8]>>>,
+    written: Arc<Mutex<Written>>,
     /// The same as long as the process lives.
     reach: Option<Reach>,
     /// What the nameplates of the other gateways say.
     others: Arc<Others>,
+    /// `None` for a program that names its keys itself.
+    publishes: Option<Publishes>,
 }
+
+#[derive(Debug)]
+struct Written {
+    plan: String,
+    data: Arc<[u8]>,
+}
+
+/// What a process publishes of its plan, beside its member nodes.
+#[derive(Debug, Clone)]
+pub(super) struct Publishes {
+    /// What its sessions are to publish from now on.
+    pub(super) now: watch::Sender<Publication>,
+    pub(super) judge: Arc<dyn Judge>,
+    /// What others have published, by fingerprint: it is written once.
+    known: Arc<Mutex<HashMap<String, Publication>>>,
+}
+
+/// Of plans that are remembered. A fleet has two while it changes from one to another.
+const MOST_KNOWN: usize = 16;
 
 impl Nameplate {
     /// `plan`: the fingerprint of what decides keys and lock paths.
@@ -24,14 +54,30 @@ impl Nameplate {
 
     /// Of a gateway that listens to others.
     pub fn reached_at(plan: u64, reach: Option<Reach>) -> Self {
-        let data = data(plan, reach.as_ref());
-        Self { data: Arc::new(Mutex::new(data)), reach, others: Arc::default() }
+        let written = Written::of(plan, reach.as_ref(), None);
+        Self { written: Arc::new(Mutex::new(written)), reach, others: Arc::default(), publishes: None }
+    }
+
+    /// The same, of a gateway that publishes its plan and gives way where that is not the one of those before it.
+    #[must_use]
+    pub fn publishing(self, plan: u64, publication: Publication, judge: Arc<dyn Judge>) -> Self {
+        let now = watch::Sender::new(publication);
+        let publishes = Some(Publishes { now, judge, known: Arc::default() });
+        *self.written() = Written::of(plan, self.reach.as_ref(), publishes.as_ref());
+        Self { publishes, ..self }
     }
 
     /// Another plan is in force.
     pub fn says(&self, plan: u64) {
-        *self.data.lock().unwrap_or_else(PoisonError::into_inner) = data(plan, self.reach.as_ref());
+        *self.written() = Written::of(plan, self.reach.as_ref(), self.publishes.as_ref());
         self.others.look_again();
+    }
+
+    /// Nothing runs any more that took another lock than this tells.
+    pub fn publishes_now(&self, publication: Publication) {
+        if let Some(publishes) = &self.publishes {
+            publishes.now.send_replace(publication);
+        }
     }
 
     /// Where other gateways reach this process.
@@ -39,23 +85,66 @@ impl Nameplate {
         self.reach.as_ref()
     }
 
+    pub(super) fn publishes(&self) -> Option<&Publishes> {
+        self.publishes.as_ref()
+    }
+
     pub(super) fn others(&self) -> &Others {
         &self.others
     }
 
     pub fn data(&self) -> Arc<[u8]> {
-        self.data.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.written().data.clone()
+    }
+
+    /// Whoever says this of its plan locks what we lock; or says that it has none.
+    pub(super) fn locks_like(&self, plan: &str) -> bool {
+        plan == self.written().plan || plan == written(NO_PLAN)
+    }
+
+    pub(super) fn known_plan(&self, fingerprint: &str) -> Option<Publication> {
+        self.publishes.as_ref()?.known().get(fingerprint).cloned()
+    }
+
+    pub(super) fn knows_plan(&self, publication: &Publication) {
+        let Some(publishes) = &self.publishes else { return };
+        let mut known = publishes.known();
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(publication.fingerprint().to_owned(), publication.clone());
+    }
+
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn data(plan: u64, reach: Option<&Reach>) -> Arc<[u8]> {
-    let member = Member {
-        format: FORMAT,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        plan: format!("{plan:016x}"),
-        peer: reach.cloned(),
-    };
-    serde_json::to_vec(&member).expect("plain fields serialise").into()
+/// Of a program that names its keys itself.
+pub(crate) const NO_PLAN: u64 = 0;
+
+fn written(plan: u64) -> String {
+    format!("{plan:016x}")
+}
+
+impl Publishes {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Publication>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Written {
+    fn of(plan: u64, reach: Option<&Reach>, publishes: Option<&Publishes>) -> Self {
+        let member = Member {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            plan: written(plan),
+            peer: reach.cloned(),
+            publishes: publishes.is_some(),
+        };
+        let data = serde_json::to_vec(&member).expect("plain fields serialise").into();
+        Self { plan: member.plan, data }
+    }
 }
 
 #[cfg(test)]

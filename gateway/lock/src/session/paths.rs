@@ -1,5 +1,7 @@
 //! Where everything of one installation lies in ZooKeeper.
 
+use std::fmt;
+
 use fencegate_policies::key::ResourceKey;
 use fencegate_process::randomness::Guid;
 
@@ -9,6 +11,34 @@ use fencegate_policies::operation::OperationId;
 #[derive(Debug, Clone)]
 pub struct Paths {
     root: String,
+}
+
+/// The name of a node that holds a part of what is published of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PlanPart {
+    pub(super) fingerprint: String,
+    pub(super) number: usize,
+    pub(super) count: usize,
+}
+
+impl PlanPart {
+    /// `None` for what a later build, or a stranger, has put there.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let mut pieces = name.split('.');
+        let (fingerprint, number, count) = (pieces.next()?, pieces.next()?, pieces.next()?);
+        let named = Self {
+            fingerprint: fingerprint.to_owned(),
+            number: number.parse().ok()?,
+            count: count.parse().ok()?,
+        };
+        (pieces.next().is_none() && named.number < named.count).then_some(named)
+    }
+}
+
+impl fmt::Display for PlanPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.fingerprint, self.number, self.count)
+    }
 }
 
 impl Paths {
@@ -37,6 +67,16 @@ impl Paths {
 
     pub fn member_name(gateway: &str, session: i64) -> String {
         format!("{gateway}-{session:016x}")
+    }
+
+    /// Parent of what gateways publish of their plans.
+    pub fn plans(&self) -> String {
+        format!("{}/plans", self.root)
+    }
+
+    /// One of `count` nodes of a plan, from 0.
+    pub(super) fn plan_part(&self, fingerprint: &str, number: usize, count: usize) -> String {
+        format!("{}/{}", self.plans(), PlanPart { fingerprint: fingerprint.to_owned(), number, count })
     }
 
     /// A node that is there for a moment only, to learn the number of its transaction.

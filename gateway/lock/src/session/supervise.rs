@@ -13,11 +13,14 @@ use tracing::{error, info, warn};
 use super::{
     era::{self, Beginning, Era, Init, MetaUnreadable},
     heartbeat::{Beats, Rhythm},
+    judged::{self, Announced},
     keep::{Registration, SessionEnd, keep},
     link::{Connect, Failed, Fault, Link},
     live::{Current, Live, View},
     paths::Paths,
+    plans,
     proof::Proof,
+    publication::Publication,
     settings::Settings,
 };
 use crate::{meta::Suspicion, session::registry::Registry, state::WentBack};
@@ -43,6 +46,10 @@ enum NotEstablished {
     Registration(Fault),
     #[error("the registration just made is gone, or its transaction gives no token")]
     NoEpoch,
+    #[error("publish the plan for the other gateways: {0}")]
+    Publish(Fault),
+    #[error("compare the plan with those of the other gateways: {0}")]
+    Compare(Fault),
     #[error(
         "FG0501: ZooKeeper granted a session timeout of {negotiated:?} for the {asked:?} asked for, which leaves less \
          than two heartbeats before the safety margin of {margin:?}; raise maxSessionTimeout or lower the margin"
@@ -54,7 +61,11 @@ impl NotEstablished {
     /// The nodes are closed to who we are.
     fn is_denied(&self) -> bool {
         match self {
-            Self::Init(fault) | Self::Confirm(fault) | Self::Registration(fault) => {
+            Self::Init(fault)
+            | Self::Confirm(fault)
+            | Self::Registration(fault)
+            | Self::Publish(fault)
+            | Self::Compare(fault) => {
                 matches!(fault, Fault::Denied(_))
             }
             Self::Era(MetaUnreadable::Fault { source, .. }) => matches!(source, Fault::Denied(_)),
@@ -87,6 +98,9 @@ pub async fn supervise<C: Connect>(
                 let live = Rc::new(live);
                 current.set(Some(live.clone()));
                 let ended = keep(&live, registration, &settings, &view, &stop, &chores).await;
+                if let Some((publishes, _)) = live.publishes() {
+                    publishes.judge.ended(live.link.id());
+                }
                 if matches!(ended, SessionEnd::Stopped) {
                     drop(live);
                     return farewell(&current).await;
@@ -199,7 +213,7 @@ async fn establish<C: Connect>(
     }
     let era = fitting(&link, &paths, settings).await?;
     let member = paths.member(&settings.gateway, link.id());
-    register(&link, &paths, &era, &member, settings).await?;
+    let announced = register(&link, &paths, &era, &member, settings).await?;
     settings.memory.serves(&era.meta);
     settings.metrics.rolled_back(false);
     info!(
@@ -220,6 +234,8 @@ async fn establish<C: Connect>(
         member: Paths::member_name(&settings.gateway, proof.session()),
         paths,
         reach: settings.member.reach().cloned(),
+        plate: settings.member.clone(),
+        announced: announced.map(Announced::of),
         proof,
         base: era.meta.base,
         memory: settings.memory.clone(),
@@ -234,6 +250,10 @@ async fn establish<C: Connect>(
         acknowledged: Cell::new(settings.clock.now()),
         went_back: Cell::new(false),
     };
+    // Nothing is granted before it is known who has published another plan.
+    let compared = timeout(rhythm.timeout, judged::compare(&live)).await;
+    let compared = compared.unwrap_or_else(|_late| Err(Fault::Ambiguous("not in time".to_owned())));
+    compared.map_err(NotEstablished::Compare)?;
     Ok((live, Registration { member, era, beats: Beats::new(rhythm, connecting), connection, alarm }))
 }
 
@@ -284,10 +304,16 @@ async fn register(
     era: &Era,
     member: &str,
     settings: &Settings,
-) -> Result<(), NotEstablished> {
+) -> Result<Option<Publication>, NotEstablished> {
     settings.member.others().is_ours(member);
     let before = settings.memory.compared_with(&era.meta.uuid).map_or(0, |known| known.highest);
-    era::register(link, paths, era, member, &settings.member.data()).await?;
+    let publication = settings.member.publishes().map(|publishes| publishes.now.borrow().clone());
+    let mut namings = Vec::new();
+    if let Some(publication) = &publication {
+        plans::write(link, paths, publication).await.map_err(NotEstablished::Publish)?;
+        namings = plans::namings(paths, publication, &Paths::member_name(&settings.gateway, link.id()));
+    }
+    era::register(link, paths, era, (member, &settings.member.data()), &namings).await?;
     let epoch = era::epoch_of(link, member, era.meta.base).await.map_err(NotEstablished::Registration)?;
     let epoch = epoch.ok_or(NotEstablished::NoEpoch)?;
     // Another session of this process may have been faster, with another ensemble.
@@ -297,7 +323,7 @@ async fn register(
         mark(link, paths, era, settings).await;
         return Err(went_back.into());
     }
-    Ok(())
+    Ok(publication)
 }
 
 fn rhythm(settings: &Settings, link: &impl Link) -> Result<Rhythm, NotEstablished> {

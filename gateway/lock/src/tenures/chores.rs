@@ -6,7 +6,7 @@ use std::{convert::Infallible, future::pending, rc::Rc, sync::Arc};
 use crate::{
     once::{census::Census, sweep},
     recipe::janitor,
-    session::{compare, link::Link, live::Live, open_nodes, settings::Settings},
+    session::{compare, judged, link::Link, live::Live, open_nodes, settings::Settings},
 };
 
 /// For [`crate::session::supervise::supervise`], which keeps a session and knows neither locks nor operations.
@@ -23,6 +23,7 @@ pub fn of<L: Link>(settings: Rc<Settings>, census: Arc<Census>) -> impl AsyncFn(
             never = janitor::sweep_every(live, every) => never,
             never = sweep::sweep_every(live, &census) => never,
             never = compare::watch(live, &settings, every, strangers) => never,
+            never = judged::watch(live, every) => never,
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::keeper::Keeper;
 use crate::tenures::question::{
-    Broken, LineEntry, PATIENCE, Question, RegisteredGateway, Resolution, Resolved, Told, Untold,
+    Broken, Fleet, LineEntry, PATIENCE, Question, RegisteredGateway, Resolution, Resolved, Told, Untold,
 };
 use crate::tenures::work::Work;
 use crate::{
@@ -52,6 +52,19 @@ impl Keeper {
 
     pub async fn members(&self) -> Result<Vec<RegisteredGateway>, Untold> {
         self.ask_any(|answer| Question::Members { answer }).await
+    }
+
+    /// What the others have published of their plans, beside what is published here.
+    pub async fn published(&self) -> Result<Fleet, Untold> {
+        self.ask_any(|answer| Question::Published { answer }).await
+    }
+
+    /// The id of the session by which a lock of this key would be taken; `None` while there is none.
+    pub fn session_of(&self, key: &ResourceKey) -> Option<i64> {
+        match &*self.session(key).view.borrow() {
+            View::Live { proof, .. } => Some(proof.session()),
+            View::Away(_) | View::Unmade(_) | View::RolledBack(_) => None,
+        }
     }
 
     /// Operations of which nobody knows what came of them.

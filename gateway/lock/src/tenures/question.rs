@@ -6,13 +6,20 @@ use fencegate_policies::{key::ResourceKey, plan::Mode};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::{once::unresolved::Unresolved, session::link::Fault};
+use crate::{
+    once::unresolved::Unresolved,
+    session::{
+        link::Fault,
+        publication::{Other, Publication},
+    },
+};
 
 /// Answered on the thread of the sessions.
 pub enum Question {
     Line { key: ResourceKey, answer: Told<Vec<LineEntry>> },
     Break { key: ResourceKey, holder: String, answer: Told<Broken> },
     Members { answer: Told<Vec<RegisteredGateway>> },
+    Published { answer: Told<Fleet> },
     Operations { answer: Told<Vec<Unresolved>> },
     Resolve { resolution: Resolution, answer: Told<Resolved> },
 }
@@ -79,6 +86,15 @@ pub struct RegisteredGateway {
     /// Where other gateways reach it, where they do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
+}
+
+/// What the gateways that are registered have published of their plans.
+#[derive(Debug, Clone)]
+pub struct Fleet {
+    pub ours: Publication,
+    /// Gateways that have published the same.
+    pub same: Vec<String>,
+    pub others: Vec<Other>,
 }
 
 /// What an operator says of an operation.

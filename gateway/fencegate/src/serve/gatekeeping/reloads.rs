@@ -41,6 +41,8 @@ impl Reloads {
             guards: shared.guards.clone(),
             certificates: shared.certificates.iter().cloned().chain(ours).collect(),
             keeper: shared.role.keeper.clone(),
+            agreement: shared.role.agreement.clone(),
+            published: None,
             nameplate,
             in_force,
             file: file.clone(),
@@ -69,6 +71,10 @@ impl Reloads {
                 },
                 Some(command) = commands.recv() => match command {
                     Command::Reload { dry, told } => (dry, Some(told)),
+                    Command::Compare { told } => {
+                        told.send(self.reloader.compare().await).ok();
+                        continue;
+                    }
                     Command::Drain => return,
                 },
                 () = changed(&mut self.watcher) => (false, None),

@@ -7,6 +7,7 @@ use fencegate_lock::{state::Memory, tenures::keeper::Keeper};
 use fencegate_policies::plan::Gateway;
 
 use crate::{
+    agreement::Agreement,
     front::{Arrived, Role},
     metrics::hot::Hot,
     serve::{
@@ -25,14 +26,20 @@ pub(super) struct Gatekeeping {
     pub(super) keeper: Keeper,
     pub(super) tickets: Option<Arc<Ticketing>>,
     pub(super) hot: Hot,
+    pub(super) agreement: Arc<Agreement>,
 }
 
 impl Gatekeeping {
     /// # Errors
     /// The key that tickets are signed with cannot be read.
-    pub(super) fn of(gateway: &Gateway, keeper: Keeper, memory: &Arc<Memory>) -> Result<Self, NotServing> {
+    pub(super) fn of(
+        gateway: &Gateway,
+        keeper: Keeper,
+        memory: &Arc<Memory>,
+        agreement: Arc<Agreement>,
+    ) -> Result<Self, NotServing> {
         let tickets = gateway.tickets.as_ref().map(|key| Ticketing::new(key, gateway, memory)).transpose()?;
-        Ok(Self { keeper, tickets, hot: Hot::default() })
+        Ok(Self { keeper, tickets, hot: Hot::default(), agreement })
     }
 }
 
@@ -42,6 +49,7 @@ impl<N: Network> Staffed<N> for Gatekeeping {
     fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
         let Bench { edition, parts, metrics, forward, courier, .. } = bench;
         let fencing = Fencing {
+            accord: shared.role.agreement.accord(&edition.plan),
             edition: edition.clone(),
             keeper: shared.role.keeper.clone(),
             courier,

@@ -10,6 +10,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::courier::Courier;
 use crate::{
+    agreement::Accord,
     edition::Edition,
     metrics::{WorkerMetrics, hot::Hot},
     ticketing::Ticketing,
@@ -23,6 +24,8 @@ pub struct Fencing<N> {
     /// Sends requests on to the gateways that keep their keys.
     pub courier: Option<Rc<Courier<N>>>,
     pub edition: Arc<Edition>,
+    /// Whether other gateways lock what we lock.
+    pub accord: Accord,
     pub guards: Arc<Guards>,
     /// Where tickets are signed.
     pub tickets: Option<Arc<Ticketing>>,

@@ -7,13 +7,14 @@ use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
 use crate::tenures::question::{
-    Broken, LineEntry, MOST, PATIENCE, Question, RegisteredGateway, Resolution, Resolved, Told, Untold,
+    Broken, Fleet, LineEntry, MOST, PATIENCE, Question, RegisteredGateway, Resolution, Resolved, Told, Untold,
 };
 use crate::{
     once::unresolved::{self, Unresolved},
     recipe::layout::{self, Contender, Rank},
     session::{
         epoch::epoch,
+        judged,
         link::{Failed, Fault, Link},
         live::{Current, Live},
         member::Member,
@@ -50,6 +51,7 @@ pub async fn answer<L: Link>(current: Rc<Current<L>>, turns: Turns, question: Qu
     match question {
         Question::Line { key, answer } => read(answer, line(&live, &key)).await,
         Question::Members { answer } => read(answer, members(&live)).await,
+        Question::Published { answer } => read(answer, published(&live)).await,
         Question::Operations { answer } => {
             let in_turn = async {
                 let _turn = turns.0.acquire().await.expect("nobody closes it");
@@ -73,9 +75,16 @@ fn refuse(question: Question) {
         Question::Line { answer, .. } => tell(answer, Err(Untold::Away)),
         Question::Break { answer, .. } => tell(answer, Err(Untold::Away)),
         Question::Members { answer } => tell(answer, Err(Untold::Away)),
+        Question::Published { answer } => tell(answer, Err(Untold::Away)),
         Question::Operations { answer } => tell(answer, Err(Untold::Away)),
         Question::Resolve { answer, .. } => tell(answer, Err(Untold::Away)),
     }
+}
+
+async fn published<L: Link>(live: &Live<L>) -> Result<Fleet, Untold> {
+    let found = judged::fleet(live).await?;
+    let (ours, others, same) = found.ok_or(Untold::Fault("nothing is published here".to_owned()))?;
+    Ok(Fleet { ours, same, others })
 }
 
 async fn children<L: Link>(live: &Live<L>, path: &str) -> Result<Vec<String>, Untold> {

@@ -1,0 +1,295 @@
+//! Says which routes each session may serve: those that no gateway which was there before locks otherwise.
+//!
+//! The sessions publish the fenced routes of the plan, and look at what the others have published; here both are compared. Of two
+//! sessions that disagree about a route the younger one refuses it, until the other has gone or agrees.
+
+mod fleet;
+mod tell;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    fmt,
+    sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use fencegate_lock::session::publication::{Age, Judge, Other, Publication, Says};
+use fencegate_policies::{
+    plan::{Gateway, Mixed, Plan, RouteId},
+    published::{Essence, FencedRoute, Published, unlike},
+};
+use tokio::sync::watch;
+
+pub use self::fleet::{FleetReport, RouteAgreement, compared};
+use crate::metrics::Metrics;
+
+/// What all sessions of a gateway have been told.
+pub struct Agreement {
+    state: RwLock<State>,
+    /// Something was told.
+    told: watch::Sender<()>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct State {
+    mixed: Mixed,
+    marks: HashMap<FencedRoute, Mark>,
+    sessions: HashMap<i64, Verdict>,
+    /// By the fingerprint of what is published.
+    plans: HashMap<String, Known>,
+    /// Routes of the first that the second locks otherwise, by both fingerprints.
+    compared: HashMap<(String, String), Arc<[usize]>>,
+    /// What was said last of routes that are refused, and because of whom.
+    said: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Stands for a route as it is published: equal for equal ones, also of two plans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Mark(usize);
+
+/// What was published, as it was read.
+#[derive(Clone)]
+struct Known {
+    plan: Arc<Published>,
+    /// Of its routes, in their order.
+    marks: Arc<[Mark]>,
+}
+
+/// Of one session.
+struct Verdict {
+    /// What it has published, and will go on to.
+    published: Arc<HashSet<Mark>>,
+    /// Those because of whom a route is refused, where it is.
+    because: HashMap<Mark, BTreeSet<String>>,
+}
+
+/// What was told of the routes of one plan.
+#[derive(Clone)]
+pub struct Accord {
+    agreement: Arc<Agreement>,
+    /// Of each route, where it fences.
+    marks: Arc<[Option<Mark>]>,
+}
+
+/// Whether requests of a route may take their locks by one session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    Agreed,
+    /// These gateways were there before, and lock it otherwise.
+    Refused(String),
+    /// The session has not published the route yet.
+    Unknown,
+}
+
+/// Plans and comparisons that are remembered, before all are forgotten.
+const MOST_KNOWN: usize = 64;
+
+impl Agreement {
+    pub fn of(gateway: &Gateway, metrics: Arc<Metrics>) -> Arc<Self> {
+        let state = RwLock::new(State { mixed: gateway.mixed, ..State::default() });
+        Arc::new(Self { state, told: watch::Sender::default(), metrics })
+    }
+
+    /// What sessions are to publish of a plan.
+    pub fn publication(plan: &Plan) -> Publication {
+        Publication::of(Published::of(plan).to_bytes())
+    }
+
+    /// Another plan is in force.
+    pub fn turn_to(&self, gateway: &Gateway) {
+        self.write().mixed = gateway.mixed;
+        self.told.send_replace(());
+    }
+
+    pub fn accord(self: &Arc<Self>, plan: &Plan) -> Accord {
+        let mut state = self.write();
+        let marks = plan.routes.routes().iter().map(|route| {
+            let fence = route.fence.as_ref()?;
+            Some(state.mark(FencedRoute::of(route, fence, plan.upstream(route.upstream))))
+        });
+        let marks = marks.collect();
+        drop(state);
+        Accord { agreement: self.clone(), marks }
+    }
+
+    /// Some route is refused by some session.
+    pub fn refuses(&self) -> Option<String> {
+        let state = self.read();
+        (state.mixed == Mixed::Refuse && !state.said.is_empty()).then(|| tell::sentence(&state.said))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Something was told of a session: the log and the metrics say so where it is news.
+    fn tells(&self, mut state: RwLockWriteGuard<'_, State>) {
+        let now = state.refused();
+        self.metrics.refused_routes(now.len());
+        if now != state.said {
+            tell::log(&now, state.mixed);
+            state.said = now;
+        }
+        drop(state);
+        self.told.send_replace(());
+    }
+}
+
+impl Accord {
+    pub fn standing(&self, session: i64, route: RouteId) -> Standing {
+        let state = self.agreement.read();
+        let Some(mark) = self.marks[route.0].filter(|_| state.mixed == Mixed::Refuse) else {
+            return Standing::Agreed;
+        };
+        match state.sessions.get(&session).filter(|verdict| verdict.published.contains(&mark)) {
+            None => Standing::Unknown,
+            Some(verdict) => match verdict.because.get(&mark) {
+                None => Standing::Agreed,
+                Some(because) => Standing::Refused(listed(because)),
+            },
+        }
+    }
+
+    /// Hears of everything that is told from now on.
+    pub fn hears(&self) -> watch::Receiver<()> {
+        self.agreement.told.subscribe()
+    }
+}
+
+impl Judge for Agreement {
+    fn judge(&self, session: i64, ours: &Publication, others: &[Other]) {
+        let mut state = self.write();
+        // Of what we have written ourselves nothing is unreadable.
+        let Some(known) = state.known(ours) else { return };
+        let mut because: HashMap<Mark, BTreeSet<String>> = HashMap::new();
+        for other in others.iter().filter(|other| other.age != Age::Younger) {
+            for at in state.unlike(ours, &known.plan, other).iter() {
+                because.entry(known.marks[*at]).or_default().insert(other.gateway.clone());
+            }
+        }
+        let published = Arc::new(known.marks.iter().copied().collect());
+        state.sessions.insert(session, Verdict { published, because });
+        self.tells(state);
+    }
+
+    fn turns(
+        &self,
+        session: i64,
+        ours: &Publication,
+        next: &Publication,
+        others: &[Other],
+    ) -> Result<(), String> {
+        let mut state = self.write();
+        let (Some(now), Some(after)) = (state.known(ours), state.known(next)) else { return Ok(()) };
+        if state.mixed == Mixed::Refuse {
+            let stays: HashSet<Essence> = after.plan.routes.iter().map(FencedRoute::essence).collect();
+            for other in others.iter().filter(|other| other.age == Age::Younger) {
+                let unlike = state.unlike(ours, &now.plan, other);
+                // What runs on the others was waited for; and what we refuse already we may go on refusing.
+                let serves = |at: &&usize| {
+                    stays.contains(&now.plan.routes[**at].essence()) && state.serves(session, now.marks[**at])
+                };
+                if let Some(at) = unlike.iter().find(serves) {
+                    let route = &now.plan.routes[*at].name;
+                    return Err(format!(
+                        "{} locks route `{route}` otherwise, which is served here",
+                        other.gateway
+                    ));
+                }
+            }
+        }
+        if let Some(verdict) = state.sessions.get_mut(&session) {
+            let left = after.marks.iter().filter(|mark| verdict.published.contains(mark)).copied();
+            verdict.published = Arc::new(left.collect());
+        }
+        drop(state);
+        Ok(())
+    }
+
+    fn ended(&self, session: i64) {
+        let mut state = self.write();
+        state.sessions.remove(&session);
+        self.tells(state);
+    }
+}
+
+impl State {
+    fn mark(&mut self, route: FencedRoute) -> Mark {
+        let next = Mark(self.marks.len());
+        *self.marks.entry(route).or_insert(next)
+    }
+
+    /// `None` where it is in no form that this build reads.
+    fn known(&mut self, publication: &Publication) -> Option<Known> {
+        if let Some(known) = self.plans.get(publication.fingerprint()) {
+            return Some(known.clone());
+        }
+        let plan = Arc::new(Published::parse(publication.bytes()).ok()?);
+        let marks = plan.routes.iter().map(|route| self.mark(route.clone())).collect();
+        if self.plans.len() >= MOST_KNOWN {
+            self.plans.clear();
+        }
+        let known = Known { plan, marks };
+        self.plans.insert(publication.fingerprint().to_owned(), known.clone());
+        Some(known)
+    }
+
+    /// Places of routes of ours that `other` locks otherwise; all of them where that cannot be known.
+    fn unlike(&mut self, ours: &Publication, plan: &Published, other: &Other) -> Arc<[usize]> {
+        let all = || (0..plan.routes.len()).collect();
+        let Says::Published(theirs) = &other.says else { return all() };
+        let pair = (ours.fingerprint().to_owned(), theirs.fingerprint().to_owned());
+        if let Some(known) = self.compared.get(&pair) {
+            return known.clone();
+        }
+        let found: Arc<[usize]> = match self.known(theirs) {
+            Some(there) => unlike(plan, &there.plan).ours.into(),
+            None => all(),
+        };
+        if self.compared.len() >= MOST_KNOWN {
+            self.compared.clear();
+        }
+        self.compared.insert(pair, found.clone());
+        found
+    }
+
+    fn serves(&self, session: i64, route: Mark) -> bool {
+        let verdict = self.sessions.get(&session);
+        verdict.is_some_and(|verdict| {
+            verdict.published.contains(&route) && !verdict.because.contains_key(&route)
+        })
+    }
+
+    /// Routes that some session refuses, by name, with those because of whom.
+    fn refused(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut because: HashMap<Mark, BTreeSet<String>> = HashMap::new();
+        for (mark, of) in self.sessions.values().flat_map(|verdict| &verdict.because) {
+            because.entry(*mark).or_default().extend(of.iter().cloned());
+        }
+        if because.is_empty() {
+            return BTreeMap::new();
+        }
+        let named = self
+            .marks
+            .iter()
+            .filter_map(|(route, mark)| Some((route.name.clone(), because.get(mark)?.clone())));
+        named.collect()
+    }
+}
+
+fn listed(names: &BTreeSet<String>) -> String {
+    names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Debug for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Agreement")
+    }
+}
+
+#[cfg(test)]
+mod tests;

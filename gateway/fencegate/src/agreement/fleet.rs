@@ -1,0 +1,70 @@
+//! What another file would mean beside all gateways that are registered: which of its routes they lock in the same way.
+
+use std::collections::BTreeSet;
+
+use fencegate_lock::session::publication::{Other, Publication, Says};
+use fencegate_policies::published::{Published, unlike};
+use serde::{Deserialize, Serialize};
+
+/// What came of the comparison.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetReport {
+    /// The file can be put in force here now: nothing is refused.
+    pub safe: bool,
+    /// The other gateways that are registered.
+    pub gateways: Vec<String>,
+    /// The fenced routes of the file, in its order.
+    pub routes: Vec<RouteAgreement>,
+    /// Gateways of which it cannot be known, and why: all routes count as locked otherwise by them.
+    pub unreadable: Vec<String>,
+}
+
+/// Of one route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteAgreement {
+    pub route: String,
+    pub agrees: bool,
+    /// Gateways that lock it otherwise: beside them it is refused here.
+    pub unlike: Vec<String>,
+}
+
+/// `file`: what its plan would publish. `same`: those who have published `ours`, as this gateway has.
+pub fn compared(file: &Published, ours: &Publication, same: &[String], others: &[Other]) -> FleetReport {
+    let mut found: Vec<BTreeSet<&str>> = vec![BTreeSet::new(); file.routes.len()];
+    let mut unreadable = BTreeSet::new();
+    let ours = Says::Published(ours.clone());
+    let all = same.iter().map(|gateway| (gateway, &ours));
+    for (gateway, says) in all.chain(others.iter().map(|other| (&other.gateway, &other.says))) {
+        let (places, why) = otherwise(file, says);
+        unreadable.extend(why.map(|why| format!("{gateway}: {why}")));
+        for at in places {
+            found[at].insert(gateway);
+        }
+    }
+    let gateways: BTreeSet<&String> = same.iter().chain(others.iter().map(|other| &other.gateway)).collect();
+    let routes = file.routes.iter().zip(found).map(|(route, unlike)| RouteAgreement {
+        route: route.name.clone(),
+        agrees: unlike.is_empty(),
+        unlike: unlike.into_iter().map(str::to_owned).collect(),
+    });
+    let routes: Vec<RouteAgreement> = routes.collect();
+    FleetReport {
+        safe: routes.iter().all(|route| route.agrees),
+        gateways: gateways.into_iter().cloned().collect(),
+        routes,
+        unreadable: unreadable.into_iter().collect(),
+    }
+}
+
+/// Places of the routes that another one locks otherwise; all, and why, where that cannot be known.
+fn otherwise(file: &Published, says: &Says) -> (Vec<usize>, Option<String>) {
+    let all = || (0..file.routes.len()).collect();
+    match says {
+        Says::Published(theirs) => match Published::parse(theirs.bytes()) {
+            Ok(theirs) => (unlike(file, &theirs).ours, None),
+            Err(why) => (all(), Some(why.to_string())),
+        },
+        Says::Unreadable(why) => (all(), Some(why.clone())),
+        Says::Unlike => (all(), Some("a build that publishes no routes, and has another plan".to_owned())),
+    }
+}

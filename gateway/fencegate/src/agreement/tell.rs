@@ -1,0 +1,53 @@
+//! Says in the log which routes are refused because of other gateways.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fencegate_policies::plan::Mixed;
+use tracing::{error, info, warn};
+
+/// Routes by name, with the gateways because of which they are refused.
+type Refused = BTreeMap<String, BTreeSet<String>>;
+
+/// So many are named.
+const NAMED: usize = 20;
+
+pub(super) fn log(refused: &Refused, mixed: Mixed) {
+    if refused.is_empty() {
+        info!("no gateway that was there before locks a route otherwise");
+        return;
+    }
+    let (routes, gateways) = (routes(refused), gateways(refused));
+    match mixed {
+        Mixed::Refuse => error!(
+            code = "FG0550",
+            routes,
+            gateways,
+            "config-mismatch: these routes are refused until those gateways have gone or agree"
+        ),
+        Mixed::Allow => warn!(
+            code = "FG0254",
+            routes,
+            gateways,
+            "config-mismatch: these routes are served all the same, because `allow_mixed` is set"
+        ),
+    }
+}
+
+pub(super) fn sentence(refused: &Refused) -> String {
+    format!(
+        "FG0550: routes {} are refused, because {} locks them otherwise and was there before",
+        routes(refused),
+        gateways(refused)
+    )
+}
+
+fn routes(refused: &Refused) -> String {
+    let more = refused.len().saturating_sub(NAMED);
+    let named = refused.keys().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{named}, and {more} more") } else { named }
+}
+
+fn gateways(refused: &Refused) -> String {
+    let gateways: BTreeSet<&str> = refused.values().flatten().map(String::as_str).collect();
+    gateways.into_iter().collect::<Vec<_>>().join(", ")
+}

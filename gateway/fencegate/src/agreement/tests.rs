@@ -1,0 +1,115 @@
+//! Who gives way to whom, and what a session may publish in the place of what it has.
+
+use fencegate_policies::file::load;
+
+use super::*;
+
+const OURS: i64 = 7;
+const BOOK: &str = r#"  - {name: book, upstream: b, match: {methods: [POST], path: "/book/{id}"}, fence: {key: "book/{path.id}"}}
+"#;
+const POLICY: &str = include_str!("../../../../policies/tests/two_services.yaml");
+
+fn gateway(changes: &[(&str, &str)]) -> Gateway {
+    let mut text = format!("{POLICY}{BOOK}");
+    for (old, new) in changes {
+        assert!(text.contains(old), "{old}");
+        text = text.replace(old, new);
+    }
+    load(&text).plan.expect("sound")
+}
+
+fn published(changes: &[(&str, &str)]) -> Publication {
+    Agreement::publication(&gateway(changes).serving)
+}
+
+const PAY: (&str, &str) = ("\"order/{path.id}\"", "\"pay/{path.id}\"");
+const BOOKED: (&str, &str) = ("\"book/{path.id}\"", "\"page/{path.id}\"");
+const ALLOWED: (&str, &str) = ("upstreams:\n", "allow_mixed: true\nupstreams:\n");
+
+fn other(name: &str, age: Age, says: &Publication) -> Other {
+    Other { gateway: name.to_owned(), age, says: Says::Published(says.clone()) }
+}
+
+/// An agreement, and what it says of `pay` and `book`.
+struct Case {
+    agreement: Arc<Agreement>,
+    accord: Accord,
+}
+
+impl Case {
+    fn of(changes: &[(&str, &str)]) -> Self {
+        let gateway = gateway(changes);
+        let agreement = Agreement::of(&gateway, Metrics::of_gateway(&gateway));
+        let accord = agreement.accord(&gateway.serving);
+        Self { agreement, accord }
+    }
+
+    fn judged(&self, ours: &Publication, others: &[Other]) -> [Standing; 2] {
+        self.agreement.judge(OURS, ours, others);
+        self.standings()
+    }
+
+    fn standings(&self) -> [Standing; 2] {
+        [RouteId(0), RouteId(1)].map(|route| self.accord.standing(OURS, route))
+    }
+}
+
+fn refused(by: &str) -> Standing {
+    Standing::Refused(by.to_owned())
+}
+
+#[test]
+fn the_younger_one_gives_way_by_the_routes_that_are_unlike() {
+    let (case, ours, theirs) = (Case::of(&[]), published(&[]), published(&[PAY]));
+    assert_eq!(case.standings(), [Standing::Unknown, Standing::Unknown], "nobody has looked yet");
+    let [older, younger] = [Age::Older, Age::Younger].map(|age| other("gw-2", age, &theirs));
+    assert_eq!(case.judged(&ours, &[younger]), [Standing::Agreed, Standing::Agreed]);
+    assert!(case.agreement.refuses().is_none());
+    assert_eq!(case.judged(&ours, &[older]), [refused("gw-2"), Standing::Agreed]);
+    assert!(case.agreement.refuses().is_some_and(|said| said.contains("pay") && said.contains("gw-2")));
+    assert_eq!(case.accord.standing(OURS + 1, RouteId(1)), Standing::Unknown, "of another session");
+    case.agreement.ended(OURS);
+    assert_eq!(case.standings(), [Standing::Unknown, Standing::Unknown]);
+}
+
+#[test]
+fn what_cannot_be_compared_counts_as_unlike_unless_it_gives_way_itself() {
+    let (case, ours) = (Case::of(&[]), published(&[]));
+    let of = |age, says| Other { gateway: "gw-2".to_owned(), age, says };
+    let newer = Publication::of(br#"{"format": 2}"#.to_vec());
+    let all = [refused("gw-2"), refused("gw-2")];
+    for says in [Says::Published(newer), Says::Unreadable("torn".to_owned()), Says::Unlike] {
+        let younger = [Standing::Agreed, Standing::Agreed];
+        assert_eq!(case.judged(&ours, &[of(Age::Younger, says.clone())]), younger);
+        assert_eq!(case.judged(&ours, &[of(Age::Older, says.clone())]), all);
+        assert_eq!(case.judged(&ours, &[of(Age::Blind, says)]), all);
+    }
+}
+
+#[test]
+fn who_allows_it_agrees_with_everybody() {
+    let (case, ours) = (Case::of(&[ALLOWED]), published(&[]));
+    let older = other("gw-2", Age::Older, &published(&[PAY]));
+    assert_eq!(case.judged(&ours, &[older]), [Standing::Agreed, Standing::Agreed]);
+    case.agreement.turn_to(&gateway(&[]));
+    assert_eq!(case.standings(), [refused("gw-2"), Standing::Agreed]);
+}
+
+/// From the moment of its turn a session is younger than all others: what it serves nobody else may be about to.
+#[test]
+fn a_plan_takes_the_place_of_another_one_where_nobody_disagrees_about_what_goes_on() {
+    let (case, ours, next) = (Case::of(&[]), published(&[]), published(&[BOOKED]));
+    let pay = other("gw-2", Age::Younger, &published(&[PAY]));
+    case.judged(&ours, &[pay.clone()]);
+    let why = case.agreement.turns(OURS, &ours, &next, &[pay.clone()]).expect_err("gw-2 would serve `pay`");
+    assert!(why.contains("gw-2") && why.contains("pay"), "{why}");
+    assert_eq!(case.standings(), [Standing::Agreed, Standing::Agreed], "nothing has changed");
+    // About what does not go on anybody may disagree: it is over.
+    let book = other("gw-2", Age::Younger, &published(&[BOOKED]));
+    assert_eq!(case.agreement.turns(OURS, &ours, &next, &[book]), Ok(()));
+    assert_eq!(case.standings(), [Standing::Agreed, Standing::Unknown]);
+    // What is refused may go on being refused.
+    let older = other("gw-3", Age::Older, &published(&[PAY]));
+    case.judged(&ours, &[older.clone(), pay.clone()]);
+    assert_eq!(case.agreement.turns(OURS, &ours, &next, &[older, pay]), Ok(()));
+}

@@ -1,0 +1,46 @@
+//! Looks which gateways that are registered lock the resources of the file in another way.
+
+use fencegate_lock::session::{
+    judged, link::Fault, paths::Paths, publication::Publication, zookeeper::Session,
+};
+use fencegate_policies::{diagnose::Code, plan::Gateway, published::Published};
+
+use super::findings::Findings;
+use crate::agreement::compared;
+
+/// # Errors
+/// ZooKeeper cannot be asked.
+pub(super) async fn look(
+    findings: &Findings,
+    gateway: &Gateway,
+    link: &Session,
+    paths: &Paths,
+) -> Result<(), Fault> {
+    let file = Published::of(&gateway.serving);
+    let ours = Publication::of(file.to_bytes());
+    let (others, same) = judged::from_outside(link, paths, gateway.fingerprint, &ours).await?;
+    let report = compared(&file, &ours, &same, &others);
+    for unreadable in &report.unreadable {
+        let remedy = "give all gateways the newest build";
+        findings.wrong(&["routes"], Code::PlanUnreadable, unreadable.clone(), remedy);
+    }
+    let refused: Vec<&str> =
+        report.routes.iter().filter(|route| !route.agrees).map(|route| route.route.as_str()).collect();
+    let agree = report.routes.len() - refused.len();
+    findings
+        .saw("members", format!("{agree} of {} fenced routes are locked alike by all", report.routes.len()));
+    if !refused.is_empty() {
+        let mut by: Vec<&str> =
+            report.routes.iter().flat_map(|route| &route.unlike).map(String::as_str).collect();
+        by.sort_unstable();
+        by.dedup();
+        let message = format!(
+            "{} would be refused with `config-mismatch` beside {}: one resource would have two locks",
+            refused.join(", "),
+            by.join(", ")
+        );
+        let remedy = "follow *Changing keys in a fleet* in the runbook";
+        findings.wrong(&["routes"], Code::ConfigMismatch, message, remedy);
+    }
+    Ok(())
+}

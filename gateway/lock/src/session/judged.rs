@@ -1,0 +1,291 @@
+//! Has the plans of all gateways judged, again and again, and publishes another plan in the place of the one before.
+//!
+//! Of two sessions that have published unlike plans, the one whose node is younger has seen the other: it looks after its own
+//! node was made, through its own session, and what was made before is visible then. So at least one of them knows, and the
+//! younger one gives way. What is older than our node never becomes more: it only goes.
+
+use std::{cell::RefCell, collections::HashSet, convert::Infallible, future::pending, time::Duration};
+
+use futures_util::future::{join, join_all};
+use tokio::time::sleep;
+use tracing::{debug, info, warn};
+
+use super::{
+    link::{Failed, Fault, Link},
+    live::Live,
+    member::{Member, gateway_of},
+    nameplate::{Nameplate, Publishes},
+    paths::{Paths, PlanPart},
+    plans,
+    publication::{Age, Other, Publication, Says},
+};
+
+/// What one session has published.
+#[derive(Debug)]
+pub(super) struct Announced {
+    now: RefCell<Publication>,
+    /// Takes its place, and whether it has is not known: the answer was lost.
+    next: RefCell<Option<Publication>>,
+    /// What the log was told of why it does not take its place.
+    told: RefCell<String>,
+}
+
+/// Several come at once when gateways start: they are looked at together.
+const GATHERS: Duration = Duration::from_millis(50);
+
+/// How often another plan is offered at once, where others come and go meanwhile.
+const TRIES: usize = 8;
+
+/// Plans of which no fingerprint tells that they are like ours, of one look.
+const MOST: usize = 4096;
+
+impl Announced {
+    pub(super) fn of(publication: Publication) -> Self {
+        Self { now: RefCell::new(publication), next: RefCell::default(), told: RefCell::default() }
+    }
+
+    fn now(&self) -> Publication {
+        self.now.borrow().clone()
+    }
+}
+
+/// Looks once, and has it judged.
+///
+/// # Errors
+/// [`Fault::NoNode`]: our own node is gone, and only a stranger can have removed it.
+pub(super) async fn compare<L: Link>(live: &Live<L>) -> Result<Vec<Other>, Fault> {
+    let Some((publishes, announced)) = live.publishes() else { return Ok(Vec::new()) };
+    let own = own(live, announced).await?;
+    let ours = announced.now();
+    let (others, _) = look(&live.link, &live.paths, &live.plate, (&ours, own)).await?;
+    publishes.judge.judge(live.link.id(), &ours, &others);
+    Ok(others)
+}
+
+/// What is published by this session, what others have published beside it, and the names of those who have published the
+/// same. `None`: this process publishes nothing.
+pub(crate) async fn fleet<L: Link>(
+    live: &Live<L>,
+) -> Result<Option<(Publication, Vec<Other>, Vec<String>)>, Fault> {
+    let Some((_, announced)) = live.publishes() else { return Ok(None) };
+    let own = own(live, announced).await?;
+    let ours = announced.now();
+    let (others, same) = look(&live.link, &live.paths, &live.plate, (&ours, own)).await?;
+    Ok(Some((ours, others, same)))
+}
+
+/// The same, for who is no gateway and would publish `ours`; `plan` is the fingerprint that all builds compare.
+pub async fn from_outside(
+    link: &impl Link,
+    paths: &Paths,
+    plan: u64,
+    ours: &Publication,
+) -> Result<(Vec<Other>, Vec<String>), Fault> {
+    look(link, paths, &Nameplate::of(plan), (ours, 0)).await
+}
+
+/// For as long as it is polled: looks when somebody comes or goes, and every `every`; and publishes what the process has to
+/// publish now.
+pub(crate) async fn watch<L: Link>(live: &Live<L>, every: Duration) -> Infallible {
+    let Some((publishes, _)) = live.publishes() else { return pending().await };
+    let mut wanted = publishes.now.subscribe();
+    wanted.mark_changed();
+    loop {
+        let (members, plans) = (live.paths.members(), live.paths.plans());
+        // Before the look, so that nothing comes between.
+        let stirred = match join(live.link.watch_children(&members), live.link.watch(&plans)).await {
+            (Ok((_, members)), Ok(plans)) => Some((members, plans)),
+            _ => None,
+        };
+        let mut stirred = std::pin::pin!(async move {
+            match stirred {
+                Some((members, plans)) => {
+                    tokio::select! { () = members => {}, () = plans => {} }
+                    sleep(GATHERS).await;
+                }
+                None => sleep(every).await,
+            }
+        });
+        loop {
+            round(live, publishes).await;
+            tokio::select! {
+                () = &mut stirred => break,
+                _ = wanted.changed() => {}
+                () = sleep(every) => {}
+            }
+        }
+    }
+}
+
+async fn round<L: Link>(live: &Live<L>, publishes: &Publishes) {
+    let wanted = publishes.now.borrow().clone();
+    match turn(live, &wanted).await {
+        Ok(()) => {}
+        Err(Fault::NoNode) => {
+            warn!("the node by which this session has published its plan was removed by a stranger");
+            live.over.cancel();
+        }
+        // What was judged before still holds: what is older than ours only goes. The next round is another try.
+        Err(fault) => debug!(%fault, "the plans of the other gateways were not seen"),
+    }
+}
+
+/// Publishes `wanted`, if something else was, and has the others judged.
+async fn turn<L: Link>(live: &Live<L>, wanted: &Publication) -> Result<(), Fault> {
+    let Some((publishes, announced)) = live.publishes() else { return Ok(()) };
+    for _ in 0..TRIES {
+        let version = live.link.seen(&live.paths.plans()).await?.ok_or(Fault::NoNode)?.version;
+        let others = compare(live).await?;
+        let ours = announced.now();
+        if ours == *wanted {
+            return Ok(());
+        }
+        plans::write(&live.link, &live.paths, wanted).await?;
+        if let Err(why) = publishes.judge.turns(live.link.id(), &ours, wanted, &others) {
+            announced.waits(why);
+            return Ok(());
+        }
+        announced.next.replace(Some(wanted.clone()));
+        let [before, next] = [&ours, wanted].map(|plan| plans::namings(&live.paths, plan, &live.member));
+        match plans::replace(&live.link, &live.paths, version, &before, &next).await {
+            Ok(()) => {
+                announced.turned();
+                info!(
+                    session = format_args!("{:#x}", live.link.id()),
+                    plan = &wanted.fingerprint()[..16],
+                    "plan.published"
+                );
+            }
+            // Somebody came since, or the server has removed what we were about to name.
+            Err(Failed { fault: Fault::BadVersion | Fault::NoNode, .. }) => {
+                announced.next.take();
+            }
+            // The next look sees whether it took its place.
+            Err(Failed { fault, .. }) => return Err(fault),
+        }
+    }
+    Ok(())
+}
+
+impl Announced {
+    fn turned(&self) {
+        if let Some(next) = self.next.take() {
+            self.now.replace(next);
+        }
+        self.told.take();
+    }
+
+    fn waits(&self, why: String) {
+        if *self.told.borrow() != why {
+            warn!(code = "FG0550", why, "the new plan is not published yet: its new routes are refused");
+            self.told.replace(why);
+        }
+    }
+}
+
+/// The czxid of our own node, of whichever plan it is of.
+async fn own<L: Link>(live: &Live<L>, announced: &Announced) -> Result<i64, Fault> {
+    let seen = async |plan: &Publication| {
+        let path = plans::namings(&live.paths, plan, &live.member).swap_remove(0);
+        let seen = live.link.seen(&path).await?;
+        let ours = seen.filter(|seen| seen.owner == live.link.id());
+        Ok::<_, Fault>(ours.map(|seen| seen.czxid))
+    };
+    if let Some(czxid) = seen(&announced.now()).await? {
+        return Ok(czxid);
+    }
+    let next = announced.next.borrow().clone();
+    let Some(next) = next else { return Err(Fault::NoNode) };
+    let czxid = seen(&next).await?.ok_or(Fault::NoNode)?;
+    announced.turned();
+    Ok(czxid)
+}
+
+/// Everybody else who has published something else than `ours`, and those who publish nothing and lock otherwise; and the
+/// names of those who have published the same.
+pub(super) async fn look(
+    link: &impl Link,
+    paths: &Paths,
+    plate: &Nameplate,
+    (ours, since): (&Publication, i64),
+) -> Result<(Vec<Other>, Vec<String>), Fault> {
+    // In this order: whoever is among the members has published by the time at which that is looked at.
+    let members = link.children(&paths.members()).await?;
+    let published = plans::published(link, paths).await?;
+    let (mut others, mut same) = (Vec::new(), Vec::new());
+    for (plan, by) in &published {
+        let by = not_ours(paths, plate, by);
+        if plan.fingerprint == ours.fingerprint() {
+            same.extend(by.iter().map(|member| gateway_of(member).to_owned()));
+            continue;
+        }
+        if by.is_empty() {
+            continue;
+        }
+        let says = match plate.known_plan(&plan.fingerprint) {
+            Some(known) => Says::Published(known),
+            None => says(link, paths, plate, plan).await?,
+        };
+        let namings = by.iter().map(|member| format!("{}/{plan}/{member}", paths.plans()));
+        let namings: Vec<String> = namings.collect();
+        let seen = join_all(namings.iter().map(|path| link.seen(path))).await;
+        for (member, seen) in by.iter().zip(seen) {
+            // Whoever has gone meanwhile has gone.
+            let Some(seen) = seen? else { continue };
+            let age = if seen.czxid < since { Age::Older } else { Age::Younger };
+            others.push(Other { gateway: gateway_of(member).to_owned(), age, says: says.clone() });
+        }
+    }
+    let published: HashSet<&String> = published.values().flatten().collect();
+    let quiet: Vec<String> = members.iter().filter(|member| !published.contains(member)).cloned().collect();
+    others.extend(blind(link, paths, plate, &quiet).await?);
+    same.sort_unstable();
+    same.dedup();
+    Ok((others, same))
+}
+
+async fn says(link: &impl Link, paths: &Paths, plate: &Nameplate, plan: &PlanPart) -> Result<Says, Fault> {
+    match plans::read(link, paths, plan).await {
+        Ok(read) => {
+            plate.knows_plan(&read);
+            Ok(Says::Published(read))
+        }
+        Err(Ok(why)) => Ok(Says::Unreadable(why)),
+        Err(Err(fault)) => Err(fault),
+    }
+}
+
+/// Those of builds that publish nothing, and whose locks are others by the fingerprint that those builds compare. A program
+/// that names its keys itself has none.
+async fn blind(
+    link: &impl Link,
+    paths: &Paths,
+    plate: &Nameplate,
+    quiet: &[String],
+) -> Result<Vec<Other>, Fault> {
+    let quiet = not_ours(paths, plate, quiet);
+    let nodes: Vec<String> =
+        quiet.iter().take(MOST).map(|member| format!("{}/{member}", paths.members())).collect();
+    let read = join_all(nodes.iter().map(|path| link.data(path))).await;
+    let mut blind = Vec::new();
+    for (member, read) in quiet.iter().zip(read) {
+        let data = match read {
+            Err(Fault::NoNode) => continue,
+            read => read?.0,
+        };
+        let told = serde_json::from_slice::<Member>(&data).ok();
+        if told.is_some_and(|told| told.publishes || plate.locks_like(&told.plan)) {
+            continue;
+        }
+        blind.push(Other { gateway: gateway_of(member).to_owned(), age: Age::Blind, says: Says::Unlike });
+    }
+    Ok(blind)
+}
+
+fn not_ours(paths: &Paths, plate: &Nameplate, members: &[String]) -> Vec<String> {
+    let folder = paths.members();
+    let nodes = members.iter().map(|member| format!("{folder}/{member}")).collect();
+    let others = plate.others().are_not_ours(nodes);
+    let name = |path: String| path.strip_prefix(&folder).unwrap_or(&path).trim_start_matches('/').to_owned();
+    others.into_iter().map(name).collect()
+}

@@ -1,0 +1,218 @@
+//! What of a plan decides which lock a request takes, as gateways publish it for each other.
+//!
+//! Two gateways that give one request two locks let two requests change one resource at once. So each of them publishes its
+//! fenced routes, and [`unlike`] tells which of them may be taken by another gateway, for the same service, under
+//! another lock. Routes without a fence do not count: whoever sends a request around the lock says so in the file.
+
+mod unlike;
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::unlike::{Compared, unlike};
+use crate::{
+    host::{Hosts, Served},
+    key::KeyTemplate,
+    path::{PathTemplate, Piece},
+    plan::{Conditions, Fence, Placing, Plan, Route, Upstream},
+};
+
+/// The fenced routes of a plan, in the order in which they are tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    /// Of the written form.
+    pub format: u32,
+    pub routes: Vec<FencedRoute>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FencedRoute {
+    /// For whoever reads of it: names need not agree.
+    pub name: String,
+    /// One service if either the name or an endpoint is shared.
+    pub upstream: String,
+    pub endpoints: Vec<String>,
+    /// Sorted; empty means every method.
+    pub methods: Vec<String>,
+    pub path: Vec<Segment>,
+    #[serde(default, skip_serializing_if = "Carried::is_nothing")]
+    pub conditions: Carried,
+    /// It takes all of them at once, and so excludes whoever takes one of them: the lock of its keys, and the one it is
+    /// migrated from.
+    pub locks: Vec<Lock>,
+}
+
+/// A segment of a path template. What a variable is called does not count.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Segment {
+    Is(String),
+    Any,
+    /// All that are left.
+    Rest,
+}
+
+/// What a request has to carry beside method and path.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Carried {
+    /// None means any.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    #[serde(default)]
+    pub headers: Vec<(String, String)>,
+    #[serde(default)]
+    pub query: Vec<(String, String)>,
+}
+
+/// The lock of one request: all of its keys, in one layout.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Lock {
+    /// Sorted, each once. Variables of the path are called by their place in it, counted from 0.
+    pub keys: Vec<String>,
+    /// How its nodes are called; none for our own way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<String>,
+    /// Where its nodes stand, with the variables of the key called by their place in that; none for the place that we choose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Whoever takes it over from a holder that died sits a delay out: one that does not know of this would not.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub delay: bool,
+}
+
+/// Why something published cannot be compared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    #[error("it is of format {found}, and this build reads up to {FORMAT}")]
+    Newer { found: u32 },
+    #[error("it is not in the form of a published plan: {0}")]
+    Foreign(String),
+}
+
+/// The newest written form that this build understands.
+pub const FORMAT: u32 = 1;
+
+impl Published {
+    pub fn of(plan: &Plan) -> Self {
+        let fenced = |route: &Route| {
+            let fence = route.fence.as_ref()?;
+            Some(FencedRoute::of(route, fence, plan.upstream(route.upstream)))
+        };
+        Self { format: FORMAT, routes: plan.routes.routes().iter().filter_map(fenced).collect() }
+    }
+
+    /// The same for equal routes, whoever writes them.
+    ///
+    /// # Panics
+    /// Never: all fields are plain.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("plain fields serialise")
+    }
+
+    /// # Errors
+    /// A later build has written it in another form, or it is something else.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
+        #[derive(Deserialize)]
+        struct Formatted {
+            format: u32,
+        }
+        let foreign = |error: serde_json::Error| Unreadable::Foreign(error.to_string());
+        // First the number: of another form nothing else need be where we look for it.
+        let Formatted { format: found } = serde_json::from_slice(bytes).map_err(foreign)?;
+        if found > FORMAT {
+            return Err(Unreadable::Newer { found });
+        }
+        serde_json::from_slice(bytes).map_err(foreign)
+    }
+}
+
+impl FencedRoute {
+    /// `fence` is that of `route`, and `upstream` the one it leads to.
+    pub fn of(route: &Route, fence: &Fence, upstream: &Upstream) -> Self {
+        let sorted = |texts: &mut dyn Iterator<Item = String>| -> Vec<String> {
+            texts.collect::<BTreeSet<_>>().into_iter().collect()
+        };
+        Self {
+            name: route.name.to_string(),
+            upstream: upstream.name.to_string(),
+            endpoints: sorted(&mut upstream.endpoints.iter().map(ToString::to_string)),
+            methods: sorted(&mut route.methods.iter().cloned()),
+            path: route.path.pieces().iter().map(Segment::from).collect(),
+            conditions: Carried::of(&route.conditions),
+            locks: vec![Lock::of(&fence.keys, &fence.placing, &route.path)],
+        }
+    }
+}
+
+/// What two plans have in common of a route of which requests take the same locks by both, wherever they are sent.
+pub type Essence<'r> = (&'r str, &'r [String], &'r [Segment], &'r Carried, &'r [Lock]);
+
+impl FencedRoute {
+    pub fn essence(&self) -> Essence<'_> {
+        (&self.upstream, &self.methods, &self.path, &self.conditions, &self.locks)
+    }
+}
+
+impl Lock {
+    fn of(keys: &[KeyTemplate], placing: &Placing, route: &PathTemplate) -> Self {
+        let (layout, path) = match placing {
+            Placing::Native => (None, None),
+            Placing::Foreign { layout, path } => (Some(layout.word().to_owned()), Some(path.to_string())),
+        };
+        let keys: BTreeSet<String> = keys.iter().map(|key| key.by_place(route)).collect();
+        Self { keys: keys.into_iter().collect(), layout, path, delay: false }
+    }
+}
+
+impl From<&Piece> for Segment {
+    fn from(piece: &Piece) -> Self {
+        match piece {
+            Piece::Literal(literal) => Self::Is(literal.to_string()),
+            Piece::Variable(_) => Self::Any,
+            Piece::Rest(_) => Self::Rest,
+        }
+    }
+}
+
+impl Carried {
+    fn of(conditions: &Conditions) -> Self {
+        let written = |served: &Served| match served {
+            Served::Host(host) => host.clone(),
+            Served::Below(tail) => format!("*{tail}"),
+        };
+        let sorted = |pairs: &[(String, String)]| pairs.iter().cloned().collect::<BTreeSet<_>>();
+        Self {
+            hosts: match &conditions.hosts {
+                Hosts::Any => Vec::new(),
+                Hosts::Only(served) => {
+                    served.iter().map(written).collect::<BTreeSet<_>>().into_iter().collect()
+                }
+            },
+            headers: sorted(&conditions.headers).into_iter().collect(),
+            query: sorted(&conditions.query).into_iter().collect(),
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Back in the form in which a plan has them. A host that this build cannot read may be any.
+    fn conditions(&self) -> Conditions {
+        let served: Option<Vec<Served>> = self.hosts.iter().map(|host| Served::parse(host).ok()).collect();
+        Conditions {
+            hosts: served.filter(|served| !served.is_empty()).map_or(Hosts::Any, Hosts::Only),
+            headers: self.headers.clone(),
+            query: self.query.clone(),
+        }
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! Which plans agree, and by which routes they do not.
+
+use super::*;
+use crate::file::load;
+
+const HEAD: &str = r#"version: 1
+listeners: {public: {address: 127.0.0.1:8080}}
+zookeeper: {servers: [zk1:2181]}
+upstreams:
+  a: {endpoints: ["http://a:80"], fencing: upstream}
+  also-a: {endpoints: ["http://a:80"], fencing: upstream}
+  b: {endpoints: ["http://b:80"], fencing: upstream}
+routes:
+"#;
+
+fn published(routes: &[&str]) -> Published {
+    let routes: String = routes.iter().map(|route| format!("  - {route}\n")).collect();
+    let loaded = load(&format!("{HEAD}{routes}"));
+    Published::of(&loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)).serving)
+}
+
+/// Names of routes of the first that give some request another lock than the second does.
+fn between(ours: &[&str], theirs: &[&str]) -> Vec<String> {
+    let (ours, theirs) = (published(ours), published(theirs));
+    let compared = unlike(&ours, &theirs);
+    assert!(!compared.unfinished);
+    // Whoever disagrees does so with somebody.
+    assert_eq!(compared.ours.is_empty(), unlike(&theirs, &ours).ours.is_empty(), "{ours:?} {theirs:?}");
+    compared.ours.iter().map(|at| ours.routes[*at].name.clone()).collect()
+}
+
+const PAY: &str = r#"{name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: {key: "account/{path.id}"}}"#;
+const OTHER_PAY: &str = r#"{name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: {key: "konto/{path.id}"}}"#;
+const BOOK: &str = r#"{name: book, upstream: a, match: {methods: [POST], path: "/book/{id}"}, fence: {key: "book/{path.id}"}}"#;
+
+#[test]
+fn one_request_has_one_lock_where_the_templates_say_the_same() {
+    let named = r#"{name: zahlen, upstream: a, match: {methods: [POST], path: "/pay/{account}"}, fence: {key: "account/{path.account}", mode: by-method, wait: 1s}}"#;
+    assert_eq!(between(&[PAY], &[named]), [""; 0]);
+    assert_eq!(between(&[PAY], &[OTHER_PAY]), ["pay"]);
+    assert_eq!(between(&[PAY, BOOK], &[OTHER_PAY, BOOK]), ["pay"]);
+    assert_eq!(between(&[PAY, BOOK], &[BOOK, PAY]), [""; 0], "their order counts for none of them");
+}
+
+#[test]
+fn a_service_is_one_by_its_name_or_by_an_endpoint() {
+    let renamed = OTHER_PAY.replace("upstream: a", "upstream: also-a");
+    assert_eq!(between(&[PAY], &[&renamed]), ["pay"]);
+    let elsewhere = OTHER_PAY.replace("upstream: a", "upstream: b");
+    assert_eq!(between(&[PAY], &[&elsewhere]), [""; 0]);
+}
+
+#[test]
+fn what_is_not_fenced_does_not_count() {
+    let open = r#"{name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: none}"#;
+    assert_eq!(between(&[PAY, BOOK], &[open, BOOK]), [""; 0]);
+    assert_eq!(between(&[BOOK], &[PAY, BOOK]), [""; 0], "nobody here takes those requests");
+}
+
+#[test]
+fn a_set_agrees_with_the_same_set_only() {
+    let set = |keys: &str| {
+        format!(
+            r#"{{name: move, upstream: a, match: {{methods: [POST], path: "/move/{{x}}/{{y}}"}}, fence: {{keys: [{keys}]}}}}"#
+        )
+    };
+    let (two, swapped) = (set(r#""a/{path.x}", "a/{path.y}""#), set(r#""a/{path.y}", "a/{path.x}""#));
+    let one = set(r#""a/{path.x}""#);
+    assert_eq!(between(&[&two], &[&swapped]), [""; 0]);
+    assert_eq!(between(&[&two], &[&one]), ["move"]);
+    // One key is one lock, however it is written.
+    let plain = one.replace("keys: [\"a/{path.x}\"]", "key: \"a/{path.x}\"");
+    assert_eq!(between(&[&one], &[&plain]), [""; 0]);
+}
+
+#[test]
+fn a_route_that_takes_requests_of_another_one_is_found() {
+    let wide = r#"{name: wide, upstream: a, match: {path: "/pay/{rest...}"}, fence: {key: "all-payments"}}"#;
+    assert_eq!(between(&[PAY], &[wide]), ["pay"]);
+    assert_eq!(between(&[PAY, wide], &[wide]), ["pay"]);
+    assert_eq!(between(&[wide], &[PAY, wide]), ["wide"]);
+    // Below a route that both have it takes only what neither gives to that one.
+    let get = r#"{name: get, upstream: a, match: {methods: [GET], path: "/pay/{id}"}, fence: {key: "look/{path.id}"}}"#;
+    assert_eq!(between(&[PAY], &[PAY, get]), [""; 0]);
+    assert_eq!(between(&[PAY, BOOK], &[PAY, wide, BOOK]), [""; 0]);
+    let some = r#"{name: some, upstream: a, match: {path: "/{rest...}", headers: {X-Tenant: acme}}, fence: {key: "acme"}}"#;
+    assert_eq!(between(&[PAY, BOOK], &[some, PAY, BOOK]), ["pay", "book"]);
+}
+
+#[test]
+fn routes_that_meet_count_in_their_order() {
+    let special = r#"{name: special, upstream: a, match: {methods: [POST], path: "/{what}/7"}, fence: {key: "seven/{path.what}"}}"#;
+    assert_eq!(between(&[PAY, special], &[PAY, special]), [""; 0]);
+    assert_eq!(between(&[PAY, special], &[special, PAY]), ["pay"]);
+    assert_eq!(between(&[special, PAY], &[PAY, special]), ["special"]);
+}
+
+#[test]
+fn conditions_that_no_request_meets_together_keep_routes_apart() {
+    let of = |host: &str, key: &str| {
+        let route = PAY.replace("match: {", &format!("match: {{hosts: [{host}], "));
+        route.replace("name: pay", &format!("name: pay-{key}")).replace("account/", &format!("{key}/"))
+    };
+    let (one, two) = (of("a.example", "a"), of("b.example", "b"));
+    assert_eq!(between(&[&one], &[&two, &one]), [""; 0]);
+    assert_eq!(between(&[&one], &[&two]), [""; 0]);
+    assert_eq!(between(&[&one], &[&of("\"*.example\"", "c")]), ["pay-a"]);
+}
+
+#[test]
+fn who_takes_two_locks_agrees_with_whoever_takes_one_of_them() {
+    let (old, new) = (published(&[OTHER_PAY]), published(&[PAY]));
+    let mut both = new.clone();
+    both.routes[0].locks.extend(old.routes[0].locks.clone());
+    for plain in [&old, &new] {
+        assert_eq!((unlike(&both, plain), unlike(plain, &both)), Default::default());
+    }
+    assert_eq!(unlike(&old, &new).ours, [0]);
+    let mut elsewhere = new.clone();
+    elsewhere.routes[0].locks[0].layout = Some("kazoo".to_owned());
+    assert_eq!(unlike(&new, &elsewhere).ours, [0]);
+    let mut late = new.clone();
+    late.routes[0].locks[0].delay = true;
+    assert_eq!(unlike(&new, &late).ours, [0]);
+}
+
+#[test]
+fn plans_too_large_and_too_different_are_unlike_in_all() {
+    let many = |key: &str| -> Published {
+        let mut plan = published(&[PAY]);
+        let one = plan.routes.remove(0);
+        plan.routes = (0..2000)
+            .map(|n| FencedRoute { path: vec![Segment::Is(format!("{key}{n}"))], ..one.clone() })
+            .collect();
+        plan
+    };
+    let compared = unlike(&many("a"), &many("b"));
+    assert!(compared.unfinished && compared.ours.len() == 2000);
+    assert_eq!(unlike(&many("a"), &many("a")), Compared::default());
+}
+
+#[test]
+fn what_is_published_is_read_back_and_a_newer_form_is_not_guessed_at() {
+    let ours = published(&[PAY, BOOK]);
+    assert_eq!(Published::parse(&ours.to_bytes()), Ok(ours.clone()));
+    let newer = br#"{"format": 2, "routes": "elsewhere"}"#;
+    assert_eq!(Published::parse(newer), Err(Unreadable::Newer { found: 2 }));
+    assert!(matches!(Published::parse(b"{}"), Err(Unreadable::Foreign(_))));
+    let more = String::from_utf8(ours.to_bytes()).expect("text").replacen('{', r#"{"more": 1, "#, 1);
+    assert_eq!(Published::parse(more.as_bytes()), Ok(ours));
+}

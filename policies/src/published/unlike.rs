@@ -1,0 +1,165 @@
+//! Finds the routes of two plans that may give one request two locks.
+//!
+//! A request may be ours by route *i* and theirs by route *j*. If *i* is in their plan as well, as *i'*, and *j* in ours, as
+//! *j'*, then we have *i* above *j'* and they have *j* above *i'*, or the request would not have gone so. So beside
+//! the locks of *i* and *i'* only such pairs are looked at that meet, and that stand in unlike orders or of which one is in
+//! one plan only.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Carried, FencedRoute, Published, Segment};
+use crate::plan::{Conditions, Spot};
+
+/// What came of comparing two plans.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// Places of routes of ours, in their order, which agree with those of the other plan not in all locks.
+    pub ours: Vec<usize>,
+    /// The plans are too large and too different to look at all pairs: so all routes of ours are among these.
+    pub unfinished: bool,
+}
+
+/// Pairs that are looked at, at most: more would take a second.
+const MOST_LOOKS: usize = 1 << 20;
+
+/// One plan, with what is needed to look at a pair.
+struct Side<'p> {
+    routes: &'p [FencedRoute],
+    spots: Vec<HashSet<Spot>>,
+    conditions: Vec<Conditions>,
+    /// The place of each route in the other plan.
+    twin: Vec<Option<usize>>,
+}
+
+/// Routes of `ours` by which a request may take another lock than by `theirs`.
+pub fn unlike(ours: &Published, theirs: &Published) -> Compared {
+    let (mut ours, mut theirs) = (Side::of(ours), Side::of(theirs));
+    pair(&mut ours, &mut theirs);
+    let mut found = HashSet::new();
+    for (at, twin) in ours.twin.iter().enumerate() {
+        if twin.is_some_and(|twin| !ours.routes[at].excludes(&theirs.routes[twin])) {
+            found.insert(at);
+        }
+    }
+    let Some(pairs) = crossing(&ours, &theirs) else {
+        return Compared { ours: (0..ours.routes.len()).collect(), unfinished: true };
+    };
+    for (one, other) in pairs {
+        if !found.contains(&one)
+            && !ours.routes[one].excludes(&theirs.routes[other])
+            && meet((&ours, one), (&theirs, other))
+        {
+            found.insert(one);
+        }
+    }
+    let mut found: Vec<usize> = found.into_iter().collect();
+    found.sort_unstable();
+    Compared { ours: found, unfinished: false }
+}
+
+impl<'p> Side<'p> {
+    fn of(plan: &'p Published) -> Self {
+        let spots = |route: &FencedRoute| route.endpoints.iter().map(|endpoint| Spot::of(endpoint)).collect();
+        Self {
+            routes: &plan.routes,
+            spots: plan.routes.iter().map(spots).collect(),
+            conditions: plan.routes.iter().map(|route| route.conditions.conditions()).collect(),
+            twin: vec![None; plan.routes.len()],
+        }
+    }
+
+    fn is_same_service(&self, at: usize, other: &Side, there: usize) -> bool {
+        self.routes[at].upstream == other.routes[there].upstream
+            || !self.spots[at].is_disjoint(&other.spots[there])
+    }
+}
+
+impl FencedRoute {
+    /// Whoever takes the one lock waits for whoever holds the other one.
+    fn excludes(&self, other: &Self) -> bool {
+        self.locks.iter().any(|lock| other.locks.contains(lock))
+    }
+}
+
+/// Each route has at most one twin: the first one of the other plan that takes the same requests for the same service, and
+/// is nobody's yet.
+fn pair(ours: &mut Side, theirs: &mut Side) {
+    fn takes(route: &FencedRoute) -> (&[String], &[Segment], &Carried) {
+        (&route.methods, &route.path, &route.conditions)
+    }
+    let mut there: HashMap<_, Vec<usize>> = HashMap::new();
+    for (at, route) in theirs.routes.iter().enumerate() {
+        there.entry(takes(route)).or_default().push(at);
+    }
+    for at in 0..ours.routes.len() {
+        let Some(same) = there.get(&takes(&ours.routes[at])) else { continue };
+        let free =
+            |other: &&usize| theirs.twin[**other].is_none() && ours.is_same_service(at, theirs, **other);
+        if let Some(&twin) = same.iter().find(free) {
+            ours.twin[at] = Some(twin);
+            theirs.twin[twin] = Some(at);
+        }
+    }
+}
+
+/// Pairs that may have taken a request from one another; `None` where there are too many to look at.
+fn crossing(ours: &Side, theirs: &Side) -> Option<Vec<(usize, usize)>> {
+    let alone =
+        |side: &Side| -> Vec<usize> { (0..side.twin.len()).filter(|at| side.twin[*at].is_none()).collect() };
+    let all: Vec<usize> = (0..theirs.twin.len()).collect();
+    let (alone_here, alone_there) = (alone(ours).len(), alone(theirs));
+    // Twins that stand in one order have nothing to do with each other's neighbours.
+    let in_order = ours.twin.iter().flatten().is_sorted();
+    let (paired, others) = (ours.twin.len() - alone_here, if in_order { &alone_there } else { &all });
+    let looks = alone_here.saturating_mul(all.len()).saturating_add(paired.saturating_mul(others.len()));
+    if looks > MOST_LOOKS {
+        return None;
+    }
+    let mut pairs = Vec::new();
+    for (one, twin) in ours.twin.iter().enumerate() {
+        for &other in if twin.is_none() { &all } else { others } {
+            let may = match (*twin, theirs.twin[other]) {
+                (Some(twin), _) if twin == other => false,
+                (Some(twin), Some(there)) => one < there && other < twin,
+                (Some(twin), None) => other < twin,
+                (None, Some(there)) => one < there,
+                (None, None) => true,
+            };
+            if may {
+                pairs.push((one, other));
+            }
+        }
+    }
+    Some(pairs)
+}
+
+/// Some request may be taken by both.
+fn meet((ours, one): (&Side, usize), (theirs, other): (&Side, usize)) -> bool {
+    let (route, there) = (&ours.routes[one], &theirs.routes[other]);
+    let methods = route.methods.is_empty()
+        || there.methods.is_empty()
+        || route.methods.iter().any(|method| there.methods.contains(method));
+    methods
+        && paths_meet(&route.path, &there.path)
+        && ours.is_same_service(one, theirs, other)
+        && ours.conditions[one].meet(&theirs.conditions[other])
+}
+
+fn paths_meet(ours: &[Segment], theirs: &[Segment]) -> bool {
+    let (mut ours, mut theirs) = (ours.iter(), theirs.iter());
+    loop {
+        match (ours.next(), theirs.next()) {
+            (None, None) => return true,
+            (None, Some(_)) | (Some(_), None) => return false,
+            (Some(Segment::Rest), Some(_)) | (Some(_), Some(Segment::Rest)) => return true,
+            (Some(Segment::Is(one)), Some(Segment::Is(other))) if one != other => return false,
+            // An empty segment is a trailing slash, and no value.
+            (Some(Segment::Is(one)), Some(Segment::Any)) | (Some(Segment::Any), Some(Segment::Is(one)))
+                if one.is_empty() =>
+            {
+                return false;
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Gateways that would lock one resource in two ways never both serve it: the younger one refuses until they agree.
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::{Answer, Ask, Outcome},
+    gateway::{Gateway, Launch},
+    policy::Policy,
+    site::Site,
+};
+use serde_json::{Value, json};
+
+/// Routes that are refused because of other gateways.
+const REFUSED: &str = "fencegate_config_refused_routes";
+
+fn other(site: &Site, name: &str) -> Policy {
+    site.policy(name).with("/routes/0/fence/key", "konto/{path.account}")
+}
+
+async fn pays(gateway: &Gateway) -> Answer {
+    gateway.send(&Ask::post("/pay/7")).await
+}
+
+async fn is_refused(gateway: &Gateway) {
+    gateway.gauge_becomes(REFUSED, 1.0).await;
+    let refused = pays(gateway).await;
+    let told = (refused.status, refused.reason(), refused.outcome());
+    assert_eq!(told, (503, "config-mismatch".to_owned(), Some(Outcome::NotDispatched)));
+}
+
+async fn serves_again(gateway: &Gateway) {
+    gateway.gauge_becomes(REFUSED, 0.0).await;
+    assert_eq!(pays(gateway).await.status, 200);
+}
+
+async fn stops(gateway: Gateway) {
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.exit().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn of_two_templates_for_one_resource_the_older_gateway_s_is_served() {
+    let site = Site::fresh().await;
+    let first = site.gateway("gw-1").await;
+    let second = Gateway::start(&other(&site, "gw-2")).await;
+    is_refused(&second).await;
+    let said = second.says("because of whom", |line| line.field("code") == "FG0550").await;
+    assert_eq!((said.field("routes"), said.field("gateways")), ("pay", "gw-1"));
+    assert_eq!(
+        second.send(&Ask::get("/read")).await.status,
+        200,
+        "unfenced requests are nobody else's business"
+    );
+    assert_eq!(pays(&first).await.status, 200);
+    assert_eq!(first.metrics().await.sum(REFUSED, &[]), 0.0);
+    // What the younger one refuses does not keep it from serving what both lock alike.
+    second.rewrite(&other(&site, "gw-2").route(also()));
+    first.rewrite(&site.policy("gw-1").route(also()));
+    for gateway in [&first, &second] {
+        assert_eq!(gateway.reload(&[]).await.0, Some(0));
+    }
+    assert_eq!(second.send(&Ask::post("/book/7")).await.status, 200);
+    stops(first).await;
+    serves_again(&second).await;
+}
+
+/// A route that both have.
+fn also() -> Value {
+    json!({
+        "name": "book", "upstream": "ledger", "fence": {"key": "book/{path.id}"},
+        "match": {"methods": ["POST"], "path": "/book/{id}"},
+    })
+}
+
+#[tokio::test]
+async fn what_is_not_fenced_and_what_is_only_called_otherwise_does_not_count() {
+    let site = Site::fresh().await;
+    let first = site.gateway("gw-1").await;
+    let renamed = site
+        .policy("gw-2")
+        .with("/routes/0/name", "zahlen")
+        .with("/routes/0/match/path", "/pay/{konto}")
+        .with("/routes/0/fence/key", "account/{path.konto}")
+        .with("/routes/0/fence/wait", "1s")
+        .route(json!({
+            "name": "ping", "upstream": "ledger", "fence": "none",
+            "match": {"methods": ["PUT"], "path": "/ping"},
+        }));
+    let second = Gateway::start(&renamed).await;
+    for gateway in [&first, &second] {
+        assert_eq!(pays(gateway).await.status, 200);
+        assert_eq!(gateway.metrics().await.sum(REFUSED, &[]), 0.0);
+    }
+}
+
+#[tokio::test]
+async fn who_allows_it_serves_all_the_same_and_says_so() {
+    let site = Site::fresh().await;
+    let first = site.gateway("gw-1").await;
+    let second = Gateway::start(&other(&site, "gw-2").with("/allow_mixed", true)).await;
+    second.says("that it is let be", |line| line.field("code") == "FG0254").await;
+    assert_eq!((pays(&first).await.status, pays(&second).await.status), (200, 200));
+    // Taken back, it counts at once.
+    second.rewrite(&other(&site, "gw-2"));
+    assert_eq!(second.reload(&[]).await.0, Some(0));
+    is_refused(&second).await;
+}
+
+/// Neither has seen the other before it makes its own node, and both look behind that: so one of them knows.
+#[tokio::test]
+async fn of_two_that_start_at_once_never_both_serve() {
+    let site = Site::fresh().await;
+    let many = |policy: Policy| policy.with("/zookeeper/sessions", 3);
+    for round in 0..3 {
+        let [one, two] =
+            [many(site.policy(&format!("one-{round}"))), many(other(&site, &format!("two-{round}")))];
+        let (one, two) = tokio::join!(Launch::new(&one).start(), Launch::new(&two).start());
+        tokio::join!(one.becomes_ready(), two.becomes_ready());
+        for account in 0..8 {
+            let ask = Ask::post(&format!("/pay/{account}"));
+            let (one, two) = tokio::join!(one.send(&ask), two.send(&ask));
+            let served = [&one, &two].map(|answer| answer.status == 200);
+            assert_ne!(served, [true, true], "{account}: {one:?} {two:?}");
+            for answer in [one, two].iter().filter(|answer| answer.status != 200) {
+                assert_eq!(answer.reason(), "config-mismatch");
+            }
+        }
+        // Whoever is alone serves.
+        stops(one).await;
+        serves_again(&two).await;
+        stops(two).await;
+    }
+}
+
+#[tokio::test]
+async fn a_dry_run_says_who_of_the_fleet_locks_otherwise() {
+    let site = Site::fresh().await;
+    let (first, second) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let (code, report) = first.reload(&["--dry-run", "--fleet"]).await;
+    let told = |report: &Value| (report["fleet"]["safe"].clone(), report["fleet"]["routes"].clone());
+    let agrees = json!([{"route": "pay", "agrees": true, "unlike": []}]);
+    assert_eq!((code, told(&report)), (Some(0), (json!(true), agrees)), "{report}");
+    assert_eq!(report["fleet"]["gateways"], json!(["gw-2"]));
+    first.rewrite(&other(&site, "gw-1"));
+    let (code, report) = first.reload(&["--dry-run", "--fleet"]).await;
+    let unlike = json!([{"route": "pay", "agrees": false, "unlike": ["gw-2"]}]);
+    assert_eq!((code, told(&report)), (Some(3), (json!(false), unlike)), "{report}");
+    // Nothing was changed by looking.
+    assert_eq!((pays(&first).await.status, pays(&second).await.status), (200, 200));
+    stops(second).await;
+    let (code, report) = first.reload(&["--dry-run", "--fleet"]).await;
+    assert_eq!((code, &report["fleet"]["safe"]), (Some(0), &json!(true)), "{report}");
+}
+
+/// Whoever changes its templates is the younger one from then on, and nothing that began before is still under way.
+#[tokio::test]
+async fn who_reloads_other_templates_gives_way_until_all_have_them() {
+    let site = Site::fresh().await;
+    let (first, second) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let begun = site.origin.holds_one(&first, Ask::post("/pay/9")).await;
+    first.rewrite(&other(&site, "gw-1"));
+    assert_eq!(first.reload(&[]).await.0, Some(0));
+    // What it has begun under the old template is still its own, and nobody is told yet.
+    assert_eq!(second.metrics().await.sum(REFUSED, &[]), 0.0);
+    assert_eq!(begun.finishes().await.status, 200);
+    is_refused(&first).await;
+    assert_eq!(pays(&second).await.status, 200);
+    second.rewrite(&other(&site, "gw-2"));
+    assert_eq!(second.reload(&[]).await.0, Some(0));
+    serves_again(&first).await;
+    serves_again(&second).await;
+    let log = site.origin.log();
+    let keys: Vec<_> = log.on("/pay/7").filter_map(|record| record.key()).collect();
+    assert_eq!(keys, ["account/7", "konto/7", "konto/7"]);
+}
+
+/// Requests of the process before may still run: its node says so until its session is over.
+#[tokio::test]
+async fn a_gateway_that_died_is_waited_for_by_whoever_takes_its_place_with_other_templates() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "6s");
+    let first = Gateway::start(&policy).await;
+    first.signal(Signal::KILL);
+    first.exit().await;
+    let same = Gateway::start(&policy).await;
+    assert_eq!(pays(&same).await.status, 200, "with the same templates there is nothing to wait for");
+    same.signal(Signal::KILL);
+    same.exit().await;
+    let next = Gateway::start(&other(&site, "gw-1")).await;
+    is_refused(&next).await;
+    serves_again(&next).await;
+}
+
+/// A build before this one looks at nobody: so whoever looks gives way, however old it is.
+#[tokio::test]
+async fn a_gateway_that_cannot_give_way_is_given_way_to() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let tree = site.tree().await;
+    let config: Value = serde_json::from_slice(&gateway.admin("/api/v1/config").await.body).expect("JSON");
+    let ours = config["fingerprint"].as_str().expect("a fingerprint").to_owned();
+    let member = |plan: &str| format!(r#"{{"format":2,"version":"0.0.9","plan":"{plan}"}}"#);
+    let node = "/members/old-0000000000000001";
+    tree.create(node, member(&ours).as_bytes()).await;
+    gateway.gauge_becomes(REFUSED, 0.0).await;
+    assert_eq!(pays(&gateway).await.status, 200);
+    tree.set(node, member("00000000000000ff").as_bytes()).await;
+    is_refused(&gateway).await;
+    tree.delete(node).await.expect("deleted");
+    serves_again(&gateway).await;
+}
+
+/// The nodes go by themselves, and what a gateway names is there.
+#[tokio::test]
+async fn what_is_published_is_named_by_each_session_and_goes_with_it() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&site.policy("gw-1").with("/zookeeper/sessions", 2)).await;
+    let tree = site.tree().await;
+    let named = async || {
+        let paths = tree.paths().await;
+        let nodes: Vec<&str> = paths.iter().filter_map(|path| path.strip_prefix("/plans/")).collect();
+        let namings = nodes.iter().filter(|node| node.contains('/')).count();
+        (nodes.len() - namings, namings)
+    };
+    assert_eq!(named().await, (1, 2));
+    gateway.rewrite(&other(&site, "gw-1"));
+    assert_eq!(gateway.reload(&[]).await.0, Some(0));
+    serves_again(&gateway).await;
+    stops(gateway).await;
+    // The server removes a plan that nobody names any more, some time later.
+    assert_eq!(named().await.1, 0);
+}

@@ -176,7 +176,7 @@ fn restart(old: &Gateway, new: &Gateway) -> Vec<String> {
         ("zookeeper", old.zookeeper == new.zookeeper),
         ("peer", old.peer == new.peer),
         ("state_dir", old.state_dir == new.state_dir),
-        ("tickets", old.tickets == new.tickets),
+        ("tickets", old.tickets == new.tickets && old.siblings == new.siblings),
     ];
     fields.into_iter().filter(|(_, same)| !same).map(|(field, _)| field.to_owned()).collect()
 }

@@ -23,6 +23,7 @@ mod layout;
 mod listener;
 mod log;
 mod misplaced;
+mod nested;
 mod once;
 mod peer_forwarding;
 mod peer_listener;

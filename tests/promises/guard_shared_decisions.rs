@@ -97,7 +97,7 @@ pub(crate) fn claim(random: &mut Random, highest: u64) -> Claim {
         _ => {}
     }
     let token = Token::new(epoch, random.next(2) as u32, 1 + random.next(3) as u32);
-    Claim { keys: keys.into(), token: token.expect("below 2^63"), mode, era }
+    Claim { keys: keys.into(), token: token.expect("below 2^63"), mode, era, parent: None }
 }
 
 impl Two {
@@ -146,7 +146,18 @@ impl Two {
     }
 
     fn claim(&mut self) -> Claim {
-        claim(&mut self.random, self.register.highest())
+        let claim = claim(&mut self.random, self.register.highest());
+        if self.running.is_empty() || !self.random.one_in(4) {
+            return claim;
+        }
+        // Called from one that is in flight, mostly for the same keys.
+        let which = self.random.next(self.running.len() as u64) as usize;
+        let caller = self.running[which].claim.clone();
+        let later = caller.token.dispatch() + 1 + self.random.next(2) as u32;
+        let token = Token::new(caller.token.number(), caller.token.sequence(), later).expect("as its caller");
+        let keys = if self.random.one_in(4) { claim.keys } else { caller.keys };
+        let parent = Some(caller.token);
+        Claim { keys, token, mode: caller.mode, era: claim.era, parent }
     }
 
     /// The first look of both, or where `settled` a later one.

@@ -74,6 +74,7 @@ mod middleware_node;
 mod middleware_python;
 mod middleware_rust;
 mod names;
+mod nested;
 mod once;
 mod once_answers;
 mod once_identity;

@@ -11,6 +11,8 @@ pub const FENCING_MODE: HeaderName = HeaderName::from_static("fencing-mode");
 pub const FENCING_HOPS: HeaderName = HeaderName::from_static("fencing-hops");
 pub const FENCING_OPERATION: HeaderName = HeaderName::from_static("fencing-operation");
 pub const FENCING_TICKET: HeaderName = HeaderName::from_static("fencing-ticket");
+/// The dispatch that this one was called from, for a guard: it may run beside that. Believed with a ticket only.
+pub const FENCING_PARENT: HeaderName = HeaderName::from_static("fencing-parent");
 /// Says of a request that another gateway sends it on. Believed with our pass only.
 pub const FENCING_FORWARDED: HeaderName = HeaderName::from_static("fencing-forwarded");
 /// Says the outcome on every answer that concerns a fenced route.

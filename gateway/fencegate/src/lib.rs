@@ -16,6 +16,7 @@ pub mod access;
 pub mod admin;
 pub mod agreement;
 pub mod backups;
+pub mod calling_dispatch;
 pub mod check;
 pub mod cli;
 mod database;

@@ -19,6 +19,7 @@ use hyper::header::HeaderValue;
 use tokio::time::Instant;
 
 use crate::{
+    calling_dispatch::Shown,
     edition::{Entrance, Running},
     in_flight::Permit,
     refusal::Reason,
@@ -56,6 +57,10 @@ pub struct Notes {
     pub forwarded_to: RefCell<Option<Arc<str>>>,
     /// What that gateway's answer says, which is then the client's.
     pub told: Cell<Option<Reported>>,
+    /// The ticket of the dispatch that it was called from, where its route may listen to it.
+    pub shown: OnceCell<Shown>,
+    /// That dispatch, where its route does.
+    pub called_from: Cell<Option<Token>>,
     /// How many processes forwarded the request before this one.
     pub hops: Cell<u32>,
     /// On whose behalf it came, as far as we believe.

@@ -34,6 +34,8 @@ pub struct Refusal {
     status: Option<StatusCode>,
     /// What an operator finds the operation by.
     reference: Option<String>,
+    /// What its client can do about it, beside the title.
+    advice: Option<&'static str>,
     /// What the service answered when the operation was carried out.
     recorded: Option<u16>,
     /// Nothing was dispatched, and yet nothing may be under the same tenure any more.
@@ -42,12 +44,25 @@ pub struct Refusal {
 
 impl Refusal {
     pub fn new(reason: Reason, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason, detail: detail.into(), status: None, reference: None, recorded: None, retires: false }
+        Self {
+            reason,
+            detail: detail.into(),
+            status: None,
+            reference: None,
+            advice: None,
+            recorded: None,
+            retires: false,
+        }
     }
 
     /// About the operation with this reference.
     pub fn about(self, reference: String) -> Self {
         Self { reference: Some(reference), ..self }
+    }
+
+    /// With a word to the client on what it can do.
+    pub fn advising(self, advice: &'static str) -> Self {
+        Self { advice: Some(advice), ..self }
     }
 
     /// The service answered the operation with this status, before.
@@ -97,7 +112,7 @@ impl Refusal {
         let seconds = match self.reason {
             // Room comes when something has been kept long enough.
             Reason::ClientOperations | Reason::RouteOperations | Reason::OperationsFull => 60,
-            Reason::InProgress => 1,
+            Reason::InProgress | Reason::DeadlockAvoided => 1,
             _ if later => 1,
             _ => return None,
         };
@@ -112,6 +127,7 @@ impl Refusal {
             status: self.status().as_u16(),
             reason: self.reason.word(),
             outcome: self.outcome().word(),
+            detail: self.advice,
             operation_ref: self.reference.as_deref(),
             recorded_status: self.recorded,
         };
@@ -136,6 +152,8 @@ struct Problem<'a> {
     status: u16,
     reason: &'static str,
     outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     operation_ref: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]

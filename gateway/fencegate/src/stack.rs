@@ -24,6 +24,7 @@ use crate::{
         permitted::Permitted,
         route::Routing,
     },
+    ticketing::Ticketing,
     trace::Recording,
 };
 
@@ -34,6 +35,8 @@ pub struct Parts {
     pub hop: HopName,
     /// For bodies that are here in full.
     pub budget: Budget,
+    /// Signs what services show that call back, where that is allowed.
+    pub callers: Option<Arc<Ticketing>>,
     /// What other gateways have to show, where they are listened to.
     pub pass: Option<Pass>,
     pub plan: Arc<Plan>,
@@ -62,6 +65,7 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
         .layer(step(parts.plan.clone(), steps::screen::screen)) // what cannot be forwarded safely ends here
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
         .layer(step(parts.pass, steps::sibling::believe)) // another gateway shows that it is one
+        .layer(step(parts.callers, steps::caller::caller)) // what it was called from, before anything asks whether it goes round
         .layer(step(hop, steps::hop::hop)) // our own word on the client; a request that goes round ends here
         .layer(step(recording, steps::trace::trace))
         .layer(step(parts.per_client, steps::limit::per_client)) // too many of one client
@@ -193,6 +197,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             edition: edition.clone(),
             guards,
             tickets: None,
+            traces: Default::default(),
             shares: Default::default(),
             clock,
             running: running.clone(),
@@ -208,6 +213,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             plan: plan.clone(),
             budget: budget.clone(),
             pass: None,
+            callers: None,
             running: running.clone(),
         };
         let http = || Box::new(Request::new(Body::empty()));

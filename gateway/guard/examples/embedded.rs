@@ -73,7 +73,7 @@ async fn requests(guard: &Arc<Guard>, file: &Path) -> Tried<()> {
 async fn pay(guard: &Arc<Guard>, token: &str, file: &Path) -> Result<u32, Refused> {
     let token = Token::parse(token).map_err(|bad| Refused::TokenMalformed(bad.into()))?;
     let key = ResourceKey::parse("account/1").expect("a key");
-    let claim = Claim { keys: Arc::new([key]), token, mode: Mode::Exclusive, era: None };
+    let claim = Claim { keys: Arc::new([key]), token, mode: Mode::Exclusive, era: None, parent: None };
     // A client that may hang up meanwhile implements `Waiting`.
     let mut client = Staying;
     let mut patience = Patience::new(&mut client, guard.rules.settle);

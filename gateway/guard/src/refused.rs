@@ -33,6 +33,10 @@ pub enum Refused {
     TicketExpired,
     #[error("the ticket is of another key, token or mode")]
     TicketKey,
+    #[error(
+        "what is called from a dispatch is let in beside it only where tickets are verified: the guard has no `tickets`"
+    )]
+    Called,
     #[error("an older execution did not end within the time to settle")]
     Busy,
     #[error("the end of an older execution was not seen")]
@@ -95,6 +99,7 @@ words! {
     TicketInvalid = "ticket-invalid",
     TicketExpired = "ticket-expired",
     TicketKey = "ticket-key",
+    DeadlockAvoided = "deadlock-avoided",
     Busy = "busy",
     InDoubt = "in-doubt",
     Quarantine = "quarantine",
@@ -117,6 +122,7 @@ impl Refused {
             Self::TicketInvalid(_) => Word::TicketInvalid,
             Self::TicketExpired => Word::TicketExpired,
             Self::TicketKey => Word::TicketKey,
+            Self::Called => Word::DeadlockAvoided,
             Self::Busy => Word::Busy,
             Self::InDoubt { .. } => Word::InDoubt,
             Self::Quarantine { .. } => Word::Quarantine,

@@ -143,7 +143,7 @@ impl Site {
     fn claim(key: &str, epoch: u64) -> Claim {
         let key = ResourceKey::parse(key).expect("a key");
         let token = Token::new(epoch, 1, 1).expect("small");
-        Claim { keys: vec![key].into(), token, mode: Mode::Exclusive, era: None }
+        Claim { keys: vec![key].into(), token, mode: Mode::Exclusive, era: None, parent: None }
     }
 
     /// An operation is done.

@@ -30,4 +30,10 @@ impl<'c, W: Waiting> Patience<'c, W> {
     pub fn new(client: &'c mut W, settle: Duration) -> Self {
         Self { client, deadline: Instant::now() + settle }
     }
+
+    /// The same client, who waits no longer than this from now on.
+    pub fn at_most(&mut self, longest: Duration) -> Patience<'_, W> {
+        let deadline = self.deadline.min(Instant::now() + longest);
+        Patience { client: &mut *self.client, deadline }
+    }
 }

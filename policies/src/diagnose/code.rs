@@ -118,6 +118,7 @@ codes! {
     UnlikeLayout      "FG0245" Error "two routes lock one key in two places, or one place in two layouts"
     NestedPath        "FG0246" Error "a lock path lies below another one"
     MixedPlans        "FG0254" Warning "gateways with other key templates are let be, so one resource may have two locks"
+    NestedUnsigned    "FG0255" Error "calls back are to be allowed, and nothing is signed that could prove them"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
     LockCanBeLost     "FG0302" Warning "the lock can be lost while a request is still allowed to run"

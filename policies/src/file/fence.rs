@@ -8,12 +8,13 @@ use super::{
     key::{self, Naming},
     large_bodies::{body_type, large_bodies},
     layout::{self, WrittenLayout},
+    nested::nested,
     once::{self, Fencing},
     peer_forwarding, scalar,
 };
 use crate::{
     diagnose::{Code, Diagnostic, Place},
-    plan::{Enforce, Fence, Forward, Level, ModeRule},
+    plan::{Enforce, Fence, Forward, Level, ModeRule, Nested},
 };
 
 /// A fence that has been read.
@@ -35,8 +36,11 @@ pub(super) struct Terms {
     mode: Option<ModeRule>,
     enforce: Option<Enforce>,
     forward: Option<Forward>,
+    nested: Option<Nested>,
     /// The file says where gateways reach each other.
     reached: bool,
+    /// It says what tickets are signed with.
+    signs: bool,
 }
 
 const MODES: [(&str, ModeRule); 3] =
@@ -45,9 +49,9 @@ const MODES: [(&str, ModeRule); 3] =
 pub(super) const ENFORCE: [(&str, Enforce); 2] = [("refuse", Enforce::Refuse), ("observe", Enforce::Observe)];
 
 impl Terms {
-    /// `reached`: the file says where gateways reach each other.
-    pub(super) fn defaults(file: &mut Block, reached: bool) -> Self {
-        let nothing = Self { reached, ..Self::default() };
+    /// `reached`: the file says where gateways reach each other; `signs`: and what tickets are signed with.
+    pub(super) fn defaults(file: &mut Block, reached: bool, signs: bool) -> Self {
+        let nothing = Self { reached, signs, ..Self::default() };
         file.inner("defaults", |block| Self::read(block, &nothing, Of::OneKey)).unwrap_or(nothing)
     }
 
@@ -61,7 +65,9 @@ impl Terms {
             mode: block.word("mode", &MODES).or(inherited.mode),
             enforce: enforce(block).or(inherited.enforce),
             forward: peer_forwarding::written(block, inherited.reached).or(inherited.forward),
+            nested: nested(block, inherited.signs).or(inherited.nested),
             reached: inherited.reached,
+            signs: inherited.signs,
         }
     }
 }
@@ -127,6 +133,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         client_share: terms.client_share,
         hold: terms.hold.settled(of),
         forward: Forward::Never,
+        nested: terms.nested.unwrap_or_default(),
         locked_status,
         max_response,
         large_bodies,

@@ -34,11 +34,13 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     doors::clash(&doors, block.faults());
     let zookeeper = zookeeper::zookeeper(block);
     let mut upstreams = Upstreams::read(block);
-    let defaults = fence::Terms::defaults(block, reached);
+    let signs = block.is_present("tickets");
+    let defaults = fence::Terms::defaults(block, reached, signs);
     let routes = route::routes(block, &upstreams, &defaults);
     let unmatched = unmatched(block, &upstreams);
     let tickets = tickets::signing(block);
     let mixed = mixed(block);
+    let (tickets, siblings) = tickets.map_or((None, None), |(key, siblings)| (Some(key), siblings));
     let state_dir = block.value("state_dir", scalar::file);
     let log = log::log(block);
 
@@ -62,6 +64,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
         peer: peer.peer,
         tickets,
         mixed,
+        siblings,
         state_dir,
         serving: Plan {
             name,

@@ -18,6 +18,7 @@ const HOMES: [Home; 6] = [
             "queue",
             "hold",
             "forward",
+            "nested",
             "mode",
             "enforce",
             "once",

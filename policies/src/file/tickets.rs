@@ -1,5 +1,7 @@
 //! Reads what tickets are signed with, at a gateway, and what they are verified with, at a guard.
 
+use std::path::PathBuf;
+
 use super::{block::Block, choice::exactly_one, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
@@ -7,14 +9,15 @@ use crate::{
     plan::{Signing, Verification},
 };
 
-/// `None` where no tickets are sent.
-pub(super) fn signing(policy: &mut Block) -> Option<Signing> {
+/// What they are signed with, and where the public keys are that other gateways sign with. `None` where no tickets are sent.
+pub(super) fn signing(policy: &mut Block) -> Option<(Signing, Option<PathBuf>)> {
     let read = |block: &mut Block| {
         let example = "write `{signing_key_file: /run/secrets/fencegate-ed25519}`";
         let chosen = exactly_one(block, &["signing_key_file", "secret_file"], example);
         let key = block.value("signing_key_file", scalar::file).map(Signing::Ed25519);
         let secret = block.value("secret_file", scalar::file).map(Signing::Secret);
-        chosen.and(key.or(secret))
+        let siblings = block.value("public_keys_file", scalar::file);
+        Some((chosen.and(key.or(secret))?, siblings))
     };
     policy.is_present("tickets").then(|| policy.inner("tickets", read)).flatten().flatten()
 }

@@ -33,6 +33,7 @@ pub struct Fence {
     /// Always [`Hold::Strict`] for a set.
     pub hold: Hold,
     pub forward: Forward,
+    pub nested: Nested,
     /// Status of a refusal because another one holds the key: 423 unless configured (409, 429, 503).
     pub locked_status: u16,
     /// An answer up to this size is taken in full before the key is given on. Default 1 MiB.
@@ -69,6 +70,17 @@ pub enum LargeBodies {
 impl LargeBodies {
     /// Unless a route says otherwise.
     pub const WITHIN: Duration = Duration::from_secs(60);
+}
+
+/// What becomes of a request that was called from a dispatch, by a service that shows the ticket and the token of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Nested {
+    /// Nobody reads what it shows: it waits for its key as every other one.
+    #[default]
+    Ignore,
+    /// It runs inside that dispatch where it is about the same key, and waits for nothing. Dispatches carry tickets, whatever
+    /// their upstream compares.
+    Allow,
 }
 
 /// Whether what should be refused is refused.
@@ -264,6 +276,7 @@ mod tests {
             client_share: None,
             hold: Hold::Strict,
             forward: Forward::Never,
+            nested: Nested::Ignore,
             locked_status: 423,
             max_response: 0,
             large_bodies: LargeBodies::Refuse,

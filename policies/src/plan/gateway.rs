@@ -14,6 +14,8 @@ pub struct Gateway {
     pub peer: Option<PeerListener>,
     /// What tickets are signed with; none are sent without.
     pub tickets: Option<Signing>,
+    /// The public keys that the tickets of other gateways are verified with, beside our own.
+    pub siblings: Option<PathBuf>,
     /// A folder for what has to outlive the process, such as the highest token seen.
     pub state_dir: Option<PathBuf>,
     pub mixed: Mixed,

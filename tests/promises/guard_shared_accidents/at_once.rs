@@ -113,7 +113,7 @@ async fn nobody_overlaps_or_comes_late_and_nobody_waits_for_each_other_for_ever(
                     keys.map(|key| ResourceKey::parse(&format!("k{key}")).expect("a key")).collect();
                 let token = Token::new(epoch, 0, 1).expect("small");
                 let mode = if epoch % 3 == 0 { Mode::Exclusive } else { Mode::Shared };
-                let claim = Claim { keys: keys.into(), token, mode, era: None };
+                let claim = Claim { keys: keys.into(), token, mode, era: None, parent: None };
                 in_ += u64::from(once(&guard, &claim, &at_work).await);
             }
             in_

@@ -19,6 +19,7 @@ pub(super) fn claim(name: &str, epoch: u64, dispatch: u32) -> Claim {
         token: Token::new(epoch, 0, dispatch).expect("small"),
         mode: Mode::Exclusive,
         era: None,
+        parent: None,
     }
 }
 

@@ -89,6 +89,9 @@ struct Line<'a> {
     key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<String>,
+    /// The dispatch that has called it, by its token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    called_from: Option<String>,
     /// The gateway that has answered in our place.
     #[serde(skip_serializing_if = "Option::is_none")]
     forwarded_to: Option<String>,
@@ -131,6 +134,7 @@ impl<'a> Line<'a> {
             path: &exchange.path,
             key: exchange.keys(),
             token: notes.token.get().map(|token| token.to_string()),
+            called_from: notes.called_from.get().map(|token| token.to_string()),
             forwarded_to: notes.forwarded_to.borrow().as_deref().map(str::to_owned),
             forwarded_from: notes.forwarded.get().map(|forwarded| &*forwarded.from),
             wait_ms: notes.waited.get().map(millis),

@@ -38,7 +38,7 @@ pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
     let limits = ["listeners", &serving.listener.name, "limits"];
     files::memory(&findings, &limits, &serving.listener.limits);
     if let Some(key) = &gateway.tickets
-        && let Err(bad) = Ticketing::new(key, gateway, &Default::default())
+        && let Err(bad) = Ticketing::new(key, gateway, &"".into(), &Default::default())
     {
         files::unusable(&findings, &["tickets"], &causes(&bad));
     }

@@ -1,7 +1,7 @@
 //! What the upstream would get: the target, and which fields are not those of the client.
 
 use fencegate_policies::{
-    plan::{Gateway, Level},
+    plan::{Gateway, Level, Nested},
     token::Token,
 };
 use hyper::{HeaderMap, header::HeaderValue};
@@ -73,10 +73,12 @@ fn stamp(gateway: &Gateway, keyed: &Keyed, fields: &mut HeaderMap) {
             *value = HeaderValue::from_static("<number>");
         }
     }
-    if upstream.fencing == Level::Guard {
-        if gateway.tickets.is_some() {
-            fields.insert(FENCING_TICKET, HeaderValue::from_static("<ticket>"));
-        }
+    let guarded = upstream.fencing == Level::Guard;
+    let calls_back = fenced.fence(&gateway.serving).nested == Nested::Allow;
+    if gateway.tickets.is_some() && (guarded || calls_back) {
+        fields.insert(FENCING_TICKET, HeaderValue::from_static("<ticket>"));
+    }
+    if guarded {
         if let Some(operation) = &fenced.operation {
             let value = HeaderValue::from_str(&operation.to_string()).expect("hex digits and numbers");
             fields.insert(FENCING_OPERATION, value);

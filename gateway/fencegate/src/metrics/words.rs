@@ -21,6 +21,8 @@ pub enum Acquired<'a> {
     Warm,
     AtOnce,
     Waited,
+    /// Called from a dispatch that has it.
+    Inside,
     /// From a request of this gateway that was before.
     HandedOn,
     ClientGone,
@@ -32,6 +34,7 @@ impl Acquired<'_> {
     pub(super) fn words(&self) -> (&'static str, &'static str) {
         match self {
             Self::Warm => ("warm", "no"),
+            Self::Inside => ("inside", "no"),
             Self::AtOnce => ("granted", "no"),
             Self::Waited | Self::HandedOn => ("granted", "yes"),
             Self::ClientGone => ("client-gone", "yes"),
@@ -60,7 +63,7 @@ pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static st
         Refused::RolledBack(String::new()),
     ];
     let refused = refused.map(|refused| Acquired::Refused(&refused).words()).into_iter().chain([SENT_ON]);
-    let others = [Acquired::Warm, Acquired::AtOnce, Acquired::Waited, Acquired::ClientGone];
+    let others = [Acquired::Warm, Acquired::Inside, Acquired::AtOnce, Acquired::Waited, Acquired::ClientGone];
     let words = others.map(|result| result.words()).into_iter().chain(refused);
     words.flat_map(|words| MODES.map(|mode| (mode.word(), words)))
 }

@@ -2,7 +2,10 @@
 
 use fencegate_guard::refused as guard;
 use fencegate_http::{listen::responder, upstream::pool::NotConnected};
-use fencegate_lock::{once::denied as once, tenures::keeper};
+use fencegate_lock::{
+    once::denied as once,
+    tenures::{chain::NotInside, keeper},
+};
 use fencegate_policies::key::BadKey;
 
 use crate::trust::Distrust;
@@ -17,6 +20,8 @@ pub enum Below<'a> {
     /// What has come to a listener never was a request.
     Listener(responder::Refused),
     Lock(&'a keeper::Refused),
+    /// It does not run inside what has called it.
+    Call(NotInside),
     /// By ZooKeeper's record of operations.
     Once(&'a once::Denied),
     Guard(guard::Word),

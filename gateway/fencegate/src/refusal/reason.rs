@@ -2,11 +2,14 @@
 
 use fencegate_guard::refused as guard;
 use fencegate_http::{listen::responder, upstream::pool::NotConnected};
-use fencegate_lock::{once::denied as once, tenures::keeper};
+use fencegate_lock::{
+    once::denied as once,
+    tenures::{chain::NotInside, keeper},
+};
 use fencegate_policies::key::BadKey;
 use hyper::StatusCode;
 
-use super::below::Below::{self, Guard, Key, Listener, Lock, Name, Once, Pool, Trust};
+use super::below::Below::{self, Call, Guard, Key, Listener, Lock, Name, Once, Pool, Trust};
 use crate::trust::Distrust;
 
 /// Whether a request reached an upstream, which is what a payment client needs to know. RFC 9457 bodies and the field
@@ -143,6 +146,13 @@ reasons! {
         /// a while of an operation of which nothing was sent.
         OutcomeRecordedUnknown = "outcome-unknown", 409, Unknown, "what came of this operation is not known"
             [Once(once::Denied::Unknown { .. }) | Guard(guard::Word::OutcomeUnknown)];
+        /// A service has called it from a dispatch, by the ticket that it shows, and it never waits for a lock. Nothing was sent: the
+        /// service may ask again, better when its own request is over.
+        DeadlockAvoided = "deadlock-avoided", 409, NotDispatched, "it would have to wait for the request that it was called from, or for one that may wait for that"
+            [Call(NotInside::NotInnermost | NotInside::TooDeep | NotInside::Upgrade) | Guard(guard::Word::DeadlockAvoided)];
+        /// A service has called it from a dispatch, by the ticket that it shows.
+        StaleToken = "stale-token", 412, NotDispatched, "the request that it was called from is over, or its lock is"
+            [Call(NotInside::NotHere | NotInside::NotInFlight | NotInside::Over)];
         BodyTooLarge = "body-too-large", 413, NotDispatched, "the body is too large";
         TargetTooLarge = "target-too-large", 414, NotDispatched, "the request target is too large"
             [Listener(responder::Refused::TargetTooLarge)];
@@ -183,7 +193,7 @@ reasons! {
         LockService = "lock-service", 503, NotDispatched, "the lock service is away"
             [Lock(keeper::Refused::Service(_)) | Once(once::Denied::Service(_))];
         Suspended = "suspended", 503, NotDispatched, "the hold of the resource could not be proven in time"
-            [Once(once::Denied::Lost)];
+            [Once(once::Denied::Lost) | Call(NotInside::Unproven)];
         /// Its key templates or layouts are others than those of a gateway that was there before: two locks for one
         /// resource. `fencegate reload --dry-run --fleet` says which, and of whom.
         ConfigMismatch = "config-mismatch", 503, NotDispatched, "another gateway locks the resource in another way";

@@ -2,7 +2,10 @@
 
 use fencegate_guard::refused as guard;
 use fencegate_http::{listen::responder, upstream::pool::NotConnected};
-use fencegate_lock::{once::denied as once, tenures::keeper};
+use fencegate_lock::{
+    once::denied as once,
+    tenures::{chain::NotInside, keeper},
+};
 use fencegate_policies::key::BadKey;
 
 use super::{Below, Reason, Refusal};
@@ -28,6 +31,11 @@ impl Refusal {
             keeper::Refused::Locked => refusal.with_status(locked_status),
             _ => refusal,
         }
+    }
+
+    /// Of a request that shows what it was called from.
+    pub fn of_call(refused: NotInside) -> Self {
+        Self::translated(Below::Call(refused), refused.to_string())
     }
 }
 

@@ -41,7 +41,7 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
     let settings = sessions::settings(&gateway, &name, &options, &base, &nameplate, &memory);
     let mut sessions = Sessions::start(desks, servers, settings)?;
 
-    let role = Gatekeeping::of(&gateway, keeper.clone(), &memory, agreement)?;
+    let role = Gatekeeping::of(&gateway, &name, keeper.clone(), &memory, agreement)?;
     let in_force = InForce::new(gateway.clone());
     let (workers, beside) = (options.workers, options.beside);
     let equipment = Equipment { role, workers, beside, memory: memory.clone(), ours };

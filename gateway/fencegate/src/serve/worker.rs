@@ -248,6 +248,7 @@ impl<N: Network, R: Staffed<N>> Desks<N, R> {
             hop: hop.clone(),
             budget: budget.clone(),
             pass: self.shared.ours.as_ref().map(|ours| ours.reach.pass.clone()),
+            callers: None,
             plan: edition.plan.clone(),
             running: self.running.clone(),
         };

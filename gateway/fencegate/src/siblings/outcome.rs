@@ -68,6 +68,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 /// What would be said of the key or its client wherever one asks.
 fn is_of_the_resource(reason: Reason) -> bool {
     reason.is_of_a_guard()
+        || matches!(reason, Reason::DeadlockAvoided | Reason::StaleToken)
         || matches!(reason, Reason::Locked | Reason::QueueFull | Reason::ClientLimit | Reason::Fenced)
 }
 

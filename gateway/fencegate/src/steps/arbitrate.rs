@@ -151,7 +151,7 @@ impl<N: Network> Checking<N> {
     ) -> Result<Decided, Refused> {
         let reserved = match wanted(request, claimed) {
             None => None,
-            Some(wanted) => match self.guard.find(wanted, patience).await? {
+            Some(wanted) => match self.guard.find(wanted, &mut self.patience(claimed, patience)).await? {
                 Found::New(reserved) => Some(reserved),
                 Found::Done(kept) => return Ok(Decided::Answer(kept)),
                 Found::DoneUnseen => return Ok(Decided::Answer(unseen())),
@@ -163,6 +163,16 @@ impl<N: Network> Checking<N> {
         };
         let running = self.guard.admit(claimed.claim.clone(), reserved, patience).await?;
         Ok(Decided::Run(Box::new(running)))
+    }
+
+    /// What a dispatch has called does not wait for an operation: that may be its caller's own.
+    fn patience<'p>(
+        &self,
+        claimed: &Claimed,
+        patience: &'p mut Patience<'_, WaitingClient>,
+    ) -> Patience<'p, WaitingClient> {
+        let longest = if claimed.claim.is_called() { Duration::ZERO } else { self.guard.rules.settle };
+        patience.at_most(longest)
     }
 
     /// Asks the upstream what came of an operation. `Some`: nothing, it may run. `None`: it was done.

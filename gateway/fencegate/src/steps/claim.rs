@@ -132,6 +132,12 @@ impl Claiming {
     fn claimed(&self, presented: &HeaderMap) -> Result<Claimed, Refused> {
         let mut claim = present::claim(presented)?;
         let operation = present::operation(presented, self.guard.rules.journal.keep.as_secs())?;
+        let parent = present::parent(presented)?;
+        if self.tickets.is_none() && parent.is_some_and(|parent| parent.same_tenure(claim.token)) {
+            // Whoever reaches it could make up that something runs beside something else.
+            return Err(Refused::Called);
+        }
+        claim.parent = parent;
         if let Some(verifier) = &self.tickets {
             claim.era = Some(self.guard.verify(verifier, present::ticket(presented)?.as_bytes(), &claim)?);
         }

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod agreed;
+mod called;
 pub mod courier;
 mod custody;
 mod elsewhere;
@@ -9,6 +10,7 @@ mod fencing;
 mod given_up;
 mod held_tenure;
 mod once;
+mod traces;
 
 use std::{rc::Rc, time::Duration};
 
@@ -17,7 +19,7 @@ use fencegate_http::{
     network::Network,
     share::{Client as Who, Share},
 };
-use fencegate_lock::once::Admitted;
+use fencegate_lock::{once::Admitted, tenures::wish::Waits};
 use fencegate_policies::{
     plan::{self, Caching, Enforce, Fence, Level},
     prefer,
@@ -27,8 +29,8 @@ use hyper::header::HeaderValue;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use self::{custody::Custody, elsewhere::Waited, given_up::Terms};
-pub use self::{fencing::Fencing, held_tenure::HeldTenure};
+use self::{called::Standing, custody::Custody, elsewhere::Waited, given_up::Terms};
+pub use self::{fencing::Fencing, held_tenure::HeldTenure, traces::Traces};
 use crate::{
     refusal::{Reason, Refusal},
     step::Serve,
@@ -47,7 +49,11 @@ pub async fn fence<N: Network, S: Serve<Permitted<HeldTenure>>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     let Detached { mut request, mut client } = request;
-    let waits = fencing.waits(&request)?;
+    let standing = fencing.standing(&request);
+    let waits = match standing {
+        Ok(Standing::Inside(_)) | Err(_) => Waits::Here,
+        Ok(Standing::Alone | Standing::Beside) => fencing.waits(&request)?,
+    };
     let Some(fenced) = request.fenced.take() else { return next.serve(permitted(request, None)).await };
     let plan = request.plan.clone();
     let fence = fenced.fence(&plan);
@@ -55,26 +61,52 @@ pub async fn fence<N: Network, S: Serve<Permitted<HeldTenure>>>(
         Ok(share) => share.map(Rc::new),
         Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
     };
-    let deadline = elsewhere::deadline(&request, Instant::now() + wait(&request, fence));
-    let mut second = fencing.second(&request, fence);
+    let standing = match standing {
+        Ok(standing) => standing,
+        Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
+    };
+    let (patience, mut second) = match standing {
+        Standing::Alone => (wait(&request, fence), fencing.second(&request, fence)),
+        // Its caller waits for it, and others wait for its caller.
+        Standing::Inside(_) | Standing::Beside => (Duration::ZERO, None),
+    };
+    let deadline = elsewhere::deadline(&request, Instant::now() + patience);
     let mut first: Option<Refusal> = None;
     if let Err(refusal) = fencing.opened(&request, fence, deadline, &mut client).await {
+        let refusal = standing.never_waited(refusal);
         return observed(fence.enforce, refusal, request, &mut client, next).await;
     }
     loop {
         if let Err(refusal) = fencing.agreed(&request, &fenced, deadline, &mut client).await {
+            let refusal = standing.never_waited(refusal);
             return observed(fence.enforce, refusal, request, &mut client, next).await;
         }
-        let held = match fencing.wait(&request, &fenced, fence, (deadline, waits), &mut client).await {
-            Ok(Waited::Held(held)) => HeldTenure { share: share.clone(), ..held },
+        let waited = match &standing {
+            // Not in what every request carries along.
+            Standing::Inside(from) => {
+                Box::pin(fencing.inside(&request, (&fenced, fence), from, &mut client)).await
+            }
+            Standing::Alone | Standing::Beside => {
+                fencing.wait(&request, &fenced, fence, (deadline, waits), &mut client).await
+            }
+        };
+        let held = match waited.map_err(|refusal| standing.never_waited(refusal)) {
+            Ok(Waited::Held(held)) => {
+                let traced = fencing.traced(&request, &held, fence);
+                HeldTenure { share: share.clone(), _traced: traced, ..held }
+            }
             // Counted until the answer is through, as one of ours is.
             Ok(Waited::Answered(reply)) => {
                 return Ok((*reply).map(|body| body.keeping((share, fenced.running))));
             }
-            Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
+            Err(refusal) => {
+                let refusal = fencing.in_vain(&request, &fenced, refusal);
+                return observed(fence.enforce, refusal, request, &mut client, next).await;
+            }
         };
         // Another session than the one that was asked about: it has looked at the others for itself.
-        if !fencing.is_agreed(&fenced, &held) {
+        let called = matches!(standing, Standing::Inside(_));
+        if !called && !fencing.is_agreed(&fenced, &held) {
             continue;
         }
         // The rest of its body will not come.
@@ -219,6 +251,7 @@ impl<N: Network> Fencing<N> {
                 // is known, dropping the tenure retires it: nothing is dispatched under it again, and what comes next
                 // carries a larger one.
                 let token = notes.token.get().map(|token| token.to_string());
+                hold.tenure.retire();
                 warn!(keys = shown::keys(&hold.keys), token, why = refusal.reason.word(), "tenure.retired");
             }
             Err(_) => hold.tenure.known(),

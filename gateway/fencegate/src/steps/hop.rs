@@ -15,6 +15,7 @@ use hyper::{
 };
 
 use crate::{
+    calling_dispatch::Shown,
     refusal::{Reason, Refusal},
     step::Serve,
     steps::hygiene::Clean,
@@ -40,7 +41,14 @@ pub async fn hop<S: Serve<Clean>>(hop: &Hop, mut request: Clean, next: &S) -> Re
     let received = request.request.http.version();
     let admitted = &mut request.request;
     let (headers, peer, notes) = (admitted.http.headers_mut(), &admitted.peer, &admitted.notes);
-    notes.hops.set(hop.name.hops(headers)?);
+    let mut hops = hop.name.hops(headers);
+    // What one of our dispatches has called may have been here with its caller. It does not go round: it holds no further lock of
+    // the same key, and the depth of calls has an end.
+    let called = matches!(notes.shown.get(), Some(Shown::Good(_)));
+    if called || notes.forwarded.get().is_some() {
+        hops.round = false;
+    }
+    notes.hops.set(hops.end()?);
     notes.client.set(Some(introduce(
         headers,
         peer,
@@ -70,19 +78,34 @@ impl HopName {
         }
     }
 
-    /// How many hops the request came through.
+    /// The hops that the request came through.
+    fn hops(&self, headers: &HeaderMap) -> Hops {
+        let mut hops = Hops { number: 0, round: false };
+        for entry in entries(headers, &VIA) {
+            hops.round |= words(entry).nth(1) == Some(self.name.as_bytes());
+            hops.number += 1;
+        }
+        hops
+    }
+}
+
+/// What `Via` says.
+struct Hops {
+    number: u32,
+    /// One of them was this process.
+    round: bool,
+}
+
+impl Hops {
+    /// How many they are.
     ///
     /// # Errors
-    /// One of them was this one: it would go round until somebody's limit ends it, and hold a lock each time.
-    fn hops(&self, headers: &HeaderMap) -> Result<u32, Refusal> {
-        let mut hops = 0;
-        for entry in entries(headers, &VIA) {
-            if words(entry).nth(1) == Some(self.name.as_bytes()) {
-                return Err(Refusal::new(Reason::Loop, "the request has been here before"));
-            }
-            hops += 1;
+    /// The request would go round until somebody's limit ends it, and hold a lock each time.
+    fn end(self) -> Result<u32, Refusal> {
+        match self.round {
+            true => Err(Refusal::new(Reason::Loop, "the request has been here before")),
+            false => Ok(self.number),
         }
-        Ok(hops)
     }
 }
 
@@ -253,9 +276,9 @@ mod tests {
         let odd = || HeaderValue::from_bytes(b"\x80").expect("a value");
         let mut headers = HeaderMap::new();
         headers.insert(VIA, odd());
-        assert_eq!(name.hops(&headers).expect("not seen"), 1);
+        assert_eq!(name.hops(&headers).end().expect("not seen"), 1);
         append(&mut headers, VIA, name.entry(Version::HTTP_11));
-        assert_eq!(name.hops(&headers).expect_err("seen").reason, Reason::Loop);
+        assert_eq!(name.hops(&headers).end().expect_err("seen").reason, Reason::Loop);
 
         let trusted = Trust::of(vec!["192.0.2.0/24".parse().expect("a network")]);
         let mut headers = HeaderMap::new();
@@ -272,8 +295,8 @@ mod tests {
         let [ours, other] = [1, 2].map(name);
         let mut headers = fields(&[("Via", "1.0 fred, 1.1 example.com (Apache)"), ("via", "2 p")]);
         append(&mut headers, VIA, other.entry(Version::HTTP_11));
-        assert_eq!(ours.hops(&headers).expect("not seen"), 4);
+        assert_eq!(ours.hops(&headers).end().expect("not seen"), 4);
         append(&mut headers, VIA, ours.entry(Version::HTTP_2));
-        assert_eq!(ours.hops(&headers).expect_err("seen").reason, Reason::Loop);
+        assert_eq!(ours.hops(&headers).end().expect_err("seen").reason, Reason::Loop);
     }
 }

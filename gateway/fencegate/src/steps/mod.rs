@@ -7,6 +7,7 @@
 pub mod answer;
 pub mod arbitrate;
 pub mod buffer;
+pub mod caller;
 pub mod claim;
 pub mod detach;
 pub mod fence;

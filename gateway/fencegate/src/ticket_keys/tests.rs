@@ -35,6 +35,7 @@ fn signed(pair: &Pair) -> String {
         era: 7,
         ensemble: OURS.into(),
         issuer: "gateway-1".into(),
+        origin: None,
     };
     Signer::with_key(pair).sign(&claims, NOW)
 }

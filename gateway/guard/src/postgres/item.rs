@@ -91,6 +91,8 @@ pub(super) struct Row<'i> {
     epoch: Option<u64>,
     shared: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<Token>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     era: Option<u64>,
     again: bool,
     longest: i64,
@@ -140,6 +142,7 @@ impl Item {
                 let written = Row {
                     kind: how.word(),
                     id: Some(name.to_string()),
+                    parent: claim.caller(),
                     era: claim.era.map(|era| era.min(i64::MAX as u64)),
                     ..blank.of(claim.token, claim.mode)
                 };

@@ -10,8 +10,10 @@ use super::{
 use crate::store::Identity;
 
 /// From each form to the next; what is numbered 1 makes the first one out of nothing.
-const STEPS: [&[&str]; 1] =
-    [&[include_str!("sql/tables.sql"), include_str!("sql/act.sql"), include_str!("sql/tend.sql")]];
+const STEPS: [&[&str]; 2] = [
+    &[include_str!("sql/tables.sql"), include_str!("sql/act.sql"), include_str!("sql/tend.sql")],
+    &[include_str!("sql/called.sql")],
+];
 
 /// The newest written form that this build understands.
 pub const FORMAT: u32 = STEPS.len() as u32;

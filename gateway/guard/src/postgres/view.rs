@@ -53,7 +53,8 @@ impl Postgres {
             match row.get::<_, Option<i64>>(4) {
                 None => {
                     let since = self.instance.passed().on_our_clock(row.get(3));
-                    seen.running.push(Running { id, token, mode, since });
+                    // Who has called whom decides there, and is shown to nobody.
+                    seen.running.push(Running { id, token, mode, since, caller: None });
                 }
                 Some(over) => {
                     let until = self.instance.passed().on_our_clock(over);

@@ -14,6 +14,9 @@ pub struct Claim {
     pub mode: Mode,
     /// By its ticket. Tokens of a later era than any before may be far larger.
     pub era: Option<u64>,
+    /// The dispatch that it was called from, by the word of a gateway that has shown its ticket: it may run beside that one, and
+    /// beside whatever that one was called from.
+    pub parent: Option<Token>,
 }
 
 /// Names a dispatch in flight.
@@ -35,6 +38,18 @@ pub struct Open {
     pub mode: Mode,
     /// In doubt until then; `None` while it runs.
     pub until: Option<Boot>,
+}
+
+impl Claim {
+    /// The dispatch of the same tenure that it was called from.
+    pub(crate) fn caller(&self) -> Option<Token> {
+        self.parent.filter(|parent| parent.same_tenure(self.token))
+    }
+
+    /// It was called from a dispatch: whoever waits for it may be waited for by others.
+    pub fn is_called(&self) -> bool {
+        self.parent.is_some()
+    }
 }
 
 impl Open {

@@ -186,7 +186,7 @@ impl Register {
         }
         for key in claim.keys.iter() {
             let state = self.state(key, now);
-            if let Some(Conflict { doubt }) = state.conflict(claim.mode, now) {
+            if let Some(Conflict { doubt }) = state.conflict(claim, now) {
                 // Made under the caller's lock, so that no change falls between looking and waiting.
                 return Ok((Settled::Wait { told: Box::pin(state.told()), doubt }, Vec::new()));
             }
@@ -200,7 +200,8 @@ impl Register {
     pub fn register(&mut self, claim: &Claim, now: Boot) -> (DispatchId, Vec<Change>) {
         let id = self.name();
         for key in claim.keys.iter() {
-            let running = Running { id, token: claim.token, mode: claim.mode, since: now };
+            let (token, mode, caller) = (claim.token, claim.mode, claim.caller());
+            let running = Running { id, token, mode, since: now, caller };
             self.state(key, now).begin(running);
         }
         self.open.insert(id, Open::running(claim));

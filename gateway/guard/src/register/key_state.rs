@@ -10,7 +10,7 @@ use fencegate_process::clock::Boot;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, futures::OwnedNotified};
 
-use super::claim::DispatchId;
+use super::claim::{Claim, DispatchId};
 use crate::{
     refused::Refused,
     store::{Change, Epochs, Moment, WholeMarks},
@@ -31,6 +31,8 @@ pub struct Running {
     pub token: Token,
     pub mode: Mode,
     pub since: Boot,
+    /// The dispatch of its tenure that it was called from, which may be over.
+    pub caller: Option<Token>,
 }
 
 /// A dispatch that was sent, and nobody saw its end.
@@ -257,16 +259,33 @@ impl KeyState {
     }
 
     /// Conflicting is whatever is in flight or in doubt, unless both share. Also what is of the same tenure: its gateway
-    /// sends one after the other, so a second one beside the first means that somebody lost count.
-    pub(super) fn conflict(&self, mode: Mode, now: Boot) -> Option<Conflict> {
-        let both_share = |other: Mode| mode == Mode::Shared && other == Mode::Shared;
-        let running = self.running().iter().any(|running| !both_share(running.mode));
+    /// sends one after the other, so a second one beside the first means that somebody lost count. But for what it was
+    /// called from: that waits for it. A doubt about it is one as any other.
+    pub(super) fn conflict(&self, claim: &Claim, now: Boot) -> Option<Conflict> {
+        let both_share = |other: Mode| claim.mode == Mode::Shared && other == Mode::Shared;
+        let callers = self.callers(claim);
+        let beside = |running: &Running| both_share(running.mode) || callers.contains(&running.id);
+        let running = self.running().iter().any(|running| !beside(running));
         let doubt = self.doubts(now).filter(|doubt| !both_share(doubt.mode)).map(|doubt| doubt.until).max();
         match (running, doubt) {
             (false, None) => None,
             (false, Some(doubt)) => Some(Conflict { doubt: Some(doubt) }),
             (true, _) => Some(Conflict { doubt: None }),
         }
+    }
+
+    /// Those in flight that the claim runs inside of: what has called it, what has called that, and so on.
+    fn callers(&self, claim: &Claim) -> SmallVec<[DispatchId; 2]> {
+        let mut callers = SmallVec::new();
+        let mut next = claim.caller();
+        while let Some(token) = next
+            && let Some(caller) = self.running().iter().find(|running| running.token == token)
+            && !callers.contains(&caller.id)
+        {
+            callers.push(caller.id);
+            next = caller.caller;
+        }
+        callers
     }
 
     /// For who waits until nothing is in the way any more.

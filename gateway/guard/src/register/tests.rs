@@ -32,6 +32,7 @@ fn claim(key: &str, epoch: u64, dispatch: u32, mode: Mode) -> Claim {
         token: Token::new(epoch, 0, dispatch).expect("small"),
         mode,
         era: None,
+        parent: None,
     }
 }
 
@@ -118,6 +119,57 @@ fn a_doubt_closes_the_key_for_its_own_tenure_too_until_it_is_over() {
     register.announce(&next, NOW).expect("newer");
     assert!(matches!(register.settle(&next, NOW), Ok((Settled::Wait { doubt: Some(_), .. }, _))));
     assert!(matches!(register.settle(&next, until), Ok((Settled::Running(_), _))));
+}
+
+/// One that was called from the dispatch with the number `parent` of its tenure.
+fn called(epoch: u64, dispatch: u32, parent: u32) -> Claim {
+    let parent = Token::new(epoch, 0, parent).ok();
+    Claim { parent, ..write(epoch, dispatch) }
+}
+
+fn waits(register: &mut Register, claim: &Claim) -> bool {
+    register.announce(claim, NOW).expect("newer");
+    matches!(register.settle(claim, NOW), Ok((Settled::Wait { .. }, _)))
+}
+
+#[test]
+fn what_a_dispatch_calls_runs_beside_it_and_beside_all_that_has_begunit() {
+    let mut register = register();
+    runs(&mut register, &write(20, 1));
+    assert!(waits(&mut register, &write(20, 2)), "another dispatch of the tenure is none of its own");
+    runs(&mut register, &called(20, 3, 1));
+    runs(&mut register, &called(20, 4, 3));
+    assert!(waits(&mut register, &called(20, 5, 1)), "one after the other");
+    assert!(waits(&mut register, &called(20, 6, 3)), "one after the other");
+}
+
+#[test]
+fn only_what_is_in_flight_and_of_its_tenure_lets_it_run_beside() {
+    let mut register = register();
+    runs(&mut register, &write(20, 1));
+    assert!(waits(&mut register, &called(20, 2, 7)), "no such dispatch");
+    let parent = Token::new(20, 0, 1).ok();
+    let stranger = Claim { parent, ..write(21, 1) };
+    assert!(waits(&mut register, &stranger), "of another tenure");
+}
+
+#[test]
+fn what_outlives_its_caller_keeps_the_key_and_a_doubt_about_either_closes_it() {
+    let mut register = register();
+    let (outer, inner) = (write(20, 1), called(20, 2, 1));
+    let running = runs(&mut register, &outer);
+    let begun = runs(&mut register, &inner);
+    register.end(&outer, running, Ended::Known, NOW);
+    let next = write(20, 3);
+    assert!(waits(&mut register, &next), "what was called still runs");
+    register.end(&inner, begun, Ended::Known, NOW);
+    assert!(matches!(register.settle(&next, NOW), Ok((Settled::Running(_), _))));
+
+    let until = NOW + Duration::from_secs(30);
+    let inner = called(20, 4, 3);
+    let begun = runs(&mut register, &inner);
+    register.end(&inner, begun, Ended::InDoubt { until }, NOW);
+    assert!(waits(&mut register, &called(20, 5, 3)), "what was called may be at work");
 }
 
 #[test]

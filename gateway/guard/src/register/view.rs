@@ -64,8 +64,13 @@ impl Register {
     /// Everything in flight, once.
     pub fn open_dispatches(&self) -> Vec<Claim> {
         let running = self.open.values().filter(|open| open.until.is_none());
-        let claim =
-            |open: &Open| Claim { keys: open.keys.clone(), token: open.token, mode: open.mode, era: None };
+        let claim = |open: &Open| Claim {
+            keys: open.keys.clone(),
+            token: open.token,
+            mode: open.mode,
+            era: None,
+            parent: None,
+        };
         running.map(claim).collect()
     }
 

@@ -23,6 +23,17 @@ pub struct Claims {
     pub ensemble: String,
     /// The gateway's name.
     pub issuer: String,
+    /// Where the tenure is held, for services that call back.
+    pub origin: Option<Origin>,
+}
+
+/// Where a tenure is held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// Names one process, and no other one ever.
+    pub process: String,
+    /// The member node of the session that holds it: there as long as that lives, and says where it is reached.
+    pub member: String,
 }
 
 /// A ticket that was checked.
@@ -51,7 +62,12 @@ impl Claims {
         keys.sort_unstable();
         keys.dedup();
         let (ensemble, issuer) = (ensemble.to_owned(), issuer.to_owned());
-        Self { keys, tenure: of_tenure(token), mode, era, ensemble, issuer }
+        Self { keys, tenure: of_tenure(token), mode, era, ensemble, issuer, origin: None }
+    }
+
+    /// Says where the tenure is held.
+    pub fn held_at(self, origin: Origin) -> Self {
+        Self { origin: Some(origin), ..self }
     }
 }
 
@@ -113,6 +129,11 @@ pub(super) struct Payload<'a> {
     era: u64,
     ensemble: Cow<'a, str>,
     iss: Cow<'a, str>,
+    /// Both or none. Builds before these do not say them, and do not read them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    proc: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    addr: Option<Cow<'a, str>>,
     iat: u64,
     exp: u64,
     /// We do not write it, but heed it.
@@ -146,6 +167,8 @@ impl<'a> Payload<'a> {
             era: claims.era,
             ensemble: Cow::Borrowed(&claims.ensemble),
             iss: Cow::Borrowed(&claims.issuer),
+            proc: claims.origin.as_ref().map(|origin| Cow::Borrowed(&*origin.process)),
+            addr: claims.origin.as_ref().map(|origin| Cow::Borrowed(&*origin.member)),
             iat: issued,
             exp: issued.saturating_add(VALID),
             nbf: None,
@@ -158,7 +181,11 @@ impl<'a> Payload<'a> {
             return Err(Flaw::Version);
         }
         let named = self.keys.iter().all(|key| is_name(key))
-            && [&self.ensemble, &self.iss].into_iter().all(|name| is_name(name));
+            && [&self.ensemble, &self.iss]
+                .into_iter()
+                .chain(&self.proc)
+                .chain(&self.addr)
+                .all(|name| is_name(name));
         let keyed = (1..=ResourceKey::MOST_IN_SET).contains(&self.keys.len());
         if !named || !keyed || !self.keys.is_sorted_by(|key, next| key < next) {
             return Err(Flaw::Claims);
@@ -179,6 +206,10 @@ impl<'a> Payload<'a> {
                 era: self.era,
                 ensemble: self.ensemble.into_owned(),
                 issuer: self.iss.into_owned(),
+                origin: self.proc.zip(self.addr).map(|(process, member)| Origin {
+                    process: process.into_owned(),
+                    member: member.into_owned(),
+                }),
             },
             issued: self.iat,
             expires: self.exp,

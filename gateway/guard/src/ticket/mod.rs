@@ -22,7 +22,7 @@ mod verifier;
 pub use self::{
     bad_key::BadKey,
     bad_ticket::{Bad, Differs, Flaw},
-    claims::{Claims, Verified},
+    claims::{Claims, Origin, Verified},
     form::{LEEWAY, LONGEST, VALID, now},
     key_file::{BadFile, LARGEST, secret},
     sign::{Signer, Ticket},

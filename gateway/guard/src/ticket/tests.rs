@@ -31,6 +31,7 @@ fn claims() -> Claims {
         era: 7,
         ensemble: OURS.into(),
         issuer: "gateway-1".into(),
+        origin: Some(Origin { process: "a-process".into(), member: "gateway-1-00".into() }),
     }
 }
 

@@ -9,7 +9,8 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::keeper::Keeper;
 use crate::tenures::question::{
-    Broken, Fleet, LineEntry, PATIENCE, Question, RegisteredGateway, Resolution, Resolved, Told, Untold,
+    Broken, Fleet, Holder, LineEntry, PATIENCE, Question, RegisteredGateway, Resolution, Resolved, Told,
+    Untold,
 };
 use crate::tenures::work::Work;
 use crate::{
@@ -65,6 +66,11 @@ impl Keeper {
             View::Live { proof, .. } => Some(proof.session()),
             View::Away(_) | View::Unmade(_) | View::RolledBack(_) => None,
         }
+    }
+
+    /// Where the gateway is that has registered a session under this name.
+    pub async fn holder(&self, member: String) -> Result<Holder, Untold> {
+        self.ask_any(|answer| Question::Holder { member, answer }).await
     }
 
     /// Operations of which nobody knows what came of them.

@@ -10,7 +10,8 @@ use std::{
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Caching, Hold},
+    plan::{Caching, Hold, Mode},
+    token::Token,
 };
 use fencegate_process::clock::SharedClock;
 use tokio::{
@@ -19,6 +20,8 @@ use tokio::{
 };
 
 use super::{
+    alone,
+    chain::NotInside,
     deadline::Deadline,
     desk::Desk,
     queue::Patience,
@@ -129,6 +132,22 @@ impl Keeper {
         }
     }
 
+    /// Starts a request inside the dispatch `from` that has called it, whose tenure holds exactly these keys here; with how
+    /// that holds them. It waits for nothing.
+    ///
+    /// # Errors
+    /// It cannot run there. Nothing was dispatched.
+    pub fn call(&self, keys: &[ResourceKey], from: Token, mode: Mode) -> Result<(Tenure, Mode), NotInside> {
+        let kept = match keys {
+            [key] => self.table.call(key, from, mode),
+            _ => Err(NotInside::NotHere),
+        };
+        match (kept, self.roll.holder(keys, from)) {
+            (Err(NotInside::NotHere), Some(lock)) => lock.call(from, mode),
+            (kept, _) => kept,
+        }
+    }
+
     /// Nothing more is started under any cached tenure that is held or waited for now. A tenure that outlived a time in which its
     /// resource had another key would be older than what was done under that.
     pub fn close_all(&self) {
@@ -207,7 +226,7 @@ impl Keeper {
             match deadline.answer(strictly(session, wish, &behind, &places), taken).await {
                 Some(Ok(Granted { grant, over })) => {
                     enrolled.granted(&grant, self.clock.now());
-                    return Ok(Tenure::of_node(grant, over, enrolled));
+                    return Ok(alone::begin(grant, wish.mode, over, enrolled, self.clock.clone()));
                 }
                 Some(Err(NotGranted::Lost)) => self.next_session(&mut view, deadline.last()).await?,
                 Some(Err(why)) => return Err(why.into()),

@@ -2,12 +2,15 @@
 //!
 //! [`keeper`] is what a worker sees, [`tenure`] what it gets. Cached keys: [`queue`] decides who goes next, under which
 //! [`tenured`] lock, [`slot`] shares it between workers, [`attend`] works for one key. Locks for one request only:
-//! [`strict`]. [`desk`] puts the work on the session's thread as [`work`], also where it is [`caught`] in a panic;
+//! [`strict`], as [`alone`] to whoever works under it. What a service calls back for the key that it holds runs inside
+//! its [`chain`]. [`desk`] puts the work on the session's thread as [`work`], also where it is [`caught`] in a panic;
 //! [`ended`] tells why a tenure is over. Kept by another gateway: [`ways`] remembers by which. For operators:
 //! [`survey`] shows what is held here, with [`roll`]; [`inquiry`] asks ZooKeeper.
 
+pub mod alone;
 pub mod attend;
 pub mod caught;
+pub mod chain;
 pub mod chores;
 pub mod deadline;
 pub mod desk;

@@ -1,4 +1,4 @@
-//! What an operator may ask, and what there is to tell.
+//! What an operator may ask, and what there is to tell; and what a gateway asks about another one.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     once::unresolved::Unresolved,
+    reach::Way,
     session::{
         link::Fault,
         publication::{Other, Publication},
@@ -21,6 +22,7 @@ pub enum Question {
     Members { answer: Told<Vec<RegisteredGateway>> },
     Published { answer: Told<Fleet> },
     Operations { answer: Told<Vec<Unresolved>> },
+    Holder { member: String, answer: Told<Holder> },
     Resolve { resolution: Resolution, answer: Told<Resolved> },
 }
 
@@ -95,6 +97,18 @@ pub struct Fleet {
     /// Gateways that have published the same.
     pub same: Vec<String>,
     pub others: Vec<Other>,
+}
+
+/// The gateway that a member node is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holder {
+    /// Its session is over, and so is all that it held.
+    Gone,
+    /// This process.
+    Here,
+    Elsewhere(Way),
+    /// It does not say where other gateways reach it.
+    Unreached,
 }
 
 /// What an operator says of an operation.

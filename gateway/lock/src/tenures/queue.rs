@@ -10,6 +10,7 @@ use fencegate_policies::plan::{Caching, Mode};
 use fencegate_process::clock::Boot;
 
 use super::{
+    chain::NotInside,
     ended::{Cause, Ended},
     tenured::{GRACE, Glimpse, Tenured},
 };
@@ -132,25 +133,37 @@ impl<W, C: Clone> Queue<W, C> {
         let tenure = self.tenure.as_mut()?;
         let free = mode == Mode::Shared || tenure.in_flight == 0;
         let may = tenure.mode == mode && free && !tenure.is_over(now) && proven(&tenure.credentials);
-        may.then(|| {
-            tenure.in_flight += 1;
-            tenure.dispatched += 1;
-            Started { credentials: tenure.credentials.clone(), number: tenure.dispatched }
-        })
+        may.then(|| Started { number: tenure.begin(), credentials: tenure.credentials.clone() })
     }
 
-    /// G for one more dispatch of a request in flight. `None`: the tenure is closed.
-    pub fn next_number(&mut self) -> Option<u32> {
-        self.tenure.as_mut()?.next_number()
-    }
-
-    /// A request in flight is over.
-    pub fn ended(&mut self, now: Boot) {
-        let tenure = self.tenure.as_mut().expect("a tenure stays while something is in flight under it");
-        tenure.in_flight -= 1;
-        if tenure.in_flight == 0 {
-            tenure.idle_since = now;
+    /// Starts a request inside the dispatch with this number, which has called it. It waits for nobody, and overtakes
+    /// everybody: they wait for its caller, which waits for it.
+    ///
+    /// # Errors
+    /// It cannot run there, now or ever.
+    pub fn call(
+        &mut self,
+        number: u32,
+        mode: Mode,
+        proven: impl Fn(&C) -> bool,
+    ) -> Result<Started<C>, NotInside> {
+        let tenure = self.tenure.as_mut().ok_or(NotInside::NotHere)?;
+        if !proven(&tenure.credentials) {
+            return Err(NotInside::Unproven);
         }
+        let number = tenure.call(number, mode)?;
+        Ok(Started { number, credentials: tenure.credentials.clone() })
+    }
+
+    /// G for one more dispatch of the request in flight whose first one had the G `first`. `None`: the tenure is closed.
+    pub fn next_number(&mut self, first: u32) -> Option<u32> {
+        self.tenure.as_mut()?.again(first)
+    }
+
+    /// The request in flight whose first dispatch had the G `first` is over.
+    pub fn ended(&mut self, first: u32, now: Boot) {
+        let tenure = self.tenure.as_mut().expect("a tenure stays while something is in flight under it");
+        tenure.ended(first, now);
     }
 
     /// Nothing is started under the tenure any more: what came of a request is unknown, or the session is over.

@@ -3,16 +3,16 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
-use fencegate_policies::{key::ResourceKey, plan::Mode};
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::Boot;
 
 use crate::recipe::grant::Grant;
-use crate::tenures::wish::Wish;
+use crate::tenures::{tenure::Shared, wish::Wish};
 
 /// By number of arrival. Such a request costs a quorum write, so one mutex for all of them is not felt.
 #[derive(Debug, Default)]
@@ -32,6 +32,8 @@ pub(super) struct Request {
     pub(super) route: Arc<str>,
     pub(super) asking: Asking,
     pub(super) granted: OnceLock<(Grant, Boot)>,
+    /// What it holds, for as long as anything of it is in flight.
+    lock: OnceLock<Weak<dyn Shared>>,
     /// G of the last dispatch.
     number: AtomicU32,
 }
@@ -62,6 +64,7 @@ impl Roll {
             route: wish.route.clone(),
             asking,
             granted: OnceLock::new(),
+            lock: OnceLock::new(),
             number: AtomicU32::new(FIRST),
         });
         let mut requests = self.requests();
@@ -74,6 +77,18 @@ impl Roll {
     /// All of them, the longest here first.
     pub(super) fn all(&self) -> Vec<Arc<Request>> {
         self.requests().all.values().cloned().collect()
+    }
+
+    /// What holds these keys with this token, of whatever dispatch.
+    pub(super) fn holder(&self, keys: &[ResourceKey], token: Token) -> Option<Arc<dyn Shared>> {
+        let holds = |request: &&Arc<Request>| {
+            let granted = request.granted.get();
+            let same = |(grant, _): &(Grant, Boot)| {
+                (grant.epoch, grant.sequence) == (token.number(), token.sequence())
+            };
+            granted.is_some_and(same) && request.keys == keys
+        };
+        self.requests().all.values().find(holds)?.lock.get()?.upgrade()
     }
 
     fn requests(&self) -> MutexGuard<'_, Requests> {
@@ -91,6 +106,11 @@ impl Request {
 impl Enrolled {
     pub(super) fn granted(&self, grant: &Grant, now: Boot) {
         self.request.granted.get_or_init(|| (grant.clone(), now));
+    }
+
+    /// It can be found by what it holds.
+    pub(super) fn holds(&self, lock: Weak<dyn Shared>) {
+        self.request.lock.get_or_init(|| lock);
     }
 
     /// G for one more dispatch; `None`: its numbers are used up.

@@ -13,6 +13,7 @@ use std::{
 use fencegate_policies::{
     key::ResourceKey,
     plan::{Caching, Mode},
+    token::Token,
 };
 use fencegate_process::{
     clock::{Boot, SharedClock},
@@ -22,6 +23,7 @@ use tokio::sync::{Notify, oneshot};
 
 use self::standing::Standing;
 use super::{
+    chain::NotInside,
     ended::Cause,
     queue::{Arrival, Patience, Queue, Started},
     tenure::{Shared, Tenure},
@@ -234,18 +236,36 @@ impl Slot {
 }
 
 impl Shared for Slot {
-    fn next_number(&self) -> Option<u32> {
-        self.entry().queue.next_number()
+    fn next_number(&self, first: u32) -> Option<u32> {
+        self.entry().queue.next_number(first)
     }
 
-    fn ended(self: Arc<Self>, known: bool) {
+    fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(Tenure, Mode), NotInside> {
+        let now = self.clock.now();
+        let mut entry = self.entry();
+        let held = entry.queue.glimpse().ok_or(NotInside::NotHere)?;
+        let Grant { epoch, sequence, .. } = held.credentials;
+        if (*epoch, *sequence) != (from.number(), from.sequence()) {
+            return Err(NotInside::NotHere);
+        }
+        let mode_held = held.mode;
+        let started = entry.queue.call(from.dispatch(), mode, |grant| grant.evidence.holds(now))?;
+        drop(entry);
+        Ok((self.tenure(started), mode_held))
+    }
+
+    fn retire(&self) {
+        self.entry().queue.close(Cause::Retired);
+    }
+
+    fn ended(self: Arc<Self>, first: u32, known: bool) {
         let now = self.clock.now();
         {
             let mut entry = self.entry();
             if !known {
                 entry.queue.close(Cause::Retired);
             }
-            entry.queue.ended(now);
+            entry.queue.ended(first, now);
         }
         self.start_waiting();
     }

@@ -2,11 +2,10 @@
 
 use std::{cell::Cell, fmt, sync::Arc};
 
-use fencegate_policies::token::Token;
+use fencegate_policies::{plan::Mode, token::Token};
 use fencegate_process::clock::Permission;
-use tokio::sync::oneshot;
 
-use super::roll::{Enrolled, FIRST};
+use super::chain::NotInside;
 use crate::recipe::grant::Grant;
 use crate::session::evidence::Evidence;
 
@@ -16,29 +15,40 @@ use crate::session::evidence::Evidence;
 #[derive(Debug)]
 pub struct Tenure {
     grant: Grant,
+    /// G of the first dispatch of ours, by which whoever counts them knows this request.
+    first: u32,
     /// G of the last dispatch of ours, as whoever counts them gave it: the queue of the key, or the entry of the request.
     number: Cell<u32>,
     /// That one was given out.
     dispatched: Cell<bool>,
     known: Cell<bool>,
-    end: End,
+    kept: Kept,
+    lock: Arc<dyn Shared>,
 }
 
-/// A lock that requests have one after the other, or together.
+/// A lock that requests have one after the other, together, or one inside the other. Each of them is known by the G of its
+/// first dispatch.
 pub(super) trait Shared: fmt::Debug + Send + Sync {
     /// G for one more dispatch; `None` when the lock is closed or its numbers are used up.
-    fn next_number(&self) -> Option<u32>;
+    fn next_number(&self, first: u32) -> Option<u32>;
+
+    /// Starts a request inside the dispatch that has called it; with how that holds the lock.
+    fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(Tenure, Mode), NotInside>;
+
+    /// Nothing is started under it any more.
+    fn retire(&self);
 
     /// A request is over; `known`: and so is everything that it started upstream.
-    fn ended(self: Arc<Self>, known: bool);
+    fn ended(self: Arc<Self>, first: u32, known: bool);
 }
 
-#[derive(Debug)]
-enum End {
-    /// A node for this request only: its task removes it when this is dropped.
-    Node { over: Option<oneshot::Sender<bool>>, enrolled: Enrolled },
-    /// A cached tenure that others may use after us.
-    Shared(Arc<dyn Shared>),
+/// Whether the lock node is kept after the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// It is of this request only, and of what that calls.
+    Never,
+    /// Others may use it after us.
+    ForOthers,
 }
 
 /// One sending of a request upstream under a tenure.
@@ -49,27 +59,25 @@ pub struct Dispatch {
 }
 
 impl Tenure {
-    pub(super) fn of_node(grant: Grant, over: oneshot::Sender<bool>, enrolled: Enrolled) -> Self {
-        Self::new(grant, FIRST, End::Node { over: Some(over), enrolled })
+    /// Of a lock node that is not kept after its request. `first`: G of the first dispatch, already counted.
+    pub(super) fn of_node(grant: Grant, first: u32, lock: Arc<dyn Shared>) -> Self {
+        Self::new(grant, first, Kept::Never, lock)
     }
 
-    /// `number`: G of the first dispatch, already counted.
-    pub(super) fn of_shared(grant: Grant, number: u32, lock: Arc<dyn Shared>) -> Self {
-        Self::new(grant, number, End::Shared(lock))
+    /// The same of one that others use after us.
+    pub(super) fn of_shared(grant: Grant, first: u32, lock: Arc<dyn Shared>) -> Self {
+        Self::new(grant, first, Kept::ForOthers, lock)
     }
 
-    fn new(grant: Grant, number: u32, end: End) -> Self {
-        Self { grant, number: Cell::new(number), dispatched: Cell::new(false), known: Cell::new(false), end }
+    fn new(grant: Grant, first: u32, kept: Kept, lock: Arc<dyn Shared>) -> Self {
+        let (dispatched, known) = (Cell::new(false), Cell::new(false));
+        Self { grant, first, number: Cell::new(first), dispatched, known, kept, lock }
     }
 
     /// The next dispatch, with the next G. `None` when the tenure is closed or its numbers are used up.
     pub fn dispatch(&self) -> Option<Dispatch> {
         if self.dispatched.replace(true) {
-            let next = match &self.end {
-                End::Node { enrolled, .. } => enrolled.next_number(),
-                End::Shared(lock) => lock.next_number(),
-            };
-            self.number.set(next?);
+            self.number.set(self.lock.next_number(self.first)?);
         }
         Some(Dispatch { token: self.token()?, evidence: self.grant.evidence.clone() })
     }
@@ -94,8 +102,19 @@ impl Tenure {
         self.known.set(true);
     }
 
+    /// What came of a dispatch is not known: nothing is started under the same lock node from now on, also while this one is
+    /// kept.
+    pub fn retire(&self) {
+        self.lock.retire();
+    }
+
     pub fn evidence(&self) -> &Evidence {
         &self.grant.evidence
+    }
+
+    /// The ZooKeeper session that the lock is of.
+    pub fn session(&self) -> i64 {
+        self.grant.evidence.session()
     }
 
     /// The same, for who writes under it.
@@ -105,7 +124,7 @@ impl Tenure {
 
     /// Another request of this gateway had it before us.
     pub fn follows_another(&self) -> bool {
-        matches!(self.end, End::Shared(_)) && self.number.get() > 1
+        self.kept == Kept::ForOthers && self.number.get() > 1
     }
 
     /// Another holder was before us.
@@ -117,12 +136,6 @@ impl Tenure {
 impl Drop for Tenure {
     fn drop(&mut self) {
         let known = self.known.get() || !self.dispatched.get();
-        match &mut self.end {
-            End::Shared(lock) => lock.clone().ended(known),
-            End::Node { over, .. } => {
-                // Its task has gone only when the session's thread has.
-                over.take().map(|over| over.send(known));
-            }
-        }
+        self.lock.clone().ended(self.first, known);
     }
 }

@@ -5,7 +5,10 @@ use std::time::Duration;
 use fencegate_policies::plan::{Caching, Mode};
 use fencegate_process::clock::Boot;
 
-use super::ended::Cause;
+use super::{
+    chain::{Chains, NotInside},
+    ended::Cause,
+};
 
 /// A held lock.
 #[derive(Debug)]
@@ -15,6 +18,7 @@ pub(super) struct Tenured<C> {
     pub(super) rules: Caching,
     pub(super) granted: Boot,
     pub(super) in_flight: u32,
+    chains: Chains,
     /// G of the last dispatch.
     pub(super) dispatched: u32,
     /// Somebody waits who cannot hold beside us: since when, and after how many dispatches.
@@ -58,6 +62,7 @@ impl<C> Tenured<C> {
             rules,
             granted: now,
             in_flight: 0,
+            chains: Chains::default(),
             dispatched: 0,
             contended: None,
             idle_since: now,
@@ -66,8 +71,48 @@ impl<C> Tenured<C> {
         }
     }
 
-    /// G for one more dispatch. `None`: nothing more is sent under it.
-    pub(super) fn next_number(&mut self) -> Option<u32> {
+    /// A request is started that nobody under it has called; its G.
+    pub(super) fn begin(&mut self) -> u32 {
+        self.in_flight += 1;
+        self.dispatched += 1;
+        self.chains.begin(self.dispatched);
+        self.dispatched
+    }
+
+    /// A request is started inside the dispatch with this number; its G. Also when the tenure is about to be given up: what
+    /// it is called from keeps it, and waits for this.
+    pub(super) fn call(&mut self, number: u32, mode: Mode) -> Result<u32, NotInside> {
+        if self.closed.is_some() {
+            return Err(NotInside::Over);
+        }
+        let caller = self.chains.caller(number)?;
+        if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
+            return Err(NotInside::Upgrade);
+        }
+        let first = self.next_number().ok_or(NotInside::Over)?;
+        self.in_flight += 1;
+        self.chains.call(caller, first);
+        Ok(first)
+    }
+
+    /// G for one more dispatch of a request in flight, named by the G of its first one. `None`: nothing more is sent.
+    pub(super) fn again(&mut self, first: u32) -> Option<u32> {
+        let number = self.next_number()?;
+        self.chains.sent_again(first, number);
+        Some(number)
+    }
+
+    /// A request in flight is over.
+    pub(super) fn ended(&mut self, first: u32, now: Boot) {
+        self.in_flight -= 1;
+        self.chains.end(first);
+        debug_assert_eq!(self.chains.are_over(), self.in_flight == 0, "each of them is in one chain");
+        if self.in_flight == 0 {
+            self.idle_since = now;
+        }
+    }
+
+    fn next_number(&mut self) -> Option<u32> {
         if self.closed.is_some() || self.dispatched >= LAST_DISPATCH {
             return None;
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fencegate_http::network::Network;
 use fencegate_lock::{state::Memory, tenures::keeper::Keeper};
-use fencegate_policies::plan::Gateway;
+use fencegate_policies::plan::{Gateway, Nested, Plan};
 
 use crate::{
     agreement::Agreement,
@@ -16,7 +16,10 @@ use crate::{
     },
     stack,
     step::Serve,
-    steps::{fence::Fencing, route::Routing},
+    steps::{
+        fence::{Fencing, Traces},
+        route::Routing,
+    },
     ticketing::Ticketing,
 };
 
@@ -25,6 +28,7 @@ use crate::{
 pub(super) struct Gatekeeping {
     pub(super) keeper: Keeper,
     pub(super) tickets: Option<Arc<Ticketing>>,
+    pub(super) traces: Arc<Traces>,
     pub(super) hot: Hot,
     pub(super) agreement: Arc<Agreement>,
 }
@@ -34,20 +38,29 @@ impl Gatekeeping {
     /// The key that tickets are signed with cannot be read.
     pub(super) fn of(
         gateway: &Gateway,
+        name: &Arc<str>,
         keeper: Keeper,
         memory: &Arc<Memory>,
         agreement: Arc<Agreement>,
     ) -> Result<Self, NotServing> {
-        let tickets = gateway.tickets.as_ref().map(|key| Ticketing::new(key, gateway, memory)).transpose()?;
-        Ok(Self { keeper, tickets, hot: Hot::default(), agreement })
+        let tickets = gateway.tickets.as_ref();
+        let tickets = tickets.map(|key| Ticketing::new(key, gateway, name, memory)).transpose()?;
+        Ok(Self { keeper, tickets, traces: Arc::default(), hot: Hot::default(), agreement })
     }
+}
+
+/// Whether a service may call back on any of its routes.
+fn listens(plan: &Plan) -> bool {
+    let fences = plan.routes.routes().iter().filter_map(|route| route.fence.as_ref());
+    fences.into_iter().any(|fence| fence.nested == Nested::Allow)
 }
 
 impl<N: Network> Staffed<N> for Gatekeeping {
     const ROLE: Role = Role::Gateway;
 
     fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
-        let Bench { edition, parts, metrics, forward, courier, .. } = bench;
+        let Bench { edition, mut parts, metrics, forward, courier, .. } = bench;
+        parts.callers = shared.role.tickets.clone().filter(|_| listens(&edition.plan));
         let fencing = Fencing {
             accord: shared.role.agreement.accord(&edition.plan),
             edition: edition.clone(),
@@ -55,6 +68,7 @@ impl<N: Network> Staffed<N> for Gatekeeping {
             courier,
             guards: shared.guards.clone(),
             tickets: shared.role.tickets.clone(),
+            traces: shared.role.traces.clone(),
             hot: shared.role.hot.clone(),
             shares: shared.shares.clone(),
             clock: shared.clock.clone(),

@@ -31,8 +31,7 @@ pub fn hops(headers: &HeaderMap) -> u32 {
 /// [`Refused::TokenMissing`] only where there is no token at all; anything else that is not exactly as a gateway
 /// stamps it is malformed.
 pub fn claim(presented: &HeaderMap) -> Result<Claim, Refused> {
-    let token = one(presented, "fencing-token")?.ok_or(Refused::TokenMissing)?;
-    let token = Token::parse(token).map_err(|bad| Refused::TokenMalformed(bad.into()))?;
+    let token = token(presented)?.ok_or(Refused::TokenMissing)?;
     if let Some(number) = one(presented, "fencing-number")?
         && number != token.number().to_string()
     {
@@ -42,7 +41,19 @@ pub fn claim(presented: &HeaderMap) -> Result<Claim, Refused> {
     let keys = keys.map_err(|_| Refused::TokenMalformed(Malformed::Unreadable("fencing-key")))?;
     let mode = Mode::parse(required(presented, "fencing-mode")?);
     let mode = mode.ok_or(Refused::TokenMalformed(Malformed::Unreadable("fencing-mode")))?;
-    Ok(Claim { keys: keys.into(), token, mode, era: None })
+    Ok(Claim { keys: keys.into(), token, mode, era: None, parent: None })
+}
+
+/// `Fencing-Token`, where it stands there.
+pub fn token(presented: &HeaderMap) -> Result<Option<Token>, Refused> {
+    let token = one(presented, "fencing-token")?.map(Token::parse).transpose();
+    token.map_err(|bad| Refused::TokenMalformed(bad.into()))
+}
+
+/// The dispatch that the claim was called from.
+pub fn parent(presented: &HeaderMap) -> Result<Option<Token>, Refused> {
+    let token = one(presented, "fencing-parent")?.map(Token::parse).transpose();
+    token.map_err(|_| Refused::TokenMalformed(Malformed::Unreadable("fencing-parent")))
 }
 
 /// `keep`: seconds, where the gateway does not say.

@@ -51,9 +51,11 @@ impl<N: Network> Fencing<N> {
             keys: fenced.keys.clone(),
             mode: fenced.mode,
             counted: Rc::new(metrics.holding(fenced.mode)),
-            tickets: self.tickets.clone().filter(|_| guarded),
+            tickets: self.tickets_for(guarded, fence),
             operation: fenced.operation.clone().filter(|_| guarded),
+            called_from: request.notes.called_from.get().filter(|_| guarded),
             running: fenced.running.clone(),
+            _traced: None,
             share: None,
         };
         if let Some(tenure) = self.keeper.at_once(wish) {

@@ -22,7 +22,8 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use crate::{
-    headers::FENCING_FORWARDED,
+    calling_dispatch::Shown,
+    headers::{FENCING_FORWARDED, FENCING_TICKET, FENCING_TOKEN},
     metrics::{Forwarding, WorkerMetrics},
     refusal::{Outcome, Reason, Refusal},
     siblings::{
@@ -134,7 +135,7 @@ impl<N: Network> Courier<N> {
                 return Carried::Unreached("the other gateway cannot be reached");
             };
             let Some(again) = request.again() else { return Carried::Back("its body is not here in full") };
-            let Some(http) = self.addressed(*again.http, way, key, until) else {
+            let Some(http) = self.addressed(*again.http, request, (way, key, until)) else {
                 return Carried::Back("its key does not fit into a field");
             };
             request.notes.sends(Instant::now(), &way.gateway);
@@ -171,9 +172,8 @@ impl<N: Network> Courier<N> {
     fn addressed(
         &self,
         mut http: Request<Body>,
-        way: &Way,
-        key: &ResourceKey,
-        until: Instant,
+        request: &Keyed,
+        (way, key, until): (&Way, &ResourceKey, Instant),
     ) -> Option<Request<Body>> {
         let left = until.saturating_duration_since(Instant::now());
         let said = field::told(&way.pass, key.as_str(), left, &self.ours.name);
@@ -181,6 +181,11 @@ impl<N: Network> Courier<N> {
         // Not to be remembered by a library, nor shown.
         said.set_sensitive(true);
         *http.version_mut() = Version::HTTP_11;
+        if let Some(Shown::Good(from)) = request.notes.shown.get() {
+            // Whoever keeps the key decides what that is worth.
+            http.headers_mut().insert(FENCING_TICKET, from.ticket.clone());
+            http.headers_mut().insert(FENCING_TOKEN, from.written.clone());
+        }
         let takes_trailers = http.extensions().get::<TakesTrailers>().is_some();
         let headers = http.headers_mut();
         headers.insert(FENCING_FORWARDED, said);

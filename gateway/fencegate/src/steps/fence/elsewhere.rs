@@ -114,7 +114,12 @@ impl<N: Network> Fencing<N> {
 
     /// Sends it on, for as long as its client waits, and not beyond half of our drain: what has no answer then can wait
     /// longer than we live.
-    async fn carry(&self, courier: &Courier<N>, errand: Errand<'_>, client: &mut WaitingClient) -> Carried {
+    pub(super) async fn carry(
+        &self,
+        courier: &Courier<N>,
+        errand: Errand<'_>,
+        client: &mut WaitingClient,
+    ) -> Carried {
         let (asking, mut asked) = presence();
         let mut carrying = pin!(courier.carry(errand, &mut asked));
         let drained = tokio::select! {

@@ -7,9 +7,10 @@ use fencegate_lock::tenures::tenure::{Dispatch, Tenure};
 use fencegate_policies::{key::ResourceKey, operation::Operation, plan::Mode, token::Token};
 use hyper::{HeaderMap, header::HeaderValue};
 
+use super::traces::Traced;
 use crate::{
     edition::Running,
-    headers::{FENCING_OPERATION, FENCING_TICKET},
+    headers::{FENCING_OPERATION, FENCING_PARENT, FENCING_TICKET},
     metrics::Holding,
     steps::permitted::Right,
     ticketing::Ticketing,
@@ -22,10 +23,14 @@ pub struct HeldTenure {
     pub keys: Rc<[ResourceKey]>,
     pub mode: Mode,
     pub counted: Rc<Holding>,
-    /// For a guard, where tickets are signed.
+    /// For a guard, and for a service that may call back, where tickets are signed.
     pub tickets: Option<Arc<Ticketing>>,
     pub operation: Option<Rc<Operation>>,
+    /// For a guard: the dispatch that it was called from.
+    pub called_from: Option<Token>,
     pub running: Rc<Running>,
+    /// Where it may be called back: its trace has the keys.
+    pub(super) _traced: Option<Rc<Traced>>,
     /// Of what its client may wait for and hold, where that is limited.
     pub share: Option<Rc<Share>>,
 }
@@ -44,9 +49,19 @@ impl Right for HeldTenure {
     }
 
     fn stamp(&self, token: Token, headers: &mut HeaderMap) {
-        let ticket = self.tickets.as_ref().and_then(|tickets| tickets.ticket(&self.keys, token, self.mode));
+        let ticket = self
+            .tickets
+            .as_ref()
+            .and_then(|tickets| tickets.ticket(&self.keys, token, self.mode, self.tenure.session()));
         if let Some(ticket) = ticket {
             headers.insert(FENCING_TICKET, ticket);
+        }
+        match self.called_from {
+            Some(token) => {
+                let value = HeaderValue::from_bytes(&token.text()).expect("digits and dashes");
+                headers.insert(FENCING_PARENT, value);
+            }
+            None => drop(headers.remove(FENCING_PARENT)),
         }
         if let Some(operation) = &self.operation {
             let value = HeaderValue::from_str(&operation.to_string()).expect("hex digits and numbers");

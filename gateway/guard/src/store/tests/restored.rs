@@ -99,6 +99,7 @@ fn a_register_of_a_restored_store_lets_nothing_in_that_may_have_been_overtaken()
             token: Token::new(epoch, 1, 1).expect("small"),
             mode: fencegate_policies::plan::Mode::Exclusive,
             era: None,
+            parent: None,
         };
         for overtaken in [6, 7, 8, 19, 20] {
             let refused = register.announce(&claim(overtaken), now).expect_err("it may have been overtaken");

@@ -7,17 +7,19 @@ use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
 use crate::tenures::question::{
-    Broken, Fleet, LineEntry, MOST, PATIENCE, Question, RegisteredGateway, Resolution, Resolved, Told, Untold,
+    Broken, Fleet, Holder, LineEntry, MOST, PATIENCE, Question, RegisteredGateway, Resolution, Resolved,
+    Told, Untold,
 };
 use crate::{
     once::unresolved::{self, Unresolved},
+    reach::Way,
     recipe::layout::{self, Contender, Rank},
     session::{
         epoch::epoch,
         judged,
         link::{Failed, Fault, Link},
         live::{Current, Live},
-        member::Member,
+        member::{Member, gateway_of},
     },
 };
 
@@ -52,6 +54,7 @@ pub async fn answer<L: Link>(current: Rc<Current<L>>, turns: Turns, question: Qu
         Question::Line { key, answer } => read(answer, line(&live, &key)).await,
         Question::Members { answer } => read(answer, members(&live)).await,
         Question::Published { answer } => read(answer, published(&live)).await,
+        Question::Holder { member, answer } => read(answer, holder(&live, &member)).await,
         Question::Operations { answer } => {
             let in_turn = async {
                 let _turn = turns.0.acquire().await.expect("nobody closes it");
@@ -76,6 +79,7 @@ fn refuse(question: Question) {
         Question::Break { answer, .. } => tell(answer, Err(Untold::Away)),
         Question::Members { answer } => tell(answer, Err(Untold::Away)),
         Question::Published { answer } => tell(answer, Err(Untold::Away)),
+        Question::Holder { answer, .. } => tell(answer, Err(Untold::Away)),
         Question::Operations { answer } => tell(answer, Err(Untold::Away)),
         Question::Resolve { answer, .. } => tell(answer, Err(Untold::Away)),
     }
@@ -182,6 +186,29 @@ async fn members<L: Link>(live: &Live<L>) -> Result<Vec<RegisteredGateway>, Unto
 }
 
 const SESSION_DIGITS: usize = 16;
+
+async fn holder<L: Link>(live: &Live<L>, member: &str) -> Result<Holder, Untold> {
+    if member == live.member {
+        return Ok(Holder::Here);
+    }
+    // What somebody else has written becomes a part of a path.
+    if member.contains('/') {
+        return Ok(Holder::Gone);
+    }
+    let data = match live.link.data(&format!("{}/{member}", live.paths.members())).await {
+        Ok((data, _)) => data,
+        Err(Fault::NoNode) => return Ok(Holder::Gone),
+        Err(fault) => return Err(fault.into()),
+    };
+    let said = serde_json::from_slice::<Member>(&data).ok();
+    let Some(reach) = said.and_then(|member| member.peer) else { return Ok(Holder::Unreached) };
+    // A pass belongs to a process, whichever of its sessions the node is of.
+    if live.reach.as_ref().is_some_and(|ours| ours.pass == reach.pass) {
+        return Ok(Holder::Here);
+    }
+    let (gateway, address) = (gateway_of(member).into(), reach.address.into());
+    Ok(Holder::Elsewhere(Way { gateway, address, pass: reach.pass }))
+}
 
 async fn operations<L: Link>(live: &Live<L>) -> Result<Vec<Unresolved>, Untold> {
     let found = unresolved::all(&live.link, &live.paths, live.base).await;

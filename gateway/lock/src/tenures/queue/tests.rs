@@ -22,6 +22,8 @@ enum Event {
     End {
         known: bool,
     },
+    /// The service of the newest request in flight calls back.
+    Call(Mode),
     /// One that waits goes away.
     Leave(usize),
     Contended,
@@ -41,7 +43,8 @@ fn event() -> impl Strategy<Value = Event> {
     let mode = prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared)];
     prop_oneof![
         6 => mode.clone().prop_map(Event::Arrive),
-        1 => mode.prop_map(Event::ArriveTrying),
+        1 => mode.clone().prop_map(Event::ArriveTrying),
+        2 => mode.prop_map(Event::Call),
         6 => prop::bool::weighted(0.9).prop_map(|known| Event::End { known }),
         1 => (0_usize..4).prop_map(Event::Leave),
         1 => Just(Event::Contended),
@@ -100,6 +103,7 @@ impl Observed {
             Event::Arrive(mode) => self.arrive(mode, Patience::Behind(8)),
             Event::ArriveTrying(mode) => self.arrive(mode, Patience::None),
             Event::End { known } => self.end(known),
+            Event::Call(mode) => self.call(mode),
             Event::Leave(which) => {
                 if let Some((id, _)) = self.waiting.remove(which) {
                     self.gone.push(id);
@@ -155,13 +159,33 @@ impl Observed {
         }
     }
 
+    /// Whoever is oldest ends first here, so the newest is the innermost of its chain.
+    fn call(&mut self, mode: Mode) {
+        let Some((held, _, number)) = self.in_flight.back().copied() else { return };
+        let proven = !self.proof_lost;
+        match self.queue.call(number, mode, |_| proven) {
+            Ok(started) => {
+                let at = (started.credentials, started.number);
+                assert!(at > self.last, "tokens grow: {at:?} after {:?}", self.last);
+                assert!(proven && !self.closed, "nothing starts under a closed or unproven tenure");
+                assert!(held == Mode::Exclusive || mode == Mode::Shared, "a reader becomes no writer");
+                self.last = at;
+                self.in_flight.push_back((held, at.0, at.1));
+            }
+            Err(NotInside::Over) => assert!(self.closed),
+            Err(NotInside::Unproven) => assert!(!proven),
+            Err(NotInside::Upgrade) => assert_eq!((held, mode), (Mode::Shared, Mode::Exclusive)),
+            Err(why) => assert_eq!(why, NotInside::TooDeep),
+        }
+    }
+
     fn end(&mut self, known: bool) {
-        let Some(_) = self.in_flight.pop_front() else { return };
+        let Some((_, _, first)) = self.in_flight.pop_front() else { return };
         if !known {
             self.queue.close(Cause::Retired);
             self.closed = true;
         }
-        self.queue.ended(self.now());
+        self.queue.ended(first, self.now());
         self.start_waiting();
     }
 
@@ -246,7 +270,7 @@ fn a_warm_key_is_handed_over_without_anybody_else() {
     );
     queue.granted(7, Mode::Exclusive, RULES, false, now);
     let (_, first) = queue.start_next(now, |_| true).expect("granted");
-    queue.ended(now);
+    queue.ended(first.number, now);
     let second = queue.start_free(Mode::Exclusive, now, |_| true).expect("warm");
     assert_eq!((first.number, second.number, second.credentials), (1, 2, 7));
 }
@@ -262,7 +286,7 @@ fn a_reader_behind_a_waiting_writer_does_not_overtake() {
     queue.start_next(now, |_| true).expect("the first reader");
     assert_eq!(arrive(&mut queue, Mode::Exclusive, 2), Arrival::Wait { attend: false });
     assert_eq!(arrive(&mut queue, Mode::Shared, 3), Arrival::Wait { attend: false });
-    queue.ended(now);
+    queue.ended(1, now);
     assert!(queue.start_next(now, |_| true).is_none(), "the writer needs another node");
     assert_eq!(queue.due(now), Due::End);
 }
@@ -273,7 +297,7 @@ fn idle(reached: bool, now: Boot) -> Queue<(), u64> {
     queue.arrive(Mode::Exclusive, Patience::Behind(1), now, |_| true, || ());
     queue.granted(7, Mode::Exclusive, RULES, reached, now);
     queue.start_next(now, |_| true).expect("granted");
-    queue.ended(now);
+    queue.ended(1, now);
     queue
 }
 

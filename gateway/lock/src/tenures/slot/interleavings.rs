@@ -286,3 +286,70 @@ fn nobody_is_let_in_under_a_node_that_is_older_than_the_last_change_of_keys() {
         }
     });
 }
+
+/// A service that answers at once, and what it has called works on: nobody is started beside that.
+#[test]
+fn what_is_called_back_runs_alone_and_keeps_the_key_when_its_caller_is_answered_first() {
+    explore(|| {
+        const REQUESTS: u32 = 2;
+        let table = Arc::new(Table::new(Arc::new(Still)));
+        let (at_work, served) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
+        let threads: Vec<_> = (0..REQUESTS)
+            .map(|_| {
+                let (table, at_work, served) = (table.clone(), at_work.clone(), served.clone());
+                shuttle::thread::spawn(move || {
+                    calling(&table, &at_work);
+                    served.fetch_add(1, Ordering::SeqCst);
+                })
+            })
+            .collect();
+        let slot = loop {
+            match table.slot(&key()) {
+                Some(slot) => break slot,
+                None => shuttle::thread::yield_now(),
+            }
+        };
+        attend(&table, &slot, &served, REQUESTS);
+        for thread in threads {
+            thread.join().expect("a request");
+        }
+    });
+}
+
+fn alone(at_work: &AtomicU32) {
+    assert_eq!(at_work.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+    shuttle::thread::yield_now();
+    at_work.fetch_sub(1, Ordering::SeqCst);
+}
+
+fn calling(table: &Arc<Table>, at_work: &Arc<AtomicU32>) {
+    let outer = match table.enter(&key(), wants(Waits::Here, &"pay".into())) {
+        Entered::Started(tenure) => tenure,
+        Entered::Waiting { mut answer, place, .. } => loop {
+            match answer.try_recv() {
+                Ok(answer) => {
+                    drop(place);
+                    break answer.expect("nobody is refused");
+                }
+                Err(_) => shuttle::thread::yield_now(),
+            }
+        },
+        _ => panic!("there is room"),
+    };
+    let from = outer.dispatch().expect("a dispatch").token;
+    alone(at_work);
+    let (called, works) = (table.clone(), at_work.clone());
+    let inner = shuttle::thread::spawn(move || match called.call(&key(), from, Mode::Exclusive) {
+        Ok((inner, _)) => {
+            inner.dispatch().expect("a dispatch");
+            alone(&works);
+            inner.known();
+        }
+        // It came too late.
+        Err(why) => assert!(matches!(why, NotInside::NotInFlight | NotInside::NotHere), "{why}"),
+    });
+    shuttle::thread::yield_now();
+    outer.known();
+    drop(outer);
+    inner.join().expect("what was called");
+}

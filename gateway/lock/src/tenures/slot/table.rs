@@ -2,14 +2,18 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use fencegate_policies::{key::ResourceKey, plan::Mode};
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::{clock::SharedClock, sync::Mutex};
 
 use super::{Entered, Slot, Wants, unpoisoned};
 use crate::tenures::wish::Waits;
 use crate::{
     reach::Way,
-    tenures::{tenure::Tenure, ways::Ways},
+    tenures::{
+        chain::NotInside,
+        tenure::{Shared, Tenure},
+        ways::Ways,
+    },
 };
 
 /// All keys that anybody here wants or holds.
@@ -68,6 +72,16 @@ impl Table {
         entry.is_of(route);
         drop(entry);
         Some(slot.tenure(started))
+    }
+
+    /// Starts a request inside the dispatch that has called it, and says how that holds the key.
+    pub(in crate::tenures) fn call(
+        &self,
+        key: &ResourceKey,
+        from: Token,
+        mode: Mode,
+    ) -> Result<(Tenure, Mode), NotInside> {
+        self.slot(key).ok_or(NotInside::NotHere)?.call(from, mode)
     }
 
     /// Every key that comes after `after`, in no order; each shard is held for as long as it takes to count its keys.

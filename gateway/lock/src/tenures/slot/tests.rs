@@ -231,3 +231,58 @@ fn a_queue_without_places_takes_who_holds_and_nobody_behind() {
     tenure.known();
     proof.revoke();
 }
+
+/// Requests that one gateway has started under the tenure of a key, as its service calls back.
+#[test]
+fn what_a_service_calls_back_runs_inside_and_keeps_the_key_until_all_of_it_is_over() {
+    let bench = Bench::new();
+    let call = |from, mode| bench.table.call(&bench.key, from, mode).map(|(tenure, _)| tenure);
+    let (mut first, _place) = bench.waits(Waits::Here);
+    let proof = bench.grant();
+    let outer = first.try_recv().expect("an answer").expect("granted");
+    let from = outer.dispatch().expect("a dispatch").token;
+    let (mut next, _place) = bench.waits(Waits::Here);
+
+    // Somebody waits here, and somebody elsewhere for long: a tenure that is about to be given up is given up later.
+    bench.slot().contended(false);
+    bench.clock.go(Caching::default().max_hold * 2);
+    let (inner, held) = bench.table.call(&bench.key, from, Mode::Shared).expect("inside");
+    assert_eq!(held, Mode::Exclusive, "a read under it is one of a writer");
+    let deeper = call(inner.dispatch().expect("a dispatch").token, Mode::Exclusive).expect("inside that");
+    assert_eq!(deeper.dispatch().expect("a dispatch").token.dispatch(), 3);
+    assert_eq!(call(from, Mode::Exclusive).map(drop), Err(NotInside::NotInnermost));
+    let other = Token::new(from.number() + 1, 0, 1).expect("small");
+    assert_eq!(call(other, Mode::Exclusive).map(drop), Err(NotInside::NotHere));
+
+    for tenure in [&outer, &inner, &deeper] {
+        tenure.known();
+    }
+    drop(outer);
+    assert_eq!(call(from, Mode::Exclusive).map(drop), Err(NotInside::NotInFlight), "it was answered");
+    drop(inner);
+    assert!(
+        next.try_recv().is_err() && matches!(bench.slot().due(), Due::Keep(_)),
+        "the innermost still runs"
+    );
+    drop(deeper);
+    assert_eq!(bench.slot().due(), Due::End);
+    proof.revoke();
+}
+
+#[test]
+fn nothing_is_called_under_a_tenure_that_is_retired_or_not_proven() {
+    let bench = Bench::new();
+    let (mut first, _place) = bench.waits(Waits::Here);
+    let proof = bench.grant();
+    let outer = first.try_recv().expect("an answer").expect("granted");
+    let from = outer.dispatch().expect("a dispatch").token;
+    let call = || bench.table.call(&bench.key, from, Mode::Exclusive).map(drop);
+    let (inner, _) = bench.table.call(&bench.key, from, Mode::Exclusive).expect("inside");
+    inner.dispatch().expect("a dispatch");
+    drop(inner);
+    assert_eq!(call(), Err(NotInside::Over), "nobody knows what came of the first one");
+    assert!(outer.dispatch().is_none(), "nor is anything else sent under it");
+    proof.revoke();
+    assert_eq!(call(), Err(NotInside::Unproven));
+    outer.known();
+}

@@ -1,0 +1,65 @@
+//! Reads what a service shows that calls back: the ticket and the token of the dispatch that it works for. Whether that
+//! dispatch is in flight is asked where the key is.
+
+use std::{rc::Rc, sync::Arc};
+
+use fencegate_guard::ticket::Bad;
+use fencegate_http::body::Reply;
+use fencegate_policies::key::ResourceKey;
+use hyper::HeaderMap;
+use tracing::debug;
+
+use super::{claim::present, hygiene::Clean};
+use crate::{
+    calling_dispatch::{CallingDispatch, Shown},
+    headers::FENCING_TOKEN,
+    refusal::Refusal,
+    step::Serve,
+    ticketing::Ticketing,
+};
+
+/// `tickets`: ours, where calls back are allowed on any route.
+pub async fn caller<S: Serve<Clean>>(
+    tickets: &Option<Arc<Ticketing>>,
+    request: Clean,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    if let Some(shown) = tickets.as_ref().and_then(|tickets| shown(&request.presented, tickets)) {
+        request.request.notes.shown.get_or_init(|| shown);
+    }
+    next.serve(request).await
+}
+
+/// `None` where it shows nothing, or nothing that one of ours has signed: whoever makes a ticket up is told neither that it is
+/// wrong nor why, and is served as if it had none.
+fn shown(presented: &HeaderMap, tickets: &Ticketing) -> Option<Shown> {
+    let ticket = match present::ticket(presented) {
+        Ok(ticket) => ticket,
+        Err(Bad::Missing) => return None,
+        Err(bad) => return not_believed(&bad),
+    };
+    let verified = match tickets.verify(ticket.as_bytes()) {
+        Ok(verified) => verified,
+        Err(Bad::Expired { .. }) => return Some(Shown::Spent("its ticket has expired")),
+        Err(bad) => return not_believed(&bad),
+    };
+    let (Ok(Some(token)), Some(written)) = (present::token(presented), presented.get(FENCING_TOKEN)) else {
+        return Some(Shown::Spent("its ticket came without the token of the dispatch"));
+    };
+    if !verified.claims.tenure.same_tenure(token) {
+        return Some(Shown::Spent("its ticket and its token are of two tenures"));
+    }
+    let keys = verified.claims.keys.iter().map(|key| ResourceKey::parse(key)).collect::<Result<Vec<_>, _>>();
+    Some(Shown::Good(Rc::new(CallingDispatch {
+        keys: keys.ok()?.into(),
+        token,
+        origin: verified.claims.origin.clone(),
+        ticket: ticket.clone(),
+        written: written.clone(),
+    })))
+}
+
+fn not_believed(bad: &Bad) -> Option<Shown> {
+    debug!(%bad, "call_back.not_believed");
+    None
+}

@@ -1,0 +1,161 @@
+//! A request that a service has called while it works under a lock: it runs inside its caller's dispatch where it is about
+//! the same key, beside it where it is about another one, and waits for nothing. Whoever waits for its own caller, or for one
+//! that waits for that, waits for ever.
+
+use std::{borrow::Cow, rc::Rc, time::Duration};
+
+use fencegate_http::network::Network;
+use fencegate_lock::tenures::{chain::NotInside, question::Holder, tenure::Tenure};
+use fencegate_policies::plan::{Fence, Level, Mode, Nested};
+
+use super::{
+    courier::{Carried, Errand},
+    elsewhere::Waited,
+    fencing::Fencing,
+    held_tenure::HeldTenure,
+};
+use crate::{
+    calling_dispatch::{CallingDispatch, Shown},
+    metrics::Acquired,
+    refusal::{Reason, Refusal},
+    steps::{
+        key::{Fenced, Keyed},
+        presence::WaitingClient,
+    },
+};
+
+/// How a request stands to the dispatch that it was called from.
+pub(super) enum Standing {
+    /// Nobody has called it, for all that it shows.
+    Alone,
+    /// It is about keys that its caller has.
+    Inside(Rc<CallingDispatch>),
+    /// It is about none of them.
+    Beside,
+}
+
+/// For a connection to the gateway that has the lock, and its first exchange.
+const REACH: Duration = Duration::from_secs(1);
+
+impl Standing {
+    /// What was refused as a wait that is over never was one.
+    pub(super) fn never_waited(&self, refusal: Refusal) -> Refusal {
+        match (self, refusal.reason) {
+            (Self::Inside(_) | Self::Beside, Reason::Locked | Reason::QueueFull) => deadlock(refusal.detail),
+            _ => refusal,
+        }
+    }
+}
+
+impl<N: Network> Fencing<N> {
+    /// # Errors
+    /// It can never run, as it was called.
+    pub(super) fn standing(&self, request: &Keyed) -> Result<Standing, Refusal> {
+        let (Some(fenced), Some(shown)) = (&request.fenced, request.notes.shown.get()) else {
+            return Ok(Standing::Alone);
+        };
+        if fenced.fence(&request.plan).nested == Nested::Ignore {
+            return Ok(Standing::Alone);
+        }
+        let from = match shown {
+            Shown::Good(from) => from,
+            Shown::Spent(why) => return Err(stale(*why)),
+        };
+        request.notes.called_from.set(Some(from.token));
+        let held = fenced.keys.iter().filter(|key| from.keys.contains(key)).count();
+        match held {
+            0 => Ok(Standing::Beside),
+            all if all == fenced.keys.len() => Ok(Standing::Inside(from.clone())),
+            _ => Err(deadlock("some of its keys are those of its caller, and others are not")),
+        }
+    }
+
+    /// Runs it inside the dispatch that has called it, here or where that is held.
+    ///
+    /// # Errors
+    /// It cannot run there. It has waited for nobody.
+    pub(super) async fn inside(
+        &self,
+        request: &Keyed,
+        (fenced, fence): (&Fenced, &Fence),
+        from: &CallingDispatch,
+        client: &mut WaitingClient,
+    ) -> Result<Waited, Refusal> {
+        match self.keeper.call(&from.keys, from.token, fenced.mode) {
+            Ok((tenure, mode)) => {
+                Ok(Waited::Held(self.holds(request, (fenced, fence), from, (tenure, mode))))
+            }
+            Err(NotInside::NotHere) => self.at_its_holder(request, fenced, from, client).await,
+            Err(why) => Err(Refusal::of_call(why)),
+        }
+    }
+
+    fn holds(
+        &self,
+        request: &Keyed,
+        (fenced, fence): (&Fenced, &Fence),
+        from: &CallingDispatch,
+        (tenure, mode): (Tenure, Mode),
+    ) -> HeldTenure {
+        let metrics = self.metrics.route(fenced.route);
+        request.notes.waited.set(Some(Duration::ZERO));
+        metrics.acquired(Acquired::Inside, mode, Duration::ZERO);
+        let guarded = request.plan.upstream(request.upstream).fencing == Level::Guard;
+        HeldTenure {
+            tenure: Rc::new(tenure),
+            // Of the whole tenure, as its ticket says them, and in its mode.
+            keys: from.keys.clone(),
+            mode,
+            counted: Rc::new(metrics.holding(mode)),
+            tickets: self.tickets_for(guarded, fence),
+            operation: fenced.operation.clone().filter(|_| guarded),
+            called_from: Some(from.token).filter(|_| guarded),
+            running: fenced.running.clone(),
+            _traced: None,
+            share: None,
+        }
+    }
+
+    /// The tenure is not of this gateway. Only the one that has it knows what is in flight under it.
+    async fn at_its_holder(
+        &self,
+        request: &Keyed,
+        fenced: &Fenced,
+        from: &CallingDispatch,
+        client: &mut WaitingClient,
+    ) -> Result<Waited, Refusal> {
+        let ours = |origin| self.tickets.as_ref().is_some_and(|tickets| tickets.is_of_this_process(origin));
+        let forwarded = request.notes.forwarded.get().is_some();
+        // What was sent on is not sent on again: whoever has sent it has asked ZooKeeper who we are.
+        let Some(origin) = from.origin.as_ref().filter(|origin| !forwarded && !ours(origin)) else {
+            return Err(Refusal::of_call(NotInside::NotHere));
+        };
+        let Some(courier) = &self.courier else {
+            return Err(deadlock(
+                "its caller has come through another gateway, and the policy has no `peer`",
+            ));
+        };
+        let way = match self.keeper.holder(origin.member.clone()).await {
+            Ok(Holder::Elsewhere(way)) => way,
+            Ok(Holder::Gone | Holder::Here) => return Err(stale("the session of its caller's lock is over")),
+            Ok(Holder::Unreached) => return Err(deadlock("the gateway of its caller has no `peer`")),
+            Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
+        };
+        let errand = Errand { way: &way, key: &fenced.keys[0], request, left: REACH };
+        match self.carry(courier, errand, client).await {
+            Carried::Answered(reply) => Ok(Waited::Answered(Box::new(reply))),
+            Carried::Refused(refusal) => Err(refusal),
+            Carried::Back(why) | Carried::Unreached(why) => {
+                Err(deadlock(format!("the gateway of its caller: {why}")))
+            }
+        }
+    }
+}
+
+fn stale(why: &'static str) -> Refusal {
+    Refusal::new(Reason::StaleToken, why)
+}
+
+fn deadlock(why: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::new(Reason::DeadlockAvoided, why)
+}

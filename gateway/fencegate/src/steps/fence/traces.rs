@@ -1,0 +1,81 @@
+//! Which traces have which keys, so that a wait that ended in vain can be told from one for the request's own caller.
+//!
+//! A request of a trace that has the key may be called by the one that has it, without its ticket, and then it has waited for
+//! itself. Or both were sent by somebody third, and the wait was for a turn that came too late. Nothing that it shows tells
+//! which: so nobody is refused for it, and it is only told.
+
+use std::{
+    collections::HashMap,
+    rc::Rc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use fencegate_policies::key::ResourceKey;
+
+/// Of the whole gateway.
+#[derive(Debug, Default)]
+pub struct Traces([Shard; SHARDS]);
+
+type Shard = Mutex<HashMap<ResourceKey, Vec<u128>>>;
+
+/// So that workers seldom meet at one lock.
+const SHARDS: usize = 16;
+
+/// A trace has these keys until this is dropped.
+pub struct Traced {
+    all: Arc<Traces>,
+    keys: Rc<[ResourceKey]>,
+    trace: u128,
+}
+
+impl Traces {
+    pub fn hold(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, trace: u128) -> Traced {
+        for key in keys.iter() {
+            self.shard(key).entry(key.clone()).or_default().push(trace);
+        }
+        Traced { all: self.clone(), keys: keys.clone(), trace }
+    }
+
+    /// Requests of this trace have one of the keys.
+    pub fn have(&self, keys: &[ResourceKey], trace: u128) -> bool {
+        keys.iter().any(|key| self.shard(key).get(key).is_some_and(|traces| traces.contains(&trace)))
+    }
+
+    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, Vec<u128>>> {
+        // Nothing in between can leave it half changed.
+        self.0[usize::from(key.shard()) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        for key in self.keys.iter() {
+            let mut shard = self.all.shard(key);
+            let Some(traces) = shard.get_mut(key) else { continue };
+            if let Some(at) = traces.iter().position(|trace| *trace == self.trace) {
+                traces.swap_remove(at);
+            }
+            if traces.is_empty() {
+                shard.remove(key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_has_a_key_as_long_as_one_of_its_requests_has() {
+        let (traces, key) = (Arc::<Traces>::default(), |name| ResourceKey::parse(name).expect("a key"));
+        let keys: Rc<[ResourceKey]> = [key("a"), key("b")].into();
+        let (one, again) = (traces.hold(&keys, 7), traces.hold(&keys, 7));
+        assert!(traces.have(&[key("b")], 7) && !traces.have(&[key("b")], 8) && !traces.have(&[key("c")], 7));
+        drop(one);
+        assert!(traces.have(&[key("a")], 7));
+        drop(again);
+        assert!(!traces.have(&keys, 7));
+        assert!(traces.0.iter().all(|shard| shard.lock().expect("sound").is_empty()));
+    }
+}

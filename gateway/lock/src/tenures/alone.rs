@@ -1,0 +1,199 @@
+//! A lock node of one request, or a set of them, in the hands of that request and of all that its service calls back.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fencegate_policies::{plan::Mode, token::Token};
+use fencegate_process::clock::SharedClock;
+use tokio::sync::oneshot;
+
+use super::{
+    chain::{Chains, NotInside},
+    roll::{Enrolled, FIRST},
+    tenure::{Shared, Tenure},
+};
+use crate::recipe::grant::Grant;
+
+/// What one request holds until all of it is over.
+#[derive(Debug)]
+struct Alone {
+    grant: Grant,
+    mode: Mode,
+    enrolled: Enrolled,
+    clock: SharedClock,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    chains: Chains,
+    /// Nothing more is started under it.
+    retired: bool,
+    /// Tells the task of the node that nothing is in flight any more, and whether what came of all of it is known.
+    over: Option<oneshot::Sender<bool>>,
+}
+
+/// Hands the lock to the request that has asked for it.
+pub(super) fn begin(
+    grant: Grant,
+    mode: Mode,
+    over: oneshot::Sender<bool>,
+    enrolled: Enrolled,
+    clock: SharedClock,
+) -> Tenure {
+    let mut chains = Chains::default();
+    chains.begin(FIRST);
+    let state = Mutex::new(State { chains, retired: false, over: Some(over) });
+    let lock = Arc::new(Alone { grant: grant.clone(), mode, enrolled, clock, state });
+    let found: Arc<dyn Shared> = lock.clone();
+    lock.enrolled.holds(Arc::downgrade(&found));
+    Tenure::of_node(grant, FIRST, found)
+}
+
+impl Alone {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in between can leave it half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared for Alone {
+    fn next_number(&self, first: u32) -> Option<u32> {
+        let mut state = self.state();
+        let number = self.enrolled.next_number().filter(|_| !state.retired)?;
+        state.chains.sent_again(first, number);
+        Some(number)
+    }
+
+    fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(Tenure, Mode), NotInside> {
+        let mut state = self.state();
+        if state.retired {
+            return Err(NotInside::Over);
+        }
+        if !self.grant.evidence.holds(self.clock.now()) {
+            return Err(NotInside::Unproven);
+        }
+        let caller = state.chains.caller(from.dispatch())?;
+        if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
+            return Err(NotInside::Upgrade);
+        }
+        let first = self.enrolled.next_number().ok_or(NotInside::Over)?;
+        state.chains.call(caller, first);
+        drop(state);
+        let (grant, held) = (self.grant.clone(), self.mode);
+        Ok((Tenure::of_node(grant, first, self), held))
+    }
+
+    fn retire(&self) {
+        self.state().retired = true;
+    }
+
+    fn ended(self: Arc<Self>, first: u32, known: bool) {
+        let mut state = self.state();
+        state.retired |= !known;
+        state.chains.end(first);
+        // Whatever ends first: the node goes with the last of them.
+        if state.chains.are_over()
+            && let Some(over) = state.over.take()
+        {
+            // Its task has gone only when the session's thread has.
+            over.send(!state.retired).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use fencegate_policies::{key::KeyTemplate, plan::Hold};
+    use fencegate_process::clock::{Boot, ManualClock};
+
+    use super::*;
+    use crate::{
+        session::{evidence::Evidence, proof::Proof},
+        tenures::{
+            roll::{Asking, Roll},
+            wish::{Waits, Wish},
+        },
+    };
+
+    struct Bench {
+        roll: Arc<Roll>,
+        keys: Vec<fencegate_policies::key::ResourceKey>,
+        over: oneshot::Receiver<bool>,
+        outer: Tenure,
+    }
+
+    fn bench(mode: Mode) -> Bench {
+        let roll = Arc::<Roll>::default();
+        let key = |text| KeyTemplate::parse(text).expect("a literal").expand(&()).expect("short");
+        let keys = vec![key("a"), key("b")];
+        let route = "transfer".into();
+        let wish = Wish {
+            keys: &keys,
+            mode,
+            hold: Hold::Strict,
+            wait: Duration::ZERO,
+            queue: 1,
+            waits: Waits::Here,
+            route: &route,
+        };
+        let enrolled = roll.enrol(wish, Asking { asked: Boot::from_nanos(0), behind: Arc::default() });
+        let evidence = Arc::new(Evidence::of(Arc::new(Proof::until(1, Boot::from_nanos(1 << 50)))));
+        let grant = Grant { epoch: 7, sequence: 0, evidence, nodes: [].into(), contended: false };
+        enrolled.granted(&grant, Boot::from_nanos(0));
+        let (sender, over) = oneshot::channel();
+        let outer = begin(grant, mode, sender, enrolled, Arc::<ManualClock>::default());
+        Bench { roll, keys, over, outer }
+    }
+
+    impl Bench {
+        fn call(&self, from: Token, mode: Mode) -> Result<(Tenure, Mode), NotInside> {
+            self.roll.holder(&self.keys, from).ok_or(NotInside::NotHere)?.call(from, mode)
+        }
+    }
+
+    #[test]
+    fn a_set_is_given_back_when_all_that_its_service_has_called_is_over() {
+        let mut bench = bench(Mode::Exclusive);
+        let from = bench.outer.dispatch().expect("a dispatch").token;
+        let (inner, held) = bench.call(from, Mode::Shared).expect("inside");
+        assert_eq!(held, Mode::Exclusive);
+        let called = inner.dispatch().expect("a dispatch").token;
+        assert_eq!((called.number(), called.dispatch()), (from.number(), 2));
+        assert_eq!(bench.call(from, Mode::Shared).map(drop), Err(NotInside::NotInnermost));
+        inner.known();
+        bench.outer.known();
+        let Bench { outer, .. } = &mut bench;
+        drop(std::mem::replace(outer, inner));
+        assert!(bench.over.try_recv().is_err(), "what was called still runs");
+        assert_eq!(bench.call(from, Mode::Shared).map(drop), Err(NotInside::NotInFlight));
+        let Bench { outer: inner, mut over, roll, keys } = bench;
+        drop(inner);
+        assert_eq!(over.try_recv(), Ok(true));
+        assert!(roll.holder(&keys, from).is_none(), "nothing is held any more");
+    }
+
+    #[test]
+    fn an_unknown_end_of_what_was_called_retires_the_tenure() {
+        let Bench { roll, keys, mut over, outer } = bench(Mode::Exclusive);
+        let from = outer.dispatch().expect("a dispatch").token;
+        let lock = || roll.holder(&keys, from).expect("held");
+        let (inner, _) = lock().call(from, Mode::Exclusive).expect("inside");
+        inner.dispatch().expect("a dispatch");
+        drop(inner);
+        assert_eq!(lock().call(from, Mode::Exclusive).map(drop), Err(NotInside::Over));
+        assert!(outer.dispatch().is_none(), "nothing more is sent under it");
+        outer.known();
+        drop(outer);
+        assert_eq!(over.try_recv(), Ok(false));
+    }
+
+    #[test]
+    fn a_reader_does_not_wait_until_it_may_write() {
+        let bench = bench(Mode::Shared);
+        let from = bench.outer.dispatch().expect("a dispatch").token;
+        assert_eq!(bench.call(from, Mode::Exclusive).map(drop), Err(NotInside::Upgrade));
+        assert!(bench.call(from, Mode::Shared).is_ok());
+    }
+}

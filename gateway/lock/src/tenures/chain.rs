@@ -1,0 +1,171 @@
+//! Requests that run one inside the other: a service calls back for the key that it holds, and what it calls runs under the
+//! same tenure.
+//!
+//! A chain begins with a request that has the key. Whoever works for it upstream may call back with the token of its
+//! dispatch, and what comes then runs inside it. Only the innermost of a chain can be called from: so of all that runs inside
+//! one dispatch one thing runs after another, and nothing waits, because whoever waits for its own caller waits for ever.
+//! A chain is over when all of it is, in whatever order its parts end.
+
+use std::collections::BTreeMap;
+
+/// What is in flight under one tenure.
+#[derive(Debug, Default)]
+pub(super) struct Chains {
+    /// By the G of the first dispatch of each.
+    links: BTreeMap<u32, Link>,
+}
+
+/// One request in flight.
+#[derive(Debug)]
+struct Link {
+    /// G of its last dispatch, which is what it can be called from with.
+    number: u32,
+    /// What it was called from, by the G of the first dispatch of that; which may be over by now.
+    caller: Option<u32>,
+    /// How many it runs inside of.
+    depth: u32,
+    /// Something runs that was called from it.
+    calls: bool,
+}
+
+/// Why a request does not run inside the dispatch that it says it was called from. Nothing was dispatched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotInside {
+    #[error("no tenure of that ticket is held here")]
+    NotHere,
+    #[error("the dispatch that it was called from is not in flight")]
+    NotInFlight,
+    #[error(
+        "what came of a dispatch of that tenure is not known, or its lock is lost: nothing more is sent under it"
+    )]
+    Over,
+    #[error("the session could not be proven in time")]
+    Unproven,
+    #[error("something else that the dispatch has called still runs")]
+    NotInnermost,
+    #[error("it would run inside {DEEPEST} others")]
+    TooDeep,
+    #[error("it wants to write, and the tenure that it was called under only reads")]
+    Upgrade,
+}
+
+/// How many requests one can run inside of. A service that calls itself for ever ends here, with all locks that it has.
+pub(super) const DEEPEST: u32 = 8;
+
+impl Chains {
+    /// A request was started that nobody in here has called.
+    pub(super) fn begin(&mut self, first: u32) {
+        self.links.insert(first, Link { number: first, caller: None, depth: 0, calls: false });
+    }
+
+    /// Who can be called from with the G of its last dispatch; by the G of its first one.
+    pub(super) fn caller(&self, number: u32) -> Result<u32, NotInside> {
+        // Hardly anything is dispatched twice, so it is mostly the first one that is looked at.
+        let mut before = self.links.range(..=number).rev();
+        let (first, link) = before.find(|(_, link)| link.number == number).ok_or(NotInside::NotInFlight)?;
+        match link {
+            Link { calls: true, .. } => Err(NotInside::NotInnermost),
+            Link { depth: DEEPEST.., .. } => Err(NotInside::TooDeep),
+            _ => Ok(*first),
+        }
+    }
+
+    /// A request was started that was called from there.
+    pub(super) fn call(&mut self, caller: u32, first: u32) {
+        let depth = self.links.get_mut(&caller).map_or(0, |link| {
+            link.calls = true;
+            link.depth + 1
+        });
+        self.links.insert(first, Link { number: first, caller: Some(caller), depth, calls: false });
+    }
+
+    /// A request in flight is dispatched once more, with another G.
+    pub(super) fn sent_again(&mut self, first: u32, number: u32) {
+        if let Some(link) = self.links.get_mut(&first) {
+            link.number = number;
+        }
+    }
+
+    /// A request in flight is over; what it has called may go on.
+    pub(super) fn end(&mut self, first: u32) {
+        let Some(Link { caller: Some(caller), .. }) = self.links.remove(&first) else { return };
+        if let Some(caller) = self.links.get_mut(&caller) {
+            caller.calls = false;
+        }
+    }
+
+    /// Nothing is in flight.
+    pub(super) fn are_over(&self) -> bool {
+        self.links.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun() -> Chains {
+        let mut chains = Chains::default();
+        chains.begin(1);
+        chains
+    }
+
+    #[test]
+    fn only_what_is_in_flight_now_can_be_called_from() {
+        let mut chains = begun();
+        assert_eq!((chains.caller(1), chains.caller(2)), (Ok(1), Err(NotInside::NotInFlight)));
+        chains.sent_again(1, 2);
+        assert_eq!((chains.caller(1), chains.caller(2)), (Err(NotInside::NotInFlight), Ok(1)));
+        chains.end(1);
+        assert_eq!(chains.caller(2), Err(NotInside::NotInFlight), "too late");
+        assert!(chains.are_over());
+    }
+
+    #[test]
+    fn of_what_one_dispatch_calls_one_runs_after_another() {
+        let mut chains = begun();
+        chains.call(1, 2);
+        assert_eq!((chains.caller(1), chains.caller(2)), (Err(NotInside::NotInnermost), Ok(2)));
+        chains.call(2, 3);
+        assert_eq!(chains.caller(2), Err(NotInside::NotInnermost));
+        chains.end(3);
+        assert_eq!(chains.caller(2), Ok(2));
+        chains.end(2);
+        assert_eq!((chains.caller(1), chains.caller(2)), (Ok(1), Err(NotInside::NotInFlight)));
+    }
+
+    #[test]
+    fn what_outlives_its_caller_keeps_the_chain() {
+        let mut chains = begun();
+        chains.call(1, 2);
+        chains.end(1);
+        assert!(!chains.are_over());
+        assert_eq!(chains.caller(1), Err(NotInside::NotInFlight), "it was answered");
+        chains.call(2, 3);
+        chains.end(2);
+        assert!(!chains.are_over());
+        chains.end(3);
+        assert!(chains.are_over());
+    }
+
+    #[test]
+    fn a_service_that_calls_itself_ends_somewhere() {
+        let mut chains = begun();
+        for number in 1..=DEEPEST {
+            let caller = chains.caller(number).expect("not that deep");
+            chains.call(caller, number + 1);
+        }
+        assert_eq!(chains.caller(DEEPEST + 1), Err(NotInside::TooDeep));
+    }
+
+    #[test]
+    fn readers_call_each_for_itself() {
+        let mut chains = begun();
+        chains.begin(2);
+        chains.call(1, 3);
+        assert_eq!((chains.caller(1), chains.caller(2)), (Err(NotInside::NotInnermost), Ok(2)));
+        chains.end(1);
+        chains.end(3);
+        assert_eq!(chains.caller(2), Ok(2));
+    }
+}

@@ -1,0 +1,22 @@
+//! Reads whether a service may call back under the lock that it holds, and refuses that where nothing could prove the call.
+
+use super::block::Block;
+use crate::{
+    diagnose::{Code, Diagnostic},
+    plan::Nested,
+};
+
+const NESTED: [(&str, Nested); 2] = [("ignore", Nested::Ignore), ("allow", Nested::Allow)];
+
+/// `signs`: the file says what tickets are signed with.
+pub(super) fn nested(block: &mut Block, signs: bool) -> Option<Nested> {
+    let written = block.word("nested", &NESTED);
+    if written == Some(Nested::Allow) && !signs {
+        let message = "a service cannot prove what it calls back for: the policy has no `tickets`, \
+                       so nothing is signed that it could show";
+        let remedy = "make a key with `fencegate keys new`, and add `tickets: {signing_key_file: /run/secrets/fencegate-ed25519}` \
+                      to the policy, or write `ignore`";
+        block.fault("nested", Diagnostic::new(Code::NestedUnsigned, message).remedy(remedy));
+    }
+    written
+}

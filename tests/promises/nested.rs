@@ -1,0 +1,301 @@
+//! A service that calls back for the key that it holds gets an answer and not a wait, through whichever gateway it asks; and
+//! nothing but a ticket of a request in flight gives it that.
+
+use std::{path::PathBuf, time::Duration};
+
+use fencegate_guard::ticket::{Claims, Signer, now};
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_tests::{
+    client::{Answer, Ask, Outcome},
+    gateway::Gateway,
+    guarded::{Guarded, operator},
+    held::Held,
+    history::History,
+    origin::{Act, Record},
+    patience::QUIET,
+    policy::Policy,
+    scratch,
+    site::Site,
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+mod guarded;
+
+/// The key that all gateways of a test sign with.
+struct Key(TempDir);
+
+impl Key {
+    async fn new() -> Self {
+        let key = Self(scratch::place());
+        operator(&["keys", "new", &key.file().display().to_string()]).await;
+        key
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("key.json")
+    }
+
+    /// As a gateway that calls itself so signs it, now and for an installation, or at another time.
+    fn ticket(&self, ensemble: &str, key: &str, token: Token, at: u64) -> String {
+        let keys = [ResourceKey::parse(key).expect("a key")];
+        let claims = Claims::new(&keys, token, Mode::Exclusive, 0, ensemble, "gw-1");
+        Signer::from_key_file(&self.file()).expect("just made").sign(&claims, at)
+    }
+}
+
+/// Three routes of one key: what is asked, what that calls, and what only reads it; all of them may call back.
+fn calling(policy: Policy, key: &Key) -> Policy {
+    let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
+    let also = |name: &str, mode: &str| {
+        let fence = json!({"key": "account/{path.account}", "wait": "5s", "queue": 50, "mode": mode});
+        let (path, methods) = (format!("/{name}/{{account}}"), json!(["POST"]));
+        json!({"name": name, "upstream": "ledger", "match": {"methods": methods, "path": path}, "fence": fence})
+    };
+    policy
+        .with("/peer", peer)
+        .with("/tickets", json!({"signing_key_file": key.file()}))
+        .with("/defaults/nested", "allow")
+        .route(also("call", "exclusive"))
+        .route(also("look", "shared"))
+}
+
+async fn two(site: &Site, key: &Key, shape: fn(Policy) -> Policy) -> (Gateway, Gateway) {
+    let policy = |name| shape(calling(site.policy(name), key));
+    let gateways = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
+    tokio::join!(gateways.0.becomes_ready(), gateways.1.becomes_ready());
+    gateways
+}
+
+fn strict(policy: Policy) -> Policy {
+    policy
+}
+
+fn cached(policy: Policy) -> Policy {
+    policy.keeping("60s")
+}
+
+/// What a service sends along with what it calls.
+fn from(ask: Ask, record: &Record) -> Ask {
+    let shown = |name| record.request.field(name).unwrap_or_else(|| panic!("no {name}: {record:?}"));
+    ask.field("Fencing-Ticket", shown("fencing-ticket")).field("Fencing-Token", shown("fencing-token"))
+}
+
+fn said(answer: &Answer) -> (u16, String) {
+    (answer.status, if answer.status < 400 { String::new() } else { answer.reason() })
+}
+
+fn refused(status: u16, reason: &str) -> (u16, String) {
+    (status, reason.to_owned())
+}
+
+fn later(record: &Record, answer: &Answer) {
+    let (caller, called) = (record.stamped(), answer.token().expect("a token"));
+    assert!(called.same_tenure(caller) && called > caller, "{called} is called from {caller}");
+}
+
+#[tokio::test]
+async fn a_call_back_for_the_same_key_is_answered_through_either_gateway() {
+    let key = Key::new().await;
+    for shape in [strict, cached] {
+        let site = Site::fresh().await;
+        let (one, two) = two(&site, &key, shape).await;
+        let outer = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+        for gateway in [&one, &two, &one] {
+            let answer = gateway.send(&from(Ask::post("/call/7"), &outer.record)).await;
+            assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+            later(&outer.record, &answer);
+        }
+        // What it calls can call back as well, and only the innermost can.
+        let inner = site.origin.holds_one(&two, from(Ask::post("/call/7"), &outer.record)).await;
+        assert_eq!(inner.record.gateway, "gw-1", "whoever has the lock sends");
+        let beside = one.send(&from(Ask::post("/call/7"), &outer.record)).await;
+        assert_eq!(said(&beside), refused(409, "deadlock-avoided"), "{beside:?}");
+        assert_eq!(beside.outcome(), Some(Outcome::NotDispatched));
+        let innermost = two.send(&from(Ask::post("/call/7"), &inner.record)).await;
+        later(&inner.record, &innermost);
+        assert_eq!(inner.finishes().await.status, 200);
+        let again = one.send(&from(Ask::post("/call/7"), &outer.record)).await;
+        assert_eq!(again.status, 200, "{again:?}");
+
+        let record = outer.record.clone();
+        assert_eq!(outer.finishes().await.status, 200);
+        let executed = site.origin.count("/call/7");
+        for gateway in [&one, &two] {
+            let late = gateway.send(&from(Ask::post("/call/7"), &record)).await;
+            assert_eq!(said(&late), refused(412, "stale-token"), "{late:?}");
+            assert_eq!(late.outcome(), Some(Outcome::NotDispatched));
+        }
+        assert_eq!(site.origin.count("/call/7"), executed, "not sent");
+        assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200, "the key is free");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_outlives_its_caller_keeps_the_key_and_one_without_an_end_retires_the_tenure() {
+    let (key, site) = (Key::new().await, Site::fresh().await);
+    let (one, two) = two(&site, &key, cached).await;
+    let outer = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+    let inner = site.origin.holds_one(&one, from(Ask::post("/call/7"), &outer.record)).await;
+    let late = outer.record.clone();
+    assert_eq!(outer.finishes().await.status, 200);
+    let waiting = [one.begin(Ask::post("/pay/7")), two.begin(Ask::post("/pay/7"))];
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/pay/7"), 1, "what was called still runs");
+    let answer = one.send(&from(Ask::post("/call/7"), &late)).await;
+    assert_eq!(said(&answer), refused(412, "stale-token"));
+    assert_eq!(inner.finishes().await.status, 200);
+    for request in waiting {
+        assert_eq!(request.answer().await.status, 200);
+    }
+
+    let outer = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+    site.origin.script("/call/7", [Act::CloseInHead]);
+    let unknown = one.send(&from(Ask::post("/call/7"), &outer.record)).await;
+    assert_eq!(unknown.outcome(), Some(Outcome::Unknown), "{unknown:?}");
+    let refused_ = one.send(&from(Ask::post("/call/7"), &outer.record)).await;
+    assert_eq!(said(&refused_), refused(412, "stale-token"), "nothing more is sent under it");
+    let before = outer.record.stamped();
+    assert_eq!(outer.finishes().await.status, 200);
+    let next = one.send(&Ask::post("/pay/7")).await;
+    assert!(next.token().expect("a token").number() > before.number(), "another tenure");
+}
+
+#[tokio::test]
+async fn a_reader_never_waits_until_it_may_write_and_a_read_under_a_writer_is_one_of_it() {
+    let (key, site) = (Key::new().await, Site::fresh().await);
+    let (one, two) = two(&site, &key, cached).await;
+    let readers = [
+        site.origin.holds_one(&one, Ask::post("/look/7")).await,
+        site.origin.holds_one(&one, Ask::post("/look/7")).await,
+    ];
+    for (gateway, reader) in [&one, &two].into_iter().zip(&readers) {
+        let answer = gateway.send(&from(Ask::post("/call/7"), &reader.record)).await;
+        assert_eq!(said(&answer), refused(409, "deadlock-avoided"), "{answer:?}");
+        let read = gateway.send(&from(Ask::post("/look/7"), &reader.record)).await;
+        later(&reader.record, &read);
+    }
+    for reader in readers {
+        assert_eq!(reader.finishes().await.status, 200);
+    }
+    let writer = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+    let inner = site.origin.holds_one(&one, from(Ask::post("/look/7"), &writer.record)).await;
+    assert_eq!(inner.record.request.field("fencing-mode"), Some("exclusive"));
+    for held in [inner, writer] {
+        assert_eq!(held.finishes().await.status, 200);
+    }
+}
+
+/// One side of a crossing: holds `first`, and its service asks for `second` meanwhile. How often it got it.
+async fn crosses(site: &Site, gateways: [&Gateway; 2], first: &str, second: &str, rounds: usize) -> usize {
+    let mut granted = 0;
+    for round in 0..rounds {
+        let (outer, called) = (format!("/pay/{first}"), format!("/call/{second}"));
+        let outer = site.origin.holds_one(gateways[round % 2], Ask::post(&outer)).await;
+        let answer = gateways[round / 2 % 2].send(&from(Ask::post(&called), &outer.record)).await;
+        match (answer.status, answer.outcome()) {
+            (200, Some(Outcome::Done)) => granted += 1,
+            (409, Some(Outcome::NotDispatched)) => assert_eq!(answer.reason(), "deadlock-avoided"),
+            _ => panic!("{answer:?}"),
+        }
+        assert!(answer.took() < Duration::from_secs(4), "it waited: {answer:?}");
+        assert_eq!(outer.finishes().await.status, 200);
+    }
+    granted
+}
+
+#[tokio::test]
+async fn opposite_orders_of_two_keys_never_wait_in_a_circle() {
+    const ROUNDS: usize = 500;
+    let (key, site) = (Key::new().await, Site::fresh().await);
+    let (one, two) = two(&site, &key, |policy| policy.cached()).await;
+    let gateways = [&one, &two];
+    let granted =
+        tokio::join!(crosses(&site, gateways, "a", "b", ROUNDS), crosses(&site, gateways, "b", "a", ROUNDS));
+    println!("granted: {granted:?} of {ROUNDS} each");
+    History::of(&site.origin.log()).assert_holds();
+    // Free again, both of them.
+    for account in ["a", "b"] {
+        assert_eq!(one.send(&Ask::post(&format!("/pay/{account}"))).await.status, 200);
+    }
+}
+
+/// The installation that a ticket of the site is for.
+fn ensemble(held: &Held) -> String {
+    use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+    let ticket = held.record.request.field("fencing-ticket").expect("a ticket");
+    let claims = URL_SAFE_NO_PAD.decode(ticket.split('.').nth(1).expect("a JWS")).expect("base64url");
+    let claims: serde_json::Value = serde_json::from_slice(&claims).expect("JSON");
+    claims["ensemble"].as_str().expect("a name").to_owned()
+}
+
+#[tokio::test]
+async fn what_no_gateway_has_signed_gains_nothing_and_what_is_over_is_told_so() {
+    let (key, stranger, site) = (Key::new().await, Key::new().await, Site::fresh().await);
+    let (one, two) = two(&site, &key, cached).await;
+    let seven = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+    let eight = site.origin.holds_one(&two, Ask::post("/pay/8")).await;
+    let installation = ensemble(&seven);
+    let token = seven.record.stamped();
+    let at = |ticket: &str, token: Token| {
+        let ask = Ask::post("/call/7").field("Prefer", "wait=0").field("Fencing-Ticket", ticket);
+        ask.field("Fencing-Token", &token.to_string())
+    };
+    let good = seven.record.request.field("fencing-ticket").expect("a ticket");
+    let signature = good.rfind('.').expect("a JWS") + 1;
+    let mut broken = good.to_owned();
+    let digit = if broken.as_bytes()[signature] == b'A' { "B" } else { "A" };
+    broken.replace_range(signature..=signature, digit);
+    for (what, ticket) in [
+        ("signed by a stranger", stranger.ticket(&installation, "account/7", token, now())),
+        (
+            "of another installation",
+            key.ticket("00112233445566778899aabbccddeeff", "account/7", token, now()),
+        ),
+        ("from the future", key.ticket(&installation, "account/7", token, now() + 600)),
+        ("with a broken signature", broken),
+        ("no ticket at all", "x".to_owned()),
+    ] {
+        let answer = one.send(&at(&ticket, token)).await;
+        assert_eq!(said(&answer), refused(423, "locked"), "{what}: as if it showed nothing");
+    }
+    let other = eight.record.stamped();
+    let eights = eight.record.request.field("fencing-ticket").expect("a ticket");
+    let guessed = Token::new(token.number(), token.sequence(), token.dispatch() + 1).expect("small");
+    for (what, ask) in [
+        ("expired", at(&key.ticket(&installation, "account/7", token, now() - 600), token)),
+        ("of another tenure than the token", at(good, other)),
+        ("with a token that is not in flight", at(good, guessed)),
+        ("without a token", Ask::post("/call/7").field("Fencing-Ticket", good)),
+        ("of a tenure that nobody has", at(&key.ticket(&installation, "account/7", other, now()), other)),
+    ] {
+        for gateway in [&one, &two] {
+            let answer = gateway.send(&ask).await;
+            assert_eq!(said(&answer), refused(412, "stale-token"), "{what}: {answer:?}");
+        }
+    }
+    // Good for its own key, and for no other.
+    let foreign = one.send(&at(eights, other)).await;
+    assert_eq!(said(&foreign), refused(409, "deadlock-avoided"), "{foreign:?}");
+    // Nobody has shown anything: it waits for its own caller, as the documents say.
+    let silent = one.send(&Ask::post("/call/7").field("Prefer", "wait=1")).await;
+    assert_eq!(said(&silent), refused(423, "locked"));
+    assert_eq!(site.origin.count("/call/7"), 0, "none of them was sent");
+    for held in [seven, eight] {
+        assert_eq!(held.finishes().await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_route_that_does_not_say_so_listens_to_no_ticket_and_sends_none() {
+    let (key, site) = (Key::new().await, Site::fresh().await);
+    let policy = calling(site.policy("gw-1"), &key).with("/routes/2/fence/nested", "ignore");
+    let gateway = Gateway::start(&policy.keeping("60s")).await;
+    let outer = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let answer = gateway.send(&from(Ask::post("/call/7").field("Prefer", "wait=0"), &outer.record)).await;
+    assert_eq!(said(&answer), refused(423, "locked"));
+    assert_eq!(outer.finishes().await.status, 200);
+    let plain = site.origin.holds_one(&gateway, Ask::post("/call/7")).await;
+    assert_eq!(plain.record.request.field("fencing-ticket"), None);
+    assert_eq!(plain.finishes().await.status, 200);
+}

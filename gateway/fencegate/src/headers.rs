@@ -13,6 +13,8 @@ pub const FENCING_OPERATION: HeaderName = HeaderName::from_static("fencing-opera
 pub const FENCING_TICKET: HeaderName = HeaderName::from_static("fencing-ticket");
 /// The dispatch that this one was called from, for a guard: it may run beside that. Believed with a ticket only.
 pub const FENCING_PARENT: HeaderName = HeaderName::from_static("fencing-parent");
+/// `allow`: a guard passes the ticket on to the service, which may call back.
+pub const FENCING_NESTED: HeaderName = HeaderName::from_static("fencing-nested");
 /// Says of a request that another gateway sends it on. Believed with our pass only.
 pub const FENCING_FORWARDED: HeaderName = HeaderName::from_static("fencing-forwarded");
 /// Says the outcome on every answer that concerns a fenced route.

@@ -81,7 +81,8 @@ pub async fn arbitrate<N: Network, S: Serve<Permitted<Admission>>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     let Detached { request: Loaded(mut request), mut client } = request;
-    let Some(claimed) = request.claimed.take() else { return next.serve(permitted(request, None)).await };
+    let Some(mut claimed) = request.claimed.take() else { return next.serve(permitted(request, None)).await };
+    let ticket = claimed.ticket.take();
     let running = match checking.decide(&request, claimed, &mut client).await? {
         Decided::Run(running) => *running,
         Decided::Answer(kept) => return again(kept, &request.notes),
@@ -93,7 +94,7 @@ pub async fn arbitrate<N: Network, S: Serve<Permitted<Admission>>>(
         total: upstream.response_body_total,
         tunnel: Duration::ZERO,
     };
-    let admission = Admission::of(&running);
+    let admission = Admission::of(&running, ticket);
     let notes = request.notes.clone();
     let kept = Dispatched { running, checking: checking.clone(), notes: notes.clone() };
     match next.serve(permitted(request, Some(admission))).await {

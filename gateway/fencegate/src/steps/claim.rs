@@ -51,6 +51,8 @@ pub struct Presented {
 pub struct Claimed {
     pub claim: Claim,
     pub operation: Option<Operation>,
+    /// For the service, where it may call back.
+    pub ticket: Option<HeaderValue>,
 }
 
 impl Incoming for Presented {
@@ -141,7 +143,7 @@ impl Claiming {
         if let Some(verifier) = &self.tickets {
             claim.era = Some(self.guard.verify(verifier, present::ticket(presented)?.as_bytes(), &claim)?);
         }
-        Ok(Claimed { claim, operation })
+        Ok(Claimed { claim, operation, ticket: present::passed_on(presented) })
     }
 
     /// Without a claim that counts: the few that may pass all the same.

@@ -10,8 +10,7 @@ use std::{
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Caching, Hold, Mode},
-    token::Token,
+    plan::{Caching, Hold},
 };
 use fencegate_process::clock::SharedClock;
 use tokio::{
@@ -21,7 +20,6 @@ use tokio::{
 
 use super::{
     alone,
-    chain::NotInside,
     deadline::Deadline,
     desk::Desk,
     queue::Patience,
@@ -129,22 +127,6 @@ impl Keeper {
         match (wish.hold, wish.keys) {
             (Hold::Cached(_), [key]) => self.table.take_free(key, wish.mode, wish.route),
             _ => None,
-        }
-    }
-
-    /// Starts a request inside the dispatch `from` that has called it, whose tenure holds exactly these keys here; with how
-    /// that holds them. It waits for nothing.
-    ///
-    /// # Errors
-    /// It cannot run there. Nothing was dispatched.
-    pub fn call(&self, keys: &[ResourceKey], from: Token, mode: Mode) -> Result<(Tenure, Mode), NotInside> {
-        let kept = match keys {
-            [key] => self.table.call(key, from, mode),
-            _ => Err(NotInside::NotHere),
-        };
-        match (kept, self.roll.holder(keys, from)) {
-            (Err(NotInside::NotHere), Some(lock)) => lock.call(from, mode),
-            (kept, _) => kept,
         }
     }
 

@@ -6,9 +6,9 @@ use fencegate_guard::doubt::Execution;
 use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::Permission;
-use hyper::HeaderMap;
+use hyper::{HeaderMap, header::HeaderValue};
 
-use crate::steps::permitted::Right;
+use crate::{headers::FENCING_TICKET, steps::permitted::Right};
 
 /// To send it, and once more where nothing was sent.
 pub struct Admission {
@@ -16,16 +16,19 @@ pub struct Admission {
     keys: Arc<[ResourceKey]>,
     mode: Mode,
     permission: Arc<dyn Permission>,
+    ticket: Option<HeaderValue>,
 }
 
 impl Admission {
-    pub(super) fn of(running: &Execution) -> Self {
+    /// `ticket`: what the service calls back with, where its gateway allows it.
+    pub(super) fn of(running: &Execution, ticket: Option<HeaderValue>) -> Self {
         let claim = running.claim();
         Self {
             token: claim.token,
             keys: claim.keys.clone(),
             mode: claim.mode,
             permission: Arc::new(running.permission()),
+            ticket,
         }
     }
 }
@@ -44,6 +47,11 @@ impl Right for Admission {
         self.mode
     }
 
-    /// No ticket: whoever has one can pass for a gateway for some minutes, and the service has no use for it.
-    fn stamp(&self, _: Token, _: &mut HeaderMap) {}
+    /// No ticket unless its gateway says so: whoever has one can pass for a gateway for some minutes, and a service that does
+    /// not call back has no use for it.
+    fn stamp(&self, _: Token, headers: &mut HeaderMap) {
+        if let Some(ticket) = &self.ticket {
+            headers.insert(FENCING_TICKET, ticket.clone());
+        }
+    }
 }

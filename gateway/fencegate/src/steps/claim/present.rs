@@ -76,6 +76,12 @@ pub fn ticket(presented: &HeaderMap) -> Result<&HeaderValue, Bad> {
     }
 }
 
+/// The ticket, where the gateway wants the service to have it as well.
+pub fn passed_on(presented: &HeaderMap) -> Option<HeaderValue> {
+    let wanted = matches!(one(presented, "fencing-nested"), Ok(Some("allow")));
+    ticket(presented).ok().filter(|_| wanted).cloned()
+}
+
 fn required<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<&'a str, Refused> {
     one(presented, name)?.ok_or(Refused::TokenMalformed(Malformed::Missing(name)))
 }

@@ -10,7 +10,7 @@ use fencegate_lock::{
         wish::{Waits, Wish},
     },
 };
-use fencegate_policies::plan::{Fence, Level};
+use fencegate_policies::plan::{Fence, Level, Nested};
 use tokio::time::Instant;
 
 use super::{fencing::Fencing, held_tenure::HeldTenure};
@@ -53,6 +53,7 @@ impl<N: Network> Fencing<N> {
             counted: Rc::new(metrics.holding(fenced.mode)),
             tickets: self.tickets_for(guarded, fence),
             operation: fenced.operation.clone().filter(|_| guarded),
+            nested: if guarded { fence.nested } else { Nested::Ignore },
             called_from: request.notes.called_from.get().filter(|_| guarded),
             running: fenced.running.clone(),
             _traced: None,

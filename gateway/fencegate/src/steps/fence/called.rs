@@ -109,6 +109,7 @@ impl<N: Network> Fencing<N> {
             counted: Rc::new(metrics.holding(mode)),
             tickets: self.tickets_for(guarded, fence),
             operation: fenced.operation.clone().filter(|_| guarded),
+            nested: if guarded { fence.nested } else { Nested::Ignore },
             called_from: Some(from.token).filter(|_| guarded),
             running: fenced.running.clone(),
             _traced: None,

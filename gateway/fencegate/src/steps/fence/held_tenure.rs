@@ -4,13 +4,13 @@ use std::{rc::Rc, sync::Arc};
 
 use fencegate_http::share::Share;
 use fencegate_lock::tenures::tenure::{Dispatch, Tenure};
-use fencegate_policies::{key::ResourceKey, operation::Operation, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, operation::Operation, plan::{Mode, Nested}, token::Token};
 use hyper::{HeaderMap, header::HeaderValue};
 
 use super::traces::Traced;
 use crate::{
     edition::Running,
-    headers::{FENCING_OPERATION, FENCING_PARENT, FENCING_TICKET},
+    headers::{FENCING_NESTED, FENCING_OPERATION, FENCING_PARENT, FENCING_TICKET},
     metrics::Holding,
     steps::permitted::Right,
     ticketing::Ticketing,
@@ -26,6 +26,8 @@ pub struct HeldTenure {
     /// For a guard, and for a service that may call back, where tickets are signed.
     pub tickets: Option<Arc<Ticketing>>,
     pub operation: Option<Rc<Operation>>,
+    /// For a guard: whether it passes the ticket on.
+    pub nested: Nested,
     /// For a guard: the dispatch that it was called from.
     pub called_from: Option<Token>,
     pub running: Rc<Running>,
@@ -55,6 +57,9 @@ impl Right for HeldTenure {
             .and_then(|tickets| tickets.ticket(&self.keys, token, self.mode, self.tenure.session()));
         if let Some(ticket) = ticket {
             headers.insert(FENCING_TICKET, ticket);
+        }
+        if self.nested == Nested::Allow {
+            headers.insert(FENCING_NESTED, HeaderValue::from_static("allow"));
         }
         match self.called_from {
             Some(token) => {

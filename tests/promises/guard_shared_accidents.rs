@@ -9,13 +9,15 @@ mod passed;
 mod servers;
 mod steps;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    postgres::{Lost as Gone, NotUsable, Place, Postgres, SCHEMA, Unavailable},
+    postgres::{Look, Lost as Gone, NotUsable, Place, Postgres, SCHEMA, Unavailable},
+    refused::Refused,
+    register::{Claim, Ended},
     store::Identity,
 };
-use fencegate_process::clock::{MachineClock, SharedClock};
+use fencegate_process::clock::{MachineClock, ManualClock, SharedClock};
 use fencegate_tests::{
     postgres::{self, Server},
     shared_store::SharedStore,
@@ -42,7 +44,7 @@ async fn a_store_that_cannot_be_one_is_refused_with_what_to_do() {
     assert_eq!(guard.beat().await, Err(Unavailable::Lost(Gone::Newer(99))), "another build has migrated it");
     let newer = said(store.try_guard(clock.clone(), "two").await);
     assert!(newer.contains("is of format 99"), "{newer}");
-    store.run("UPDATE store SET format = 1");
+    store.run("UPDATE store SET format = 2");
     let name = &store.database.name;
     store.run(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
     let off = said(store.try_guard(clock.clone(), "three").await);
@@ -51,6 +53,42 @@ async fn a_store_that_cannot_be_one_is_refused_with_what_to_do() {
     let place = Place::parse(&server.database("postgres").url(), None, SCHEMA).expect("a URL");
     let off = said(SharedStore { place, ..store }.try_guard(clock, "four").await);
     assert!(off.contains("`fsync` is `off`"), "{off}");
+}
+
+#[tokio::test]
+async fn a_store_of_the_first_form_is_brought_up_and_keeps_what_it_knows() {
+    let store = SharedStore::fresh().await;
+    let clock = Arc::new(ManualClock::default());
+    clock.go(Duration::from_secs(1));
+    let old = steps::opened(&store, &clock, "old").await;
+    let was = steps::claim("a", 50, 1);
+    let running = steps::runs(&old, &was).await;
+    old.end(&running, Ended::Known);
+    steps::barrier(&old).await;
+    drop(old);
+    for step in [
+        "DROP VIEW open_calls",
+        "DROP FUNCTION callers(item)",
+        "ALTER TABLE at_work DROP COLUMN parent",
+        "ALTER TYPE item DROP ATTRIBUTE parent",
+        "UPDATE store SET format = 1",
+    ] {
+        store.run(step);
+    }
+    let guard = store.guard(clock, "new").await;
+    assert!(matches!(steps::admit(&guard, &was).await, Look::Refused(Refused::Duplicate { .. })));
+    let outer = steps::claim("a", 50, 2);
+    let called = |dispatch| Claim { parent: Some(outer.token), ..steps::claim("a", 50, dispatch) };
+    let running = steps::runs(&guard, &outer).await;
+    let inside = steps::runs(&guard, &called(3)).await;
+    assert!(matches!(steps::admit(&guard, &called(4)).await, Look::Wait { .. }), "one after the other");
+    guard.end(&running, Ended::Known);
+    assert!(
+        matches!(steps::admit(&guard, &steps::claim("a", 50, 5)).await, Look::Wait { .. }),
+        "it still runs"
+    );
+    guard.end(&inside, Ended::Known);
+    steps::runs(&guard, &steps::claim("a", 50, 6)).await;
 }
 
 /// Encrypted, or not at all: where TLS is asked for, a server with another certificate is none.

@@ -233,7 +233,8 @@ fn ensemble(held: &Held) -> String {
 async fn what_no_gateway_has_signed_gains_nothing_and_what_is_over_is_told_so() {
     let (key, stranger, site) = (Key::new().await, Key::new().await, Site::fresh().await);
     let (one, two) = two(&site, &key, cached).await;
-    let seven = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let seven = site.origin.holds_one(&one, Ask::post("/pay/7").field("traceparent", trace)).await;
     let eight = site.origin.holds_one(&two, Ask::post("/pay/8")).await;
     let installation = ensemble(&seven);
     let token = seven.record.stamped();
@@ -278,8 +279,14 @@ async fn what_no_gateway_has_signed_gains_nothing_and_what_is_over_is_told_so() 
     let foreign = one.send(&at(eights, other)).await;
     assert_eq!(said(&foreign), refused(409, "deadlock-avoided"), "{foreign:?}");
     // Nobody has shown anything: it waits for its own caller, as the documents say.
-    let silent = one.send(&Ask::post("/call/7").field("Prefer", "wait=1")).await;
-    assert_eq!(said(&silent), refused(423, "locked"));
+    let silent = Ask::post("/call/7").field("Prefer", "wait=1");
+    for (trace, told) in [(None, false), (Some(trace), true)] {
+        let ask = trace.map_or(silent.clone(), |trace| silent.clone().field("traceparent", trace));
+        let answer = one.send(&ask).await;
+        assert_eq!(said(&answer), refused(423, "locked"));
+        let problem: serde_json::Value = serde_json::from_slice(&answer.body).expect("a problem");
+        assert_eq!(problem["detail"].as_str().is_some_and(|said| said.contains("Fencing-Ticket")), told);
+    }
     assert_eq!(site.origin.count("/call/7"), 0, "none of them was sent");
     for held in [seven, eight] {
         assert_eq!(held.finishes().await.status, 200);

@@ -7,7 +7,7 @@ use fencegate_policies::{key::ResourceKey, token::Token};
 use hyper::header::HeaderValue;
 
 /// What comes of the ticket that a request shows, where a gateway of the installation has signed it.
-pub enum Shown {
+pub enum ShownTicket {
     Good(Rc<CallingDispatch>),
     /// It says nothing any more; why.
     Spent(&'static str),

@@ -19,7 +19,7 @@ use hyper::header::HeaderValue;
 use tokio::time::Instant;
 
 use crate::{
-    calling_dispatch::Shown,
+    calling_dispatch::ShownTicket,
     edition::{Entrance, Running},
     in_flight::Permit,
     refusal::Reason,
@@ -58,7 +58,7 @@ pub struct Notes {
     /// What that gateway's answer says, which is then the client's.
     pub told: Cell<Option<Reported>>,
     /// The ticket of the dispatch that it was called from, where its route may listen to it.
-    pub shown: OnceCell<Shown>,
+    pub shown: OnceCell<ShownTicket>,
     /// That dispatch, where its route does.
     pub called_from: Cell<Option<Token>>,
     /// How many processes forwarded the request before this one.

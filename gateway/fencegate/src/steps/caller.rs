@@ -11,7 +11,7 @@ use tracing::debug;
 
 use super::{claim::present, hygiene::Clean};
 use crate::{
-    calling_dispatch::{CallingDispatch, Shown},
+    calling_dispatch::{CallingDispatch, ShownTicket},
     headers::FENCING_TOKEN,
     refusal::Refusal,
     step::Serve,
@@ -32,7 +32,7 @@ pub async fn caller<S: Serve<Clean>>(
 
 /// `None` where it shows nothing, or nothing that one of ours has signed: whoever makes a ticket up is told neither that it is
 /// wrong nor why, and is served as if it had none.
-fn shown(presented: &HeaderMap, tickets: &Ticketing) -> Option<Shown> {
+fn shown(presented: &HeaderMap, tickets: &Ticketing) -> Option<ShownTicket> {
     let ticket = match present::ticket(presented) {
         Ok(ticket) => ticket,
         Err(Bad::Missing) => return None,
@@ -40,17 +40,17 @@ fn shown(presented: &HeaderMap, tickets: &Ticketing) -> Option<Shown> {
     };
     let verified = match tickets.verify(ticket.as_bytes()) {
         Ok(verified) => verified,
-        Err(Bad::Expired { .. }) => return Some(Shown::Spent("its ticket has expired")),
+        Err(Bad::Expired { .. }) => return Some(ShownTicket::Spent("its ticket has expired")),
         Err(bad) => return not_believed(&bad),
     };
     let (Ok(Some(token)), Some(written)) = (present::token(presented), presented.get(FENCING_TOKEN)) else {
-        return Some(Shown::Spent("its ticket came without the token of the dispatch"));
+        return Some(ShownTicket::Spent("its ticket came without the token of the dispatch"));
     };
     if !verified.claims.tenure.same_tenure(token) {
-        return Some(Shown::Spent("its ticket and its token are of two tenures"));
+        return Some(ShownTicket::Spent("its ticket and its token are of two tenures"));
     }
     let keys = verified.claims.keys.iter().map(|key| ResourceKey::parse(key)).collect::<Result<Vec<_>, _>>();
-    Some(Shown::Good(Rc::new(CallingDispatch {
+    Some(ShownTicket::Good(Rc::new(CallingDispatch {
         keys: keys.ok()?.into(),
         token,
         origin: verified.claims.origin.clone(),
@@ -59,7 +59,7 @@ fn shown(presented: &HeaderMap, tickets: &Ticketing) -> Option<Shown> {
     })))
 }
 
-fn not_believed(bad: &Bad) -> Option<Shown> {
+fn not_believed(bad: &Bad) -> Option<ShownTicket> {
     debug!(%bad, "call_back.not_believed");
     None
 }

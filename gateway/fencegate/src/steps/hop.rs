@@ -15,7 +15,7 @@ use hyper::{
 };
 
 use crate::{
-    calling_dispatch::Shown,
+    calling_dispatch::ShownTicket,
     refusal::{Reason, Refusal},
     step::Serve,
     steps::hygiene::Clean,
@@ -44,7 +44,7 @@ pub async fn hop<S: Serve<Clean>>(hop: &Hop, mut request: Clean, next: &S) -> Re
     let mut hops = hop.name.hops(headers);
     // What one of our dispatches has called may have been here with its caller. It does not go round: it holds no further lock of
     // the same key, and the depth of calls has an end.
-    let called = matches!(notes.shown.get(), Some(Shown::Good(_)));
+    let called = matches!(notes.shown.get(), Some(ShownTicket::Good(_)));
     if called || notes.forwarded.get().is_some() {
         hops.round = false;
     }

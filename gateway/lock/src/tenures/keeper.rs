@@ -19,9 +19,9 @@ use tokio::{
 };
 
 use super::{
-    alone,
     deadline::Deadline,
     desk::Desk,
+    own_node,
     queue::Patience,
     roll::{Asking, Roll},
     slot::{Entered, Wants},
@@ -208,7 +208,7 @@ impl Keeper {
             match deadline.answer(strictly(session, wish, &behind, &places), taken).await {
                 Some(Ok(Granted { grant, over })) => {
                     enrolled.granted(&grant, self.clock.now());
-                    return Ok(alone::begin(grant, wish.mode, over, enrolled, self.clock.clone()));
+                    return Ok(own_node::begin(grant, wish.mode, over, enrolled, self.clock.clone()));
                 }
                 Some(Err(NotGranted::Lost)) => self.next_session(&mut view, deadline.last()).await?,
                 Some(Err(why)) => return Err(why.into()),

@@ -2,12 +2,11 @@
 //!
 //! [`keeper`] is what a worker sees, [`tenure`] what it gets. Cached keys: [`queue`] decides who goes next, under which
 //! [`tenured`] lock, [`slot`] shares it between workers, [`attend`] works for one key. Locks for one request only:
-//! [`strict`], as [`alone`] to whoever works under it. What a service calls back for the key that it holds runs inside
+//! [`strict`], as [`own_node`] to whoever works under it. What a service calls back for the key that it holds runs inside
 //! its [`chain`], by [`calls`]. [`desk`] puts the work on the session's thread as [`work`], also where it is [`caught`] in a panic;
 //! [`ended`] tells why a tenure is over. Kept by another gateway: [`ways`] remembers by which. For operators:
 //! [`survey`] shows what is held here, with [`roll`]; [`inquiry`] asks ZooKeeper.
 
-pub mod alone;
 pub mod attend;
 pub mod calls;
 pub mod caught;
@@ -19,6 +18,7 @@ pub mod ended;
 pub mod inquiry;
 pub mod keeper;
 pub mod occupancy;
+pub mod own_node;
 pub mod question;
 pub mod queue;
 pub mod roll;

@@ -15,7 +15,7 @@ use super::{
     held_tenure::HeldTenure,
 };
 use crate::{
-    calling_dispatch::{CallingDispatch, Shown},
+    calling_dispatch::{CallingDispatch, ShownTicket},
     metrics::Acquired,
     refusal::{Reason, Refusal},
     steps::{
@@ -58,8 +58,8 @@ impl<N: Network> Fencing<N> {
             return Ok(Standing::Alone);
         }
         let from = match shown {
-            Shown::Good(from) => from,
-            Shown::Spent(why) => return Err(stale(*why)),
+            ShownTicket::Good(from) => from,
+            ShownTicket::Spent(why) => return Err(stale(*why)),
         };
         request.notes.called_from.set(Some(from.token));
         let held = fenced.keys.iter().filter(|key| from.keys.contains(key)).count();

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use crate::{
-    calling_dispatch::Shown,
+    calling_dispatch::ShownTicket,
     headers::{FENCING_FORWARDED, FENCING_TICKET, FENCING_TOKEN},
     metrics::{Forwarding, WorkerMetrics},
     refusal::{Outcome, Reason, Refusal},
@@ -181,7 +181,7 @@ impl<N: Network> Courier<N> {
         // Not to be remembered by a library, nor shown.
         said.set_sensitive(true);
         *http.version_mut() = Version::HTTP_11;
-        if let Some(Shown::Good(from)) = request.notes.shown.get() {
+        if let Some(ShownTicket::Good(from)) = request.notes.shown.get() {
             // Whoever keeps the key decides what that is worth.
             http.headers_mut().insert(FENCING_TICKET, from.ticket.clone());
             http.headers_mut().insert(FENCING_TOKEN, from.written.clone());

@@ -4,7 +4,12 @@ use std::{rc::Rc, sync::Arc};
 
 use fencegate_http::share::Share;
 use fencegate_lock::tenures::tenure::{Dispatch, Tenure};
-use fencegate_policies::{key::ResourceKey, operation::Operation, plan::{Mode, Nested}, token::Token};
+use fencegate_policies::{
+    key::ResourceKey,
+    operation::Operation,
+    plan::{Mode, Nested},
+    token::Token,
+};
 use hyper::{HeaderMap, header::HeaderValue};
 
 use super::traces::Traced;

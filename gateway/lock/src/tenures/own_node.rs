@@ -15,7 +15,7 @@ use crate::recipe::grant::Grant;
 
 /// What one request holds until all of it is over.
 #[derive(Debug)]
-struct Alone {
+struct OwnNode {
     grant: Grant,
     mode: Mode,
     enrolled: Enrolled,
@@ -43,20 +43,20 @@ pub(super) fn begin(
     let mut chains = Chains::default();
     chains.begin(FIRST);
     let state = Mutex::new(State { chains, retired: false, over: Some(over) });
-    let lock = Arc::new(Alone { grant: grant.clone(), mode, enrolled, clock, state });
+    let lock = Arc::new(OwnNode { grant: grant.clone(), mode, enrolled, clock, state });
     let found: Arc<dyn Shared> = lock.clone();
     lock.enrolled.holds(Arc::downgrade(&found));
     Tenure::of_node(grant, FIRST, found)
 }
 
-impl Alone {
+impl OwnNode {
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing in between can leave it half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shared for Alone {
+impl Shared for OwnNode {
     fn next_number(&self, first: u32) -> Option<u32> {
         let mut state = self.state();
         let number = self.enrolled.next_number().filter(|_| !state.retired)?;

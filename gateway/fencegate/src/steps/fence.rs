@@ -29,7 +29,7 @@ use hyper::header::HeaderValue;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use self::{called::Standing, custody::Custody, elsewhere::Waited, given_up::Terms};
+use self::{called::Called, custody::Custody, elsewhere::Waited, given_up::Terms};
 pub use self::{fencing::Fencing, held_tenure::HeldTenure, traces::Traces};
 use crate::{
     refusal::{Reason, Refusal},
@@ -49,10 +49,10 @@ pub async fn fence<N: Network, S: Serve<Permitted<HeldTenure>>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     let Detached { mut request, mut client } = request;
-    let standing = fencing.standing(&request);
-    let waits = match standing {
-        Ok(Standing::Inside(_)) | Err(_) => Waits::Here,
-        Ok(Standing::Alone | Standing::Beside) => fencing.waits(&request)?,
+    let called = fencing.called(&request);
+    let waits = match called {
+        Ok(Called::Inside(_)) | Err(_) => Waits::Here,
+        Ok(Called::ByNobody | Called::Beside) => fencing.waits(&request)?,
     };
     let Some(fenced) = request.fenced.take() else { return next.serve(permitted(request, None)).await };
     let plan = request.plan.clone();
@@ -61,36 +61,36 @@ pub async fn fence<N: Network, S: Serve<Permitted<HeldTenure>>>(
         Ok(share) => share.map(Rc::new),
         Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
     };
-    let standing = match standing {
-        Ok(standing) => standing,
+    let called = match called {
+        Ok(called) => called,
         Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
     };
-    let (patience, mut second) = match standing {
-        Standing::Alone => (wait(&request, fence), fencing.second(&request, fence)),
+    let (patience, mut second) = match called {
+        Called::ByNobody => (wait(&request, fence), fencing.second(&request, fence)),
         // Its caller waits for it, and others wait for its caller.
-        Standing::Inside(_) | Standing::Beside => (Duration::ZERO, None),
+        Called::Inside(_) | Called::Beside => (Duration::ZERO, None),
     };
     let deadline = elsewhere::deadline(&request, Instant::now() + patience);
     let mut first: Option<Refusal> = None;
     if let Err(refusal) = fencing.opened(&request, fence, deadline, &mut client).await {
-        let refusal = standing.never_waited(refusal);
+        let refusal = called.never_waited(refusal);
         return observed(fence.enforce, refusal, request, &mut client, next).await;
     }
     loop {
         if let Err(refusal) = fencing.agreed(&request, &fenced, deadline, &mut client).await {
-            let refusal = standing.never_waited(refusal);
+            let refusal = called.never_waited(refusal);
             return observed(fence.enforce, refusal, request, &mut client, next).await;
         }
-        let waited = match &standing {
+        let waited = match &called {
             // Not in what every request carries along.
-            Standing::Inside(from) => {
+            Called::Inside(from) => {
                 Box::pin(fencing.inside(&request, (&fenced, fence), from, &mut client)).await
             }
-            Standing::Alone | Standing::Beside => {
+            Called::ByNobody | Called::Beside => {
                 fencing.wait(&request, &fenced, fence, (deadline, waits), &mut client).await
             }
         };
-        let held = match waited.map_err(|refusal| standing.never_waited(refusal)) {
+        let held = match waited.map_err(|refusal| called.never_waited(refusal)) {
             Ok(Waited::Held(held)) => {
                 let traced = fencing.traced(&request, &held, fence);
                 HeldTenure { share: share.clone(), _traced: traced, ..held }
@@ -105,8 +105,7 @@ pub async fn fence<N: Network, S: Serve<Permitted<HeldTenure>>>(
             }
         };
         // Another session than the one that was asked about: it has looked at the others for itself.
-        let called = matches!(standing, Standing::Inside(_));
-        if !called && !fencing.is_agreed(&fenced, &held) {
+        if !matches!(called, Called::Inside(_)) && !fencing.is_agreed(&fenced, &held) {
             continue;
         }
         // The rest of its body will not come.

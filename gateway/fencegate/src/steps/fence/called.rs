@@ -25,9 +25,9 @@ use crate::{
 };
 
 /// How a request stands to the dispatch that it was called from.
-pub(super) enum Standing {
+pub(super) enum Called {
     /// Nobody has called it, for all that it shows.
-    Alone,
+    ByNobody,
     /// It is about keys that its caller has.
     Inside(Rc<CallingDispatch>),
     /// It is about none of them.
@@ -37,7 +37,7 @@ pub(super) enum Standing {
 /// For a connection to the gateway that has the lock, and its first exchange.
 const REACH: Duration = Duration::from_secs(1);
 
-impl Standing {
+impl Called {
     /// What was refused as a wait that is over never was one.
     pub(super) fn never_waited(&self, refusal: Refusal) -> Refusal {
         match (self, refusal.reason) {
@@ -50,12 +50,12 @@ impl Standing {
 impl<N: Network> Fencing<N> {
     /// # Errors
     /// It can never run, as it was called.
-    pub(super) fn standing(&self, request: &Keyed) -> Result<Standing, Refusal> {
+    pub(super) fn called(&self, request: &Keyed) -> Result<Called, Refusal> {
         let (Some(fenced), Some(shown)) = (&request.fenced, request.notes.shown.get()) else {
-            return Ok(Standing::Alone);
+            return Ok(Called::ByNobody);
         };
         if fenced.fence(&request.plan).nested == Nested::Ignore {
-            return Ok(Standing::Alone);
+            return Ok(Called::ByNobody);
         }
         let from = match shown {
             ShownTicket::Good(from) => from,
@@ -64,8 +64,8 @@ impl<N: Network> Fencing<N> {
         request.notes.called_from.set(Some(from.token));
         let held = fenced.keys.iter().filter(|key| from.keys.contains(key)).count();
         match held {
-            0 => Ok(Standing::Beside),
-            all if all == fenced.keys.len() => Ok(Standing::Inside(from.clone())),
+            0 => Ok(Called::Beside),
+            all if all == fenced.keys.len() => Ok(Called::Inside(from.clone())),
             _ => Err(deadlock("some of its keys are those of its caller, and others are not")),
         }
     }

@@ -52,6 +52,8 @@ install_missing() {
         need golang-github-lib-pq-dev test -e /usr/share/gocode/src/github.com/lib/pq/go.mod
         need default-jdk-headless command -v javac
         need libtomcat10-java test -e /usr/share/java/tomcat10-catalina.jar
+        # Locks that Java services have, to stand in one line with; kazoo comes from PyPI.
+        need libcurator-recipes-java test -e /usr/share/java/curator-recipes.jar
         need libpostgresql-jdbc-java test -e /usr/share/java/postgresql.jar
         # The model checker.
         need spin command -v spin

@@ -8,6 +8,7 @@ mod admin_page;
 mod admin_verbs;
 mod alerts;
 mod artefacts;
+mod beside;
 mod cached;
 mod cached_queue;
 mod check_online;

@@ -73,6 +73,7 @@ fn key(site: &Site) -> ResourceKey {
 async fn take(keeper: &Keeper, key: &ResourceKey) -> Token {
     let wish = Wish {
         keys: std::slice::from_ref(key),
+        sites: &[],
         mode: Mode::Exclusive,
         hold: Hold::Strict,
         wait: Duration::from_secs(20),

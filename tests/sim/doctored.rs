@@ -24,7 +24,7 @@ use fencegate_lock::{
 };
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
-    plan::{Hold, Mode},
+    plan::{Hold, LockSite, Mode},
 };
 use fencegate_process::clock::{Boot, Clock, SharedClock};
 use fencegate_tests::memory::{Dice, Ensemble, Session, Wire};
@@ -283,11 +283,23 @@ impl Locks {
     }
 
     pub(crate) async fn acquire(&self, names: &[&str], hold: Hold) -> Result<Tenure, Refused> {
+        self.acquire_at(names, &[], hold).await
+    }
+
+    /// `sites`: where the lock of each lies; none where all are native.
+    pub(crate) async fn acquire_at(
+        &self,
+        names: &[&str],
+        sites: &[LockSite],
+        hold: Hold,
+    ) -> Result<Tenure, Refused> {
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
         // Nobody may wait behind a request: what is left of one would refuse the next.
         let queue = if hold == Hold::Strict { 0 } else { 100 };
         let (mode, wait, waits) = (Mode::Exclusive, self.timeout * 10, Waits::Here);
-        self.keeper.acquire(Wish { keys: &keys, mode, hold, wait, queue, waits, route: &"sim".into() }).await
+        self.keeper
+            .acquire(Wish { keys: &keys, sites, mode, hold, wait, queue, waits, route: &"sim".into() })
+            .await
     }
 
     /// Returns when nothing of it goes on.

@@ -3,10 +3,11 @@
 //! [`answers`] shows that the ZooKeeper in memory is one: it answers what a real server answers. [`accidents`] shows
 //! that each accident is what its name says. [`gateways`] uses both against the lock. A library that is [`doctored`] plays
 //! what no wire does: [`wedged`] is one that is gone, [`lost_word`] an operation that nobody is told of, [`left_parents`]
-//! what is refused too late; [`latency`] is servers that take long.
+//! what is refused too late, [`beside`] both of these among the locks of other programs; [`latency`] is servers that take long.
 
 mod accidents;
 mod answers;
+mod beside;
 mod chronicle;
 mod doctored;
 mod gateways;

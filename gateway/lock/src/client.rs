@@ -294,6 +294,7 @@ impl<'c> IntoFuture for Ask<'c> {
             let keys = keys?;
             let wish = Wish {
                 keys: &keys,
+                sites: &[],
                 mode,
                 hold,
                 wait,

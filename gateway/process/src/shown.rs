@@ -102,6 +102,11 @@ pub fn path(locks: &str, path: &str) -> String {
     named(locks, path, names())
 }
 
+/// A lock node or its parent that lies where other programs have it.
+pub fn foreign_path(path: &str) -> String {
+    if names().shows_targets() { path.to_owned() } else { HIDDEN.to_owned() }
+}
+
 /// The root of an installation and a key may have any name, that of the folder of locks as well: only what is known to
 /// stand before a key tells where it begins.
 fn named(locks: &str, path: &str, names: Names) -> String {

@@ -1,6 +1,6 @@
 //! What a message does to lock nodes, read from its bytes as the protocol of ZooKeeper lays them out.
 
-use fencegate_lock::recipe::layout;
+use fencegate_lock::recipe::layout::Line;
 use fencegate_policies::plan::Mode;
 
 /// What is done to a lock node. Other operations of the gateway, its heartbeats above all, spring no trap.
@@ -50,7 +50,7 @@ impl Operation {
 }
 
 fn names_a_lock_node(bytes: &[u8]) -> bool {
-    let marks = [Mode::Exclusive, Mode::Shared].map(|mode| layout::mark(mode).as_bytes());
+    let marks = [Mode::Exclusive, Mode::Shared].map(|mode| Line::Native.mark(mode).as_bytes());
     marks.iter().any(|mark| bytes.windows(mark.len()).any(|part| part == *mark))
 }
 

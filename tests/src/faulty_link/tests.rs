@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use fencegate_lock::recipe::layout;
+use fencegate_lock::recipe::layout::Line;
 use fencegate_policies::plan::Mode;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
@@ -37,7 +37,7 @@ impl Connected {
 
     async fn create(&self) -> Result<(), Error> {
         let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-        let name = layout::mark(Mode::Exclusive);
+        let name = Line::Native.mark(Mode::Exclusive);
         self.client.create(&format!("{}/n{name}", self.root), b"", &mode).await.map(drop)
     }
 

@@ -90,7 +90,7 @@ impl GatewaySeen {
     pub(super) async fn one(&self, text: &str) -> Result<One, Fault> {
         let names = self.names();
         let key = names::meant(names, text, &self.keeper)?;
-        let line = self.keeper.line_of(&key).await;
+        let line = self.keeper.line_of(&key, self.in_force.site(&key)).await;
         let here = self.keeper.look_at(&key);
         if here.is_none() && line.as_ref().is_ok_and(Vec::is_empty) {
             let said = format!("nobody holds or wants `{text}`, at this gateway or in ZooKeeper");

@@ -59,7 +59,7 @@ impl GatewaySeen {
                  once; say `force` if that is better than waiting",
             ));
         }
-        let line = self.keeper.line_of(&key).await?;
+        let line = self.keeper.line_of(&key, self.in_force.site(&key)).await?;
         let holders = line.into_iter().filter(|one| one.holds);
         let meant: Vec<LineEntry> =
             holders.filter(|one| holder.as_ref().is_none_or(|node| *node == one.node)).collect();
@@ -69,7 +69,7 @@ impl GatewaySeen {
         }
         let mut broken: Vec<LineEntry> = Vec::new();
         for one in meant {
-            let done = match self.keeper.break_lock(&key, one.node.clone()).await {
+            let done = match self.keeper.break_lock(&key, self.in_force.site(&key), one.node.clone()).await {
                 Ok(Broken::Gone) => {
                     broken.push(one);
                     continue;
@@ -117,6 +117,7 @@ fn stopped_at(one: &LineEntry, untold: Untold, broken: &[LineEntry], key: &str) 
 
 #[cfg(test)]
 mod tests {
+    use fencegate_lock::tenures::question::Program;
     use fencegate_policies::plan::Mode;
 
     use super::*;
@@ -126,6 +127,7 @@ mod tests {
         let node = |name: &str| LineEntry {
             node: name.into(),
             mode: Mode::Shared,
+            program: Program::Fencegate,
             gateway: Some("gw-2".into()),
             session: "0".repeat(16),
             number: None,

@@ -171,7 +171,7 @@ pub fn says(gateway: &str, here: Option<&survey::Lock>, line: Option<&[LineEntry
     match line {
         Some([]) | None if waiting > 0 => "ZooKeeper has not answered the request for it yet.".into(),
         Some([first, ..]) => {
-            let who = first.gateway.as_deref().unwrap_or("a session that no gateway has registered");
+            let who = first.whose();
             let behind = others(line.unwrap_or_default());
             format!("{who} holds it, by its node in ZooKeeper; {} behind it there.", plural(behind, "node"))
         }

@@ -10,7 +10,7 @@ use std::{
 use arc_swap::ArcSwap;
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
-    plan::{Enforce, Fence, Gateway, Hold, Level, OnceStore, Route, Unmatched, Upstream},
+    plan::{Enforce, Fence, Gateway, Hold, Level, LockSite, OnceStore, Route, Unmatched, Upstream},
 };
 use serde::Serialize;
 
@@ -61,6 +61,16 @@ impl InForce {
         self.plan.load_full()
     }
 
+    /// Where the lock of `key` lies, by the plan in force.
+    pub fn site(&self, key: &ResourceKey) -> LockSite {
+        let plan = self.plan.load();
+        let fences = plan.serving.routes.routes().iter().filter_map(|route| route.fence.as_ref());
+        fences
+            .filter_map(|fence| fence.site_of(key))
+            .find(|site| *site != LockSite::Native)
+            .unwrap_or_default()
+    }
+
     /// Does everybody compare tokens to whom requests under this key go, or went, from any gateway with our plans? Not
     /// asked by the routes that are at work now: a newer tenure may be of another one.
     pub fn all_compare(&self, key: &ResourceKey) -> bool {
@@ -106,6 +116,7 @@ pub struct Shown {
 #[derive(Debug, Serialize)]
 pub struct EffectiveFence {
     pub keys: Vec<String>,
+    pub layout: &'static str,
     pub mode: &'static str,
     pub wait: String,
     pub queue: usize,
@@ -159,6 +170,7 @@ fn shown(route: &Route, upstream: String) -> Shown {
 fn fence(fence: &Fence) -> EffectiveFence {
     EffectiveFence {
         keys: fence.keys.iter().map(ToString::to_string).collect(),
+        layout: fence.placing.layout().word(),
         mode: fence.mode.word(),
         wait: text(fence.wait),
         queue: fence.queue,

@@ -211,11 +211,11 @@ fn one(one: &One) -> String {
         text.push_str(&format!("What stands in ZooKeeper is not known: {why}.\n"));
     }
     if let Some(line) = one.line.as_ref().filter(|line| !line.is_empty()) {
-        let mut table = Table::of(["NODE", "GATEWAY", "MODE", "NUMBER", "STATE"]);
+        let mut table = Table::of(["NODE", "WHOSE", "MODE", "NUMBER", "STATE"]);
         for node in line {
             table.row([
                 node.node.clone(),
-                node.gateway.clone().unwrap_or_else(|| "not registered".into()),
+                node.whose().to_owned(),
                 node.mode.word().to_owned(),
                 node.number.map(|number| number.to_string()).unwrap_or_default(),
                 if node.holds { "holds".into() } else { "waits".into() },

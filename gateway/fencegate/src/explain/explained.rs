@@ -36,6 +36,9 @@ pub struct Destination {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct TakenLock {
     pub keys: Vec<HeldKey>,
+    /// How the nodes below it are called, where other programs stand in the same line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<&'static str>,
     /// Other routes whose requests may lock the same keys.
     pub also: Vec<String>,
     pub mode: &'static str,

@@ -23,7 +23,7 @@ use fencegate_http::{
 };
 use fencegate_lock::session::paths::Paths;
 use fencegate_policies::plan::{
-    Caching, Enforce, Fence, Forward, Gateway, Hold, LargeBodies, Mode, OnceStore, Upstream,
+    Caching, Enforce, Fence, Forward, Gateway, Hold, LargeBodies, Mode, OnceStore, Placing, Upstream,
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use hyper::Request;
@@ -139,9 +139,13 @@ fn lock(gateway: &Gateway, keyed: &Keyed) -> Option<TakenLock> {
     let paths = Paths::below(&gateway.zookeeper.root);
     let others = gateway.serving.routes.routes().iter().filter(|route| route.id != fenced.route);
     let also = others.filter(|route| route.fence.as_ref().is_some_and(|other| fence.may_share_key(other)));
+    let held = fenced.keys.iter().zip(&*fenced.sites);
     Some(TakenLock {
         also: also.map(|route| route.name.to_string()).collect(),
-        keys: fenced.keys.iter().map(|key| HeldKey { key: key.to_string(), path: paths.lock(key) }).collect(),
+        keys: held
+            .map(|(key, site)| HeldKey { key: key.to_string(), path: paths.of_lock(key, site) })
+            .collect(),
+        layout: (fence.placing != Placing::Native).then(|| fence.placing.layout().word()),
         mode: fenced.mode.word(),
         wait: text::duration(fence::wait(keyed, fence)),
         locked_status: fence.locked_status,

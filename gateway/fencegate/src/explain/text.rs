@@ -73,6 +73,13 @@ impl Display for TakenLock {
             line(f, "key", &held.key)?;
             line(f, "lock", &held.path)?;
         }
+        if let Some(layout) = self.layout {
+            line(
+                f,
+                "layout",
+                format_args!("{layout}: other programs stand in the same line, and are not fenced"),
+            )?;
+        }
         if !self.also.is_empty() {
             line(f, "also by", self.also.join(", "))?;
         }

@@ -9,7 +9,7 @@ use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     key::{ResourceKey, Said, json},
     operation::Operation,
-    plan::{Enforce, Fence, Mode, Plan, Route, RouteId, UpstreamId},
+    plan::{Enforce, Fence, LockSite, Mode, Plan, Route, RouteId, UpstreamId},
 };
 use hyper::Request;
 
@@ -40,6 +40,8 @@ pub struct Fenced {
     pub route: RouteId,
     /// Sorted, without doubles, at least one.
     pub keys: Rc<[ResourceKey]>,
+    /// Where the lock of each of them lies, in their order.
+    pub sites: Rc<[LockSite]>,
     pub mode: Mode,
     /// What is to happen at most once.
     pub operation: Option<Rc<Operation>>,
@@ -102,9 +104,10 @@ fn fenced(routed: &Routed) -> Result<Option<Fenced>, Refusal> {
     let route = routed.plan.routes.get(id);
     let Some(fence) = &route.fence else { return Ok(None) };
     let (keys, operation) = named(routed, route, fence)?;
+    let sites = fence.sites(&keys).map_err(|bad| Refusal::of_key(&bad))?.into();
     let mode = fence.mode.mode(routed.http.method().as_str());
     let running = routed.running.clone().expect("the route fences");
-    Ok(Some(Fenced { route: id, keys, mode, operation: operation.map(Rc::new), running }))
+    Ok(Some(Fenced { route: id, keys, sites, mode, operation: operation.map(Rc::new), running }))
 }
 
 fn named(

@@ -28,6 +28,9 @@ pub struct Record {
     pub attempt: String,
     pub fingerprint: String,
     pub keys: Vec<ResourceKey>,
+    /// Parent of the lock node of the first key, where that is not the one that keys have by themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<String>,
     pub token: Token,
     pub method: String,
     /// Path and query, cut to [`LONGEST_TARGET`].
@@ -62,12 +65,13 @@ const LONGEST_TARGET: usize = 512;
 
 impl Record {
     pub fn new(wanted: &Unwritten, attempt: Guid) -> Self {
-        let Unwritten { operation, keys, token, method, target, name, owner, .. } = wanted;
+        let Unwritten { operation, keys, nodes, token, method, target, name, owner, .. } = wanted;
         Self {
             format: FORMAT,
             attempt: attempt.to_string(),
             fingerprint: operation.fingerprint.to_string(),
             keys: keys.clone(),
+            lock: keys.first().zip(nodes.first()).and_then(|(key, node)| elsewhere(key, node)),
             token: *token,
             method: method.clone(),
             target: target.chars().take(LONGEST_TARGET).collect(),
@@ -124,6 +128,13 @@ impl Record {
     }
 }
 
+/// The parent of a lock node, where other programs have it.
+fn elsewhere(key: &ResourceKey, node: &str) -> Option<String> {
+    let (parent, _) = node.rsplit_once('/')?;
+    let native = format!("/locks/{:02x}/{}", key.shard(), key.lock_segment());
+    (!parent.ends_with(&native)).then(|| parent.to_owned())
+}
+
 impl From<Came> for State {
     fn from(came: Came) -> Self {
         let at = wall_clock();
@@ -167,6 +178,7 @@ mod tests {
             attempt: String::new(),
             fingerprint: String::new(),
             keys: Vec::new(),
+            lock: None,
             token: Token::new(1, 0, 1).expect("a token"),
             method: "POST".into(),
             target: "/".into(),
@@ -187,6 +199,14 @@ mod tests {
         assert_eq!(Record::parse(&done.bytes()), Ok(done));
         let newer = Record { format: FORMAT + 1, ..record };
         assert!(Record::parse(&newer.bytes()).is_err());
+    }
+
+    #[test]
+    fn a_lock_is_found_again_where_other_programs_have_it() {
+        let key = ResourceKey::parse("order/42").expect("a key");
+        assert_eq!(elsewhere(&key, "/fencegate/locks/76/order%2F42/x-w-0000000001"), None);
+        let parent = Some("/app/locks/42".to_owned());
+        assert_eq!(elsewhere(&key, "/app/locks/42/x__lock__0000000001"), parent);
     }
 
     #[test]

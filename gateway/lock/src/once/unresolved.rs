@@ -129,7 +129,7 @@ pub(super) async fn is_held(
     record: &Record,
 ) -> Result<bool, Fault> {
     let Some(key) = record.keys.first() else { return Ok(false) };
-    let parent = paths.lock(key);
+    let parent = record.lock.clone().unwrap_or_else(|| paths.lock(key));
     let nodes = match link.children(&parent).await {
         Err(Fault::NoNode) => return Ok(false),
         nodes => nodes?,

@@ -6,14 +6,16 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use fencegate_policies::{key::ResourceKey, plan::Mode};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{LockSite, Mode},
+};
 use fencegate_process::failpoint;
 use futures_util::future::OptionFuture;
 
 use super::{
-    candidate::{CREATE_ROUNDS, Candidate, Node, PATIENT_ROUNDS, refused},
+    candidate::{Berth, CREATE_ROUNDS, Candidate, Node, PATIENT_ROUNDS, refused},
     grant::{Caller, Grant, Stop},
-    layout,
     made::Made,
     rotate::FullParent,
 };
@@ -37,18 +39,25 @@ pub struct Attempt<L: Link> {
 
 impl<L: Link> Attempt<L> {
     /// Before any node is made the attempt is entered in the session's registry; that may wait for room.
-    pub async fn begin(live: &Rc<Live<L>>, key: &ResourceKey, mode: Mode) -> Result<Self, NotGranted> {
-        Ok(Self::of(Registered::enter(live, [live.paths.lock(key).len()]).await?, live, key, mode))
+    pub async fn begin(
+        live: &Rc<Live<L>>,
+        key: &ResourceKey,
+        site: &LockSite,
+        mode: Mode,
+    ) -> Result<Self, NotGranted> {
+        let at = Berth::of(&live.paths, key, site)?;
+        Ok(Self::of(Registered::enter(live, at.bytes()).await?, live, &at, mode))
     }
 
     /// Another one for the same key, whose node takes the place of this one's, and needs no room of its own.
-    pub fn succeed(&self, key: &ResourceKey, mode: Mode) -> Self {
-        Self::of(self.registered.succeed(), &self.candidate.live, key, mode)
+    pub fn succeed(&self, mode: Mode) -> Self {
+        let Candidate { live, .. } = &self.candidate;
+        Self::of(self.registered.succeed(), live, &self.candidate.berth(), mode)
     }
 
-    fn of(registered: Registered<L>, live: &Rc<Live<L>>, key: &ResourceKey, mode: Mode) -> Self {
+    fn of(registered: Registered<L>, live: &Rc<Live<L>>, at: &Berth, mode: Mode) -> Self {
         Self {
-            candidate: Candidate::new(live.clone(), key, registered.guid, mode),
+            candidate: Candidate::new(live.clone(), at, registered.guid, mode),
             made: Made::default(),
             signed: false,
             registered,
@@ -63,6 +72,11 @@ impl<L: Link> Attempt<L> {
     }
 
     fn says(&self) -> &[u8] {
+        let Candidate { live, line, .. } = &self.candidate;
+        if !line.is_native() {
+            // For whoever looks at the line. Nobody is sent on from there.
+            return live.member.as_bytes();
+        }
         if self.signed { self.candidate.live.signature() } else { b"" }
     }
 
@@ -94,9 +108,12 @@ impl<L: Link> Attempt<L> {
         // Before it waits: what others are given meanwhile is above it by right.
         let before = self.made.before().expect("a node that was found is one whose create was sent");
         let epoch = live.epoch(node.seen.czxid, before)?;
-        let sequence = layout::Contender::parse(&node.name).map_or(u32::MAX, |ours| ours.sequence);
+        let sequence = self.candidate.sequence(&node.name);
         live.metrics.sequence(sequence);
-        if sequence > live.sequence_limit {
+        if sequence > self.candidate.line.last(live.sequence_limit) {
+            if !self.candidate.line.is_native() {
+                return Err(NotGranted::KeyLimit(NUMBERS_USED_UP).into());
+            }
             let full = FullParent::mark(&self.candidate).await?;
             self.clear().await;
             full.replaced(caller).await?;
@@ -123,11 +140,11 @@ impl<L: Link> Attempt<L> {
     async fn create_in_rounds(&self, made: &mut bool) -> Result<(Node, Vec<String>), NotGranted> {
         let parents = &self.candidate.live.registry.parents;
         for round in 0..CREATE_ROUNDS {
-            let found = if round >= PATIENT_ROUNDS || parents.expects(&self.candidate.parent) {
-                self.create_below(round, made).await?
-            } else {
-                self.create_with_parent().await?
-            };
+            let Candidate { line, parent, .. } = &self.candidate;
+            // What other programs have they make, and we seldom: a round trip more is no matter then.
+            let below = !line.is_native() || round >= PATIENT_ROUNDS || parents.expects(parent);
+            let found =
+                if below { self.create_below(round, made).await? } else { self.create_with_parent().await? };
             if let Some(found) = found {
                 self.candidate.saw(&found.1);
                 return Ok(found);
@@ -145,7 +162,8 @@ impl<L: Link> Attempt<L> {
         let Candidate { live, parent, .. } = &self.candidate;
         self.sending();
         let requested = self.candidate.requested();
-        let above = (round >= PATIENT_ROUNDS).then(|| live.link.create(parent, b"", Kind::Container));
+        let makes = round >= PATIENT_ROUNDS && self.candidate.line.is_native();
+        let above = makes.then(|| live.link.create(parent, b"", Kind::Container));
         let create = live.link.create(&requested, self.says(), Kind::EphemeralSequential);
         let list = live.link.children(parent);
         failpoint::pass("after_create_sent");
@@ -154,7 +172,7 @@ impl<L: Link> Attempt<L> {
         *made |= matches!(above, Some(Ok(_)));
         match created {
             Ok(Created { seen, sequence }) => {
-                let name = layout::numbered(self.candidate.guid, self.candidate.mode, sequence);
+                let name = self.candidate.numbered(sequence);
                 self.made.named(&name);
                 let children = match children {
                     Ok(children) => children,
@@ -165,6 +183,9 @@ impl<L: Link> Attempt<L> {
             Err(Fault::NoNode) => {
                 self.made.nothing();
                 live.registry.parents.is_gone(parent);
+                if !self.candidate.line.is_native() {
+                    self.candidate.create_above().await?;
+                }
                 Ok(None)
             }
             Err(Fault::Ambiguous(_)) => self.candidate.recover().await,
@@ -178,8 +199,8 @@ impl<L: Link> Attempt<L> {
     /// The key's first contender makes the parent as well. `None`: somebody else was faster, or the shard is missing
     /// and now there; begin again.
     async fn create_with_parent(&self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
-        let Candidate { live, parent, guid, mode, .. } = &self.candidate;
-        let (requested, name) = (self.candidate.requested(), layout::numbered(*guid, *mode, 0));
+        let Candidate { live, parent, .. } = &self.candidate;
+        let (requested, name) = (self.candidate.requested(), self.candidate.numbered(0));
         let path = self.candidate.path(&name);
         let steps = [
             Step::Create { path: parent, data: b"", kind: Kind::Container },
@@ -206,7 +227,7 @@ impl<L: Link> Attempt<L> {
                         live.registry.parents.is_there(parent);
                         Ok(None)
                     }
-                    Fault::NoNode => self.candidate.create_shard().await.map(|()| None),
+                    Fault::NoNode => self.candidate.create_above().await.map(|()| None),
                     fault => Err(refused(fault)),
                 }
             }
@@ -270,6 +291,10 @@ impl<L: Link> Attempt<L> {
         self.made.nothing();
     }
 }
+
+/// Why a lock of other programs is not taken any more.
+pub(super) const NUMBERS_USED_UP: &str =
+    "the numbers below the lock path are used up; remove its parent while no program uses it";
 
 impl<L: Link> Drop for Attempt<L> {
     fn drop(&mut self) {

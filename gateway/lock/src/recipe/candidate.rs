@@ -2,27 +2,59 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_policies::{key::ResourceKey, plan::Mode};
-use fencegate_process::{again, failpoint, randomness::Guid, shown};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{LockSite, Mode},
+};
+use fencegate_process::{again, failpoint, randomness::Guid};
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use super::layout;
+use super::{foreign_parent, layout::Line};
 use crate::not_granted::NotGranted;
 use crate::session::{
     link::{Failed, Fault, Kind, Link, Seen, Step},
     live::Live,
+    paths::Paths,
 };
 
 /// One attempt at one key, among all that stand below the key's parent.
 pub struct Candidate<L> {
     pub live: Rc<Live<L>>,
+    /// How nodes are called there, and which stands before which.
+    pub line: Line,
     pub parent: String,
+    /// What `parent` lies in, of our own layout.
     shard: String,
     pub guid: Guid,
     pub mode: Mode,
     /// Nobody else stood below the parent when we last looked.
     alone: Cell<bool>,
+}
+
+/// Where the nodes of a lock stand, and how they are called there: found by [`Berth::of`] from the site of a key, and
+/// the same for all attempts at it.
+#[derive(Debug, Clone)]
+pub struct Berth {
+    line: Line,
+    pub parent: String,
+    shard: String,
+}
+
+impl Berth {
+    /// # Errors
+    /// Nobody stands in line there.
+    pub fn of(paths: &Paths, key: &ResourceKey, site: &LockSite) -> Result<Self, NotGranted> {
+        let Some(line) = Line::of(site) else {
+            return Err(NotGranted::Service("the lock is a node that nobody stands in line for".into()));
+        };
+        Ok(Self { line, parent: paths.of_lock(key, site), shard: paths.shard(key) })
+    }
+
+    /// Of the longest path of a node there.
+    pub fn bytes(&self) -> usize {
+        self.parent.len() + self.line.name_bytes()
+    }
 }
 
 /// A lock node of ours.
@@ -33,9 +65,24 @@ pub struct Node {
 }
 
 impl<L: Link> Candidate<L> {
-    pub fn new(live: Rc<Live<L>>, key: &ResourceKey, guid: Guid, mode: Mode) -> Self {
-        let (parent, shard) = (live.paths.lock(key), live.paths.shard(key));
-        Self { parent, shard, live, guid, mode, alone: Cell::new(false) }
+    pub fn new(live: Rc<Live<L>>, at: &Berth, guid: Guid, mode: Mode) -> Self {
+        let Berth { line, parent, shard } = at.clone();
+        Self { line, parent, shard, live, guid, mode, alone: Cell::new(false) }
+    }
+
+    /// Where another attempt at the same key stands.
+    pub fn berth(&self) -> Berth {
+        Berth { line: self.line, parent: self.parent.clone(), shard: self.shard.clone() }
+    }
+
+    /// The name of a node of ours that was given this number.
+    pub fn numbered(&self, sequence: i64) -> String {
+        self.line.numbered(self.guid, self.mode, sequence)
+    }
+
+    /// Of a node of ours; beyond all numbers where it has none.
+    pub fn sequence(&self, name: &str) -> u32 {
+        self.line.contender(name).map_or(u32::MAX, |ours| ours.sequence)
     }
 
     pub fn path(&self, name: &str) -> String {
@@ -44,17 +91,23 @@ impl<L: Link> Candidate<L> {
 
     /// The path to ask for; the server appends the sequence number.
     pub fn requested(&self) -> String {
-        self.path(&layout::requested(self.guid, self.mode))
+        self.path(&self.line.requested(self.guid, self.mode))
     }
 
     /// Who stands below the parent: then it is there, and whether we are the last to leave it.
     pub fn saw(&self, children: &[String]) {
         self.live.registry.parents.is_there(&self.parent);
-        self.alone.set(layout::made_by(children, self.guid).len() == children.len());
+        // A parent that other programs have is theirs: one of them may be about to make a node there, and kazoo's `Lock`
+        // looks for it once only and then fails.
+        self.alone
+            .set(self.line.is_native() && self.line.made_by(children, self.guid).len() == children.len());
     }
 
-    /// Makes the folder that the key's parent belongs in.
-    pub async fn create_shard(&self) -> Result<(), NotGranted> {
+    /// Makes what the key's parent belongs in, and of other programs' locks the parent as well.
+    pub async fn create_above(&self) -> Result<(), NotGranted> {
+        if !self.line.is_native() {
+            return foreign_parent::make(&self.live, &self.parent, self.line).await.map_err(refused);
+        }
         match self.live.link.create(&self.shard, b"", Kind::Persistent).await {
             Ok(_) | Err(Fault::NodeExists | Fault::Ambiguous(_)) => Ok(()),
             Err(Fault::NoNode) => Err(NotGranted::Service(format!(
@@ -95,7 +148,7 @@ impl<L: Link> Candidate<L> {
             };
             self.saw(&children);
             let mut adopted = None;
-            for name in layout::made_by(&children, self.guid) {
+            for name in self.line.made_by(&children, self.guid) {
                 match self.live.link.seen(&self.path(name)).await {
                     Ok(Some(seen)) if adopted.is_none() => {
                         adopted = Some(Node { name: name.to_owned(), seen })
@@ -154,7 +207,8 @@ impl<L: Link> Candidate<L> {
                 }
             };
             failpoint::pass("while_watching");
-            let Some(own) = layout::made_by(&children, self.guid).first().map(|name| self.path(name)) else {
+            let Some(own) = self.line.made_by(&children, self.guid).first().map(|name| self.path(name))
+            else {
                 return gone(&self.parent);
             };
             match self.live.link.watch(&own).await {
@@ -175,7 +229,7 @@ impl<L: Link> Candidate<L> {
             match tokio::join!(synced, children) {
                 (Ok(()), Ok(children)) => {
                     self.saw(&children);
-                    for name in layout::made_by(&children, self.guid) {
+                    for name in self.line.made_by(&children, self.guid) {
                         self.remove(name).await;
                     }
                     return;
@@ -220,7 +274,7 @@ impl<L: Link> Candidate<L> {
     }
 
     fn shown(&self, path: &str) -> String {
-        shown::path(&self.live.paths.locks(), path)
+        self.live.paths.shown(path)
     }
 
     /// Both or neither: the server refuses it as soon as anybody else stands below the parent. So a parent still goes only

@@ -1,11 +1,10 @@
 //! Removes lock nodes of our session that no attempt knows of, should there ever be one.
 
-use fencegate_process::shown;
 use std::{convert::Infallible, time::Duration};
 
 use tracing::{debug, warn};
 
-use super::layout::Contender;
+use super::layout::guid_of;
 use crate::session::{
     link::{Fault, Link},
     live::Live,
@@ -22,24 +21,22 @@ pub async fn sweep_every<L: Link>(live: &Live<L>, period: Duration) -> Infallibl
 /// Lists first, then looks each node up at the moment of deleting: an attempt enters the registry before its create
 /// is sent, so what is listed and not registered has no owner any more.
 async fn sweep<L: Link>(live: &Live<L>) {
-    let locks = live.paths.locks();
-    let nodes = match live.link.ephemerals(&locks).await {
+    // Locks of other programs lie anywhere.
+    let nodes = match live.link.ephemerals("/").await {
         Ok(nodes) => nodes,
         Err(fault) => return debug!(%fault, "nodes of this session not listed"),
     };
     for path in nodes {
         let name = path.rsplit('/').next().unwrap_or_default();
-        let owned = Contender::parse(name)
-            .and_then(|contender| contender.guid)
-            .is_none_or(|guid| live.registry.contains(&guid));
+        let owned = guid_of(name).is_none_or(|guid| live.registry.contains(&guid));
         if owned {
             continue;
         }
         match live.link.delete(&path).await {
-            Ok(()) => warn!(path = shown::path(&locks, &path), "lock node without an owner removed"),
+            Ok(()) => warn!(path = live.paths.shown(&path), "lock node without an owner removed"),
             // Its owner has removed it since the server made the list.
             Err(Fault::NoNode) => {}
-            Err(fault) => debug!(%fault, path = shown::path(&locks, &path), "left for the next sweep"),
+            Err(fault) => debug!(%fault, path = live.paths.shown(&path), "left for the next sweep"),
         }
     }
 }

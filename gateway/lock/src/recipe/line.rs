@@ -8,7 +8,7 @@ use fencegate_process::failpoint;
 use super::{
     candidate::{Candidate, refused},
     grant::{Caller, Stop},
-    layout::{self, Rank},
+    layout::Rank,
     signpost::{self, Signpost},
 };
 use crate::not_granted::NotGranted;
@@ -27,7 +27,7 @@ impl<L: Link> Candidate<L> {
     ) -> Result<bool, Stop> {
         let mut contended = false;
         loop {
-            let before = match layout::rank(&children, own) {
+            let before = match self.line.rank(&children, own) {
                 Rank::First => return Ok(contended),
                 Rank::Gone => return Err(NotGranted::Lost.into()),
                 Rank::Behind(before) => self.path(before),
@@ -38,7 +38,7 @@ impl<L: Link> Candidate<L> {
             let asks = caller.asks_the_way();
             let watched = self.live.link.watch(&before);
             // Beside the watch, and not behind it: who is sent on leaves a round trip earlier.
-            let first = layout::alone(&children).filter(|_| asks).map(|first| self.path(first));
+            let first = self.line.alone(&children).filter(|_| asks).map(|first| self.path(first));
             let read = first.as_deref().map(|first| self.live.link.data(first));
             match watched.await {
                 Ok(gone_or_changed) => tokio::select! {
@@ -94,7 +94,7 @@ impl<L: Link> Candidate<L> {
     /// To whoever is first now; `None` where it cannot be reached.
     async fn way(&self) -> Option<Way> {
         let children = self.live.link.children(&self.parent).await.ok()?;
-        let first = self.path(layout::alone(&children)?);
+        let first = self.path(self.line.alone(&children)?);
         signpost::follow(&self.live, self.live.link.data(&first).await).await
     }
 

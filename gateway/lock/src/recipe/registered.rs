@@ -4,7 +4,6 @@ use std::{cell::Cell, rc::Rc};
 
 use fencegate_process::randomness::Guid;
 
-use super::layout::NAME_BYTES;
 use crate::bounds::{MOST_BYTES, OWN_BYTES};
 use crate::not_granted::NotGranted;
 use crate::session::{link::Link, live::Live};
@@ -18,12 +17,8 @@ pub struct Registered<L: Link> {
 }
 
 impl<L: Link> Registered<L> {
-    /// For a node below each of `parents`, which are so many bytes long. Waits for room while idle tenures make some.
-    pub async fn enter(
-        live: &Rc<Live<L>>,
-        parents: impl IntoIterator<Item = usize>,
-    ) -> Result<Self, NotGranted> {
-        let bytes = parents.into_iter().map(|parent| parent + NAME_BYTES).sum::<usize>();
+    /// For nodes whose paths are so many bytes long, all together. Waits for room while idle tenures make some.
+    pub async fn enter(live: &Rc<Live<L>>, bytes: usize) -> Result<Self, NotGranted> {
         let registry = &live.registry;
         while registry.bytes.get() + bytes > MOST_BYTES - OWN_BYTES {
             let freed = registry.freed.notified();

@@ -5,15 +5,19 @@
 
 use std::{future::Future, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_policies::{key::ResourceKey, plan::Mode};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{LockSite, Mode},
+};
 use fencegate_process::failpoint;
 use futures_util::future::{OptionFuture, join_all};
 use tokio::time::sleep;
 
 use super::{
-    candidate::{CREATE_ROUNDS, Candidate, Node, PATIENT_ROUNDS, refused},
+    attempt::NUMBERS_USED_UP,
+    candidate::{Berth, CREATE_ROUNDS, Candidate, Node, PATIENT_ROUNDS, refused},
     grant::{Caller, Grant, Stop},
-    layout,
+    layout::Rank,
     made::Made,
     rotate::FullParent,
 };
@@ -35,11 +39,18 @@ pub struct SetAttempt<L: Link> {
 }
 
 impl<L: Link> SetAttempt<L> {
-    /// `keys`: without doubles; two nodes for one key in a transaction would wait for each other.
-    pub async fn begin(live: &Rc<Live<L>>, keys: &[ResourceKey], mode: Mode) -> Result<Self, NotGranted> {
-        let registered = Registered::enter(live, keys.iter().map(|key| live.paths.lock(key).len())).await?;
+    /// `keys`: without doubles; two nodes for one key in a transaction would wait for each other. Each has its own site,
+    /// and so its own layout.
+    pub async fn begin(
+        live: &Rc<Live<L>>,
+        keys: &[(ResourceKey, LockSite)],
+        mode: Mode,
+    ) -> Result<Self, NotGranted> {
+        let at = keys.iter().map(|(key, site)| Berth::of(&live.paths, key, site));
+        let at = at.collect::<Result<Vec<_>, _>>()?;
+        let registered = Registered::enter(live, at.iter().map(Berth::bytes).sum()).await?;
         let candidates =
-            keys.iter().map(|key| Candidate::new(live.clone(), key, registered.guid, mode)).collect();
+            at.iter().map(|at| Candidate::new(live.clone(), at, registered.guid, mode)).collect();
         Ok(Self { live: live.clone(), candidates, made: Made::default(), registered })
     }
 
@@ -61,15 +72,14 @@ impl<L: Link> SetAttempt<L> {
         let before = self.made.before().expect("nodes that were found are those whose create was sent");
         let epoch = self.live.epoch(first.czxid, before)?;
         let limit = self.live.sequence_limit;
-        let beyond =
-            |node: &Node| layout::Contender::parse(&node.name).is_none_or(|ours| ours.sequence > limit);
-        let full: Vec<_> = self
-            .candidates
-            .iter()
-            .zip(&nodes)
-            .filter(|(_, node)| beyond(node))
+        let numbered = self.candidates.iter().zip(&nodes);
+        let full: Vec<_> = numbered
+            .filter(|(candidate, node)| candidate.sequence(&node.name) > candidate.line.last(limit))
             .map(|(candidate, _)| candidate)
             .collect();
+        if full.iter().any(|candidate| !candidate.line.is_native()) {
+            return Err(NotGranted::KeyLimit(NUMBERS_USED_UP).into());
+        }
         if !full.is_empty() {
             let marked = join_all(full.iter().map(|candidate| FullParent::mark(candidate))).await;
             self.clear().await;
@@ -78,8 +88,9 @@ impl<L: Link> SetAttempt<L> {
             }
             return Err(NotGranted::Lost.into());
         }
-        let numbers = nodes.iter().filter_map(|node| layout::Contender::parse(&node.name));
-        numbers.for_each(|ours| self.live.metrics.sequence(ours.sequence));
+        for (candidate, node) in self.candidates.iter().zip(&nodes) {
+            self.live.metrics.sequence(candidate.sequence(&node.name));
+        }
         let mut contended = false;
         for (candidate, node) in self.candidates.iter().zip(&nodes) {
             let children = candidate.list().await?;
@@ -87,7 +98,7 @@ impl<L: Link> SetAttempt<L> {
         }
         // Whoever holds one key stays first in it; but a stranger may have taken a node while we waited for another.
         for (candidate, node) in self.candidates.iter().zip(&nodes) {
-            if layout::rank(&candidate.list().await?, &node.name) != layout::Rank::First {
+            if candidate.line.rank(&candidate.list().await?, &node.name) != Rank::First {
                 return Err(NotGranted::Lost.into());
             }
         }
@@ -140,7 +151,7 @@ impl<L: Link> SetAttempt<L> {
                 Err(Failed { fault: Fault::NoNode, .. }) => {
                     self.made.nothing();
                     missing = true;
-                    self.create_shards(parents).await?;
+                    self.create_all_above(parents).await?;
                 }
                 Err(Failed { fault: Fault::Ambiguous(_), .. }) => {
                     if let Some(nodes) = self.recover().await? {
@@ -189,10 +200,12 @@ impl<L: Link> SetAttempt<L> {
 
     /// Asks for all parents at once; most are there.
     fn parents(&self) -> impl Future<Output = Vec<Result<Created, Fault>>> {
-        let sent = self
-            .candidates
-            .iter()
-            .map(|candidate| self.live.link.create(&candidate.parent, b"", Kind::Container));
+        let sent = self.candidates.iter().map(|candidate| {
+            // What other programs have is made where it is found missing.
+            let ours = candidate.line.is_native();
+            let sent = ours.then(|| self.live.link.create(&candidate.parent, b"", Kind::Container));
+            async { OptionFuture::from(sent).await.unwrap_or(Err(Fault::NoNode)) }
+        });
         // Sent when they are called, and so before whatever is called next.
         join_all(sent.collect::<Vec<_>>())
     }
@@ -212,11 +225,11 @@ impl<L: Link> SetAttempt<L> {
     }
 
     /// Where a parent could not be made, the folder that it belongs in is missing.
-    async fn create_shards(&self, parents: Vec<Result<Created, Fault>>) -> Result<(), NotGranted> {
+    async fn create_all_above(&self, parents: Vec<Result<Created, Fault>>) -> Result<(), NotGranted> {
         for (candidate, made) in self.candidates.iter().zip(parents) {
             match made {
                 Ok(_) | Err(Fault::NodeExists | Fault::Ambiguous(_)) => {}
-                Err(Fault::NoNode) => candidate.create_shard().await?,
+                Err(Fault::NoNode) => candidate.create_above().await?,
                 Err(fault) => return Err(refused(fault)),
             }
         }

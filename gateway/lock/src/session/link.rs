@@ -147,6 +147,16 @@ pub trait Link: 'static {
         data: &[u8],
         kind: Kind,
     ) -> impl Future<Output = Result<Created, Fault>>;
+    /// An empty node that is not ours alone, which may be changed by whom `above` may be.
+    fn create_like<'a>(
+        &'a self,
+        path: &'a str,
+        _above: &'a str,
+        kind: Kind,
+    ) -> impl Future<Output = Result<(), Fault>> + 'a {
+        let sent = self.create(path, b"", kind);
+        async { sent.await.map(drop) }
+    }
     fn delete(&self, path: &str) -> impl Future<Output = Result<(), Fault>>;
     fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>>;
     fn seen(&self, path: &str) -> impl Future<Output = Result<Option<Seen>, Fault>>;

@@ -10,6 +10,9 @@ use zookeeper_client::{Acl, AuthId, Connector, Permission};
 /// The same for all sessions of a process, from its start to its end: nodes were made with it.
 pub(super) struct NodeAccess {
     acls: Vec<Acl>,
+    /// Of our nodes among those of other programs: these read the node that they wait for.
+    beside: Vec<Acl>,
+    root: String,
     /// Who is let in beside us; as a policy lists them.
     identities: Vec<String>,
     closed: bool,
@@ -35,11 +38,30 @@ impl NodeAccess {
                 .map(|id| Acl::new(Permission::ALL, id))
                 .collect(),
         };
-        Ok(Self { acls, identities: policy.identities.clone(), closed, shown: shown.transpose()? })
+        let reading = closed.then(|| Acl::new(Permission::READ, AuthId::anyone()));
+        let beside = acls.iter().cloned().chain(reading).collect();
+        let root = policy.root.clone();
+        Ok(Self {
+            acls,
+            beside,
+            root,
+            identities: policy.identities.clone(),
+            closed,
+            shown: shown.transpose()?,
+        })
     }
 
     pub(super) fn acls(&self) -> &[Acl] {
         &self.acls
+    }
+
+    /// Of a node that is made at `path`.
+    pub(super) fn at(&self, path: &str) -> &[Acl] {
+        let within = |lower: &str, upper: &str| {
+            lower.strip_prefix(upper).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        // What the root lies in is ours as well.
+        if within(path, &self.root) || within(&self.root, path) { &self.acls } else { &self.beside }
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -107,7 +129,14 @@ mod tests {
 
     fn access(shown: Option<&str>, identities: &[&str]) -> NodeAccess {
         let identities = identities.iter().map(|&one| one.to_owned()).collect();
-        NodeAccess { acls: Vec::new(), identities, closed: true, shown: shown.map(str::to_owned) }
+        NodeAccess {
+            acls: Vec::new(),
+            beside: Vec::new(),
+            root: "/r".into(),
+            identities,
+            closed: true,
+            shown: shown.map(str::to_owned),
+        }
     }
 
     /// The value that ZooKeeper's own documentation has for `super:super`.
@@ -116,6 +145,15 @@ mod tests {
         let meant = access(Some("super:super"), &["x509:CN=b"])
             .meant([("ip", "127.0.0.1"), ("digest", "super")].into_iter());
         assert_eq!(meant, ["digest:super:gG7s8t3oDEtIqF6DM9LlI/R+9Ss=", "x509:CN=b"]);
+    }
+
+    #[test]
+    fn only_among_the_nodes_of_other_programs_everybody_reads_ours() {
+        let reading = vec![Acl::new(Permission::READ, AuthId::anyone())];
+        let access = NodeAccess { beside: reading, ..access(None, &[]) };
+        for (path, beside) in [("/r", 0), ("/r/locks/5c", 0), ("/app/7", 1), ("/ra", 1), ("/rx/r", 1)] {
+            assert_eq!(access.at(path).len(), beside, "{path}");
+        }
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use fencegate_policies::key::ResourceKey;
-use fencegate_process::randomness::Guid;
+use fencegate_policies::{key::ResourceKey, plan::LockSite};
+use fencegate_process::{randomness::Guid, shown};
 
 use fencegate_policies::operation::OperationId;
 
@@ -51,6 +51,12 @@ impl Paths {
         &self.root
     }
 
+    /// A lock node or its parent, for the log.
+    pub fn shown(&self, path: &str) -> String {
+        let ours = path.strip_prefix(&*self.root).is_some_and(|below| below.starts_with('/'));
+        if ours { shown::path(&self.locks(), path) } else { shown::foreign_path(path) }
+    }
+
     /// Identity and era of the installation.
     pub fn meta(&self) -> String {
         format!("{}/meta", self.root)
@@ -86,6 +92,14 @@ impl Paths {
 
     pub fn locks(&self) -> String {
         format!("{}/locks", self.root)
+    }
+
+    /// Parent of the lock nodes of a key, wherever they lie.
+    pub fn of_lock(&self, key: &ResourceKey, site: &LockSite) -> String {
+        match site {
+            LockSite::Native => self.lock(key),
+            LockSite::Foreign { path, .. } => path.to_string(),
+        }
     }
 
     /// Keys are spread over 256 nodes, so that no parent grows without bound.

@@ -179,12 +179,18 @@ impl Link for Session {
         data: &[u8],
         kind: Kind,
     ) -> impl Future<Output = Result<Created, Fault>> {
-        let options = CreateMode::from(kind).with_acls(Acls::new(self.access.acls()));
+        let options = CreateMode::from(kind).with_acls(Acls::new(self.access.at(path)));
         let sent = self.client.create(path, data, &options);
         async move {
             let (stat, sequence) = sent.await.map_err(|error| self.fault(error))?;
             Ok(Created { seen: stat.into(), sequence: sequence.into_i64() })
         }
+    }
+
+    async fn create_like(&self, path: &str, above: &str, kind: Kind) -> Result<(), Fault> {
+        let (acls, _) = self.client.get_acl(above).await.map_err(|error| self.fault(error))?;
+        let options = CreateMode::from(kind).with_acls(Acls::new(&acls));
+        self.client.create(path, b"", &options).await.map(drop).map_err(|error| self.fault(error))
     }
 
     fn delete(&self, path: &str) -> impl Future<Output = Result<(), Fault>> {
@@ -254,7 +260,7 @@ impl Link for Session {
             Step::Create { path, data, kind } => {
                 let kept = self.kept.borrow();
                 let kept = kept.as_ref().filter(|(of, _)| of == path && *kind == Kind::Persistent);
-                let acls = kept.map_or(self.access.acls(), |(_, acls)| acls.as_slice());
+                let acls = kept.map_or(self.access.at(path), |(_, acls)| acls.as_slice());
                 writer.add_create(path, data, &CreateMode::from(*kind).with_acls(Acls::new(acls)))
             }
             Step::Set { path, data } => writer.add_set_data(path, data, None),

@@ -19,7 +19,7 @@ use crate::{
         attempt::Attempt,
         candidate::{AGAIN, PAUSE},
         grant::{Caller, Grant, Stop},
-        layout::{self, Rank},
+        layout::Rank,
     },
 };
 use crate::{
@@ -171,8 +171,8 @@ async fn acquire<L: Link>(
         old => old,
     };
     let begun = match &old {
-        Some(old) => old.succeed(&slot.key, wanted.mode),
-        None => Attempt::begin(live, &slot.key, wanted.mode).await?,
+        Some(old) => old.succeed(wanted.mode),
+        None => Attempt::begin(live, &slot.key, &slot.site, wanted.mode).await?,
     };
     let attempt = nodes.asks(begun.signed());
     let mut waiting = Waiting { slot: slot.clone(), table: table.clone() };
@@ -297,11 +297,11 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
         let Some(own) = attempt.node().or_else(|| adopted(attempt, &children)) else {
             return taken_away(slot);
         };
-        if layout::rank(&children, &own) == Rank::Gone {
+        if candidate.line.rank(&children, &own) == Rank::Gone {
             return taken_away(slot);
         }
-        if layout::is_contended(&children, &own) {
-            slot.contended(layout::may_only_look(&children, &own));
+        if candidate.line.is_contended(&children, &own) {
+            slot.contended(candidate.line.may_only_look(&children, &own));
             slot.start_waiting();
         } else {
             slot.uncontended();
@@ -312,7 +312,7 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
 
 /// The name of a node that was found again after its create's answer was lost.
 fn adopted<L: Link>(attempt: &Attempt<L>, children: &[String]) -> Option<String> {
-    layout::made_by(children, attempt.candidate.guid).first().map(|name| (*name).to_owned())
+    attempt.candidate.line.made_by(children, attempt.candidate.guid).first().map(|name| (*name).to_owned())
 }
 
 fn taken_away(slot: &Arc<Slot>) {

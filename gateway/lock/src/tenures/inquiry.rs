@@ -3,7 +3,7 @@
 
 pub mod answers;
 
-use fencegate_policies::key::ResourceKey;
+use fencegate_policies::{key::ResourceKey, plan::LockSite};
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, time::timeout};
 
@@ -36,8 +36,8 @@ impl Keeper {
     ///
     /// # Cancellation
     /// Dropping the future changes nothing; this holds for all questions but the two that change something.
-    pub async fn line_of(&self, key: &ResourceKey) -> Result<Vec<LineEntry>, Untold> {
-        self.ask(key, |answer| Question::Line { key: key.clone(), answer }).await
+    pub async fn line_of(&self, key: &ResourceKey, site: LockSite) -> Result<Vec<LineEntry>, Untold> {
+        self.ask(key, |answer| Question::Line { key: key.clone(), site, answer }).await
     }
 
     /// Removes a holder's lock node. Its holder learns of it by a watch, so for a moment both it and the next one may
@@ -45,8 +45,13 @@ impl Keeper {
     ///
     /// # Cancellation
     /// It may have been removed all the same.
-    pub async fn break_lock(&self, key: &ResourceKey, holder: String) -> Result<Broken, Untold> {
-        self.ask(key, |answer| Question::Break { key: key.clone(), holder, answer })
+    pub async fn break_lock(
+        &self,
+        key: &ResourceKey,
+        site: LockSite,
+        holder: String,
+    ) -> Result<Broken, Untold> {
+        self.ask(key, |answer| Question::Break { key: key.clone(), site, holder, answer })
             .await
             .map_err(Untold::of_a_change)
     }

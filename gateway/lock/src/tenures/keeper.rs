@@ -125,7 +125,7 @@ impl Keeper {
     /// The tenure of a key that is held here, free, and proven: no wait and no other thread.
     pub fn at_once(&self, wish: Wish<'_>) -> Option<Tenure> {
         match (wish.hold, wish.keys) {
-            (Hold::Cached(_), [key]) => self.table.take_free(key, wish.mode, wish.route),
+            (Hold::Cached(_), [key]) => self.table.take_free(key, &wish.site(0), wish.mode, wish.route),
             _ => None,
         }
     }
@@ -166,7 +166,7 @@ impl Keeper {
         loop {
             // Before anything is made for it: nobody works for a key while there is no session.
             self.check(&view.borrow())?;
-            let (place, answer, attend) = match self.table.enter(key, wants) {
+            let (place, answer, attend) = match self.table.enter(key, &wish.site(0), wants) {
                 Entered::Started(tenure) => return Ok(tenure),
                 Entered::Full => return Err(Refused::QueueFull),
                 Entered::Busy => return Err(Refused::Locked),
@@ -300,7 +300,7 @@ async fn strictly(
     let (caller, answer) = oneshot::channel();
     let gone = || NotGranted::Service("the gateway is stopping".into());
     let request = StrictRequest {
-        keys: wish.keys.to_vec(),
+        keys: wish.locks(),
         mode: wish.mode,
         waits: !wish.wait.is_zero(),
         caller,

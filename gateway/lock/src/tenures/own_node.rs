@@ -131,6 +131,7 @@ mod tests {
         let route = "transfer".into();
         let wish = Wish {
             keys: &keys,
+            sites: &[],
             mode,
             hold: Hold::Strict,
             wait: Duration::ZERO,

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use fencegate_policies::{key::ResourceKey, plan::Mode};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{LockSite, Mode},
+};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -17,8 +20,8 @@ use crate::{
 
 /// Answered on the thread of the sessions.
 pub enum Question {
-    Line { key: ResourceKey, answer: Told<Vec<LineEntry>> },
-    Break { key: ResourceKey, holder: String, answer: Told<Broken> },
+    Line { key: ResourceKey, site: LockSite, answer: Told<Vec<LineEntry>> },
+    Break { key: ResourceKey, site: LockSite, holder: String, answer: Told<Broken> },
     Members { answer: Told<Vec<RegisteredGateway>> },
     Published { answer: Told<Fleet> },
     Operations { answer: Told<Vec<Unresolved>> },
@@ -38,6 +41,8 @@ pub enum Untold {
     /// Whoever was asked has ended: the process stops.
     #[error("nobody answers any more: the gateway is stopping")]
     Ended,
+    #[error("nobody stands in line there: with `layout: exclusive-node` there is one node, or none")]
+    NoLine,
     #[error("ask ZooKeeper: {0}")]
     Fault(String),
     /// Only of what changes something.
@@ -51,6 +56,8 @@ pub struct LineEntry {
     /// Name of its node, which names it and no other.
     pub node: String,
     pub mode: Mode,
+    /// What made it, as far as its name and its session tell.
+    pub program: Program,
     /// Whose it is; none where no member of that session is registered.
     pub gateway: Option<String>,
     /// 16 hex digits.
@@ -60,6 +67,29 @@ pub struct LineEntry {
     pub holds: bool,
     /// The node that it waits for.
     pub behind: Option<String>,
+}
+
+/// What stands in line for a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Program {
+    /// A gateway, or a program with our library.
+    Fencegate,
+    Curator,
+    Kazoo,
+    Unknown,
+}
+
+impl LineEntry {
+    /// Whose node it is, as far as is known: the name of a gateway, or what made it.
+    pub fn whose(&self) -> &str {
+        match (&self.gateway, self.program) {
+            (Some(gateway), _) => gateway,
+            (None, Program::Curator) => "a program with Curator",
+            (None, Program::Kazoo) => "a program with kazoo",
+            (None, Program::Fencegate | Program::Unknown) => "a session that no gateway has registered",
+        }
+    }
 }
 
 /// What came of breaking a lock.

@@ -12,7 +12,7 @@ use std::{
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Caching, Mode},
+    plan::{Caching, LockSite, Mode},
     token::Token,
 };
 use fencegate_process::{
@@ -38,6 +38,8 @@ pub type Answer = Result<Tenure, NotGranted>;
 /// One key.
 pub struct Slot {
     pub key: ResourceKey,
+    /// Where its lock lies.
+    pub site: LockSite,
     queue: Mutex<Entry>,
     /// Tells the task that works for the key to look again.
     look: Notify,
@@ -134,9 +136,9 @@ impl fmt::Debug for Slot {
 }
 
 impl Slot {
-    fn new(key: ResourceKey, clock: SharedClock) -> Self {
+    fn new(key: ResourceKey, site: LockSite, clock: SharedClock) -> Self {
         let queue = Mutex::new(Entry::default());
-        Self { key, queue, look: Notify::new(), clock }
+        Self { key, site, queue, look: Notify::new(), clock }
     }
 
     fn entry(&self) -> MutexGuard<'_, Entry> {

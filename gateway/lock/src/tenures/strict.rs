@@ -1,6 +1,5 @@
 //! A lock for one request only: one key held `strict`, or a set of keys. Its nodes live as long as the request.
 
-use fencegate_process::shown;
 use std::{
     cell::Cell,
     rc::Rc,
@@ -11,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::{key::ResourceKey, plan::Mode};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{LockSite, Mode},
+};
 use futures_util::future::join_all;
 use tokio::{sync::oneshot, time::sleep};
 use tracing::{debug, warn};
@@ -35,7 +37,7 @@ use crate::{
 /// A request for the lock of one key or of several at once.
 pub struct StrictRequest {
     /// Sorted, without doubles, at least one.
-    pub keys: Vec<ResourceKey>,
+    pub keys: Vec<(ResourceKey, LockSite)>,
     pub mode: Mode,
     /// False: only if nobody holds it.
     pub waits: bool,
@@ -59,7 +61,7 @@ pub async fn serve<L: Link>(live: Rc<Live<L>>, request: StrictRequest) {
     let StrictRequest { keys, mode, waits, caller, behind, places } = request;
     let mut caller = Asker { answer: caller, waits, behind };
     let begun = match keys.as_slice() {
-        [key] => Attempt::begin(&live, key, mode).await.map(Nodes::One),
+        [(key, site)] => Attempt::begin(&live, key, site, mode).await.map(Nodes::One),
         keys => SetAttempt::begin(&live, keys, mode).await.map(Nodes::Set),
     };
     let nodes = match begun {
@@ -111,7 +113,7 @@ impl<L: Link> Nodes<L> {
     async fn hold(&self, live: &Live<L>, evidence: &Evidence, ended: oneshot::Receiver<bool>) -> Cause {
         let taken = Cell::new(false);
         let gone = |path: &str| {
-            warn!(path = shown::path(&live.paths.locks(), path), "lock node removed by somebody else");
+            warn!(path = live.paths.shown(path), "lock node removed by somebody else");
             taken.set(true);
             evidence.revoke();
         };

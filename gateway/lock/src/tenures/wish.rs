@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Hold, Mode},
+    plan::{Hold, LockSite, Mode},
 };
 
 /// What a request wants.
@@ -12,6 +12,8 @@ use fencegate_policies::{
 pub struct Wish<'a> {
     /// Sorted, without doubles, at least one.
     pub keys: &'a [ResourceKey],
+    /// Where the lock of each of them lies, in their order; none at all where every one is native.
+    pub sites: &'a [LockSite],
     pub mode: Mode,
     pub hold: Hold,
     /// Zero: only if it is free now.
@@ -22,6 +24,16 @@ pub struct Wish<'a> {
     pub waits: Waits,
     /// Who asks, for whoever looks.
     pub route: &'a Arc<str>,
+}
+
+impl Wish<'_> {
+    pub(super) fn site(&self, key: usize) -> LockSite {
+        self.sites.get(key).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn locks(&self) -> Vec<(ResourceKey, LockSite)> {
+        self.keys.iter().enumerate().map(|(at, key)| (key.clone(), self.site(at))).collect()
+    }
 }
 
 /// Where a request may wait for a key.

@@ -197,7 +197,11 @@ fn link(key: &fencegate_policies::key::ResourceKey, names: Names) -> Option<Stri
 async fn waits(seen: &GatewaySeen, survey: &Survey, names: Names) -> Vec<Wait> {
     let wanted: Vec<_> = survey.locks.iter().filter(|lock| lock.waiting > 0).take(ROWS).collect();
     let asked = wanted.iter().filter(|lock| lock.why == Some(Why::HeldElsewhere)).take(ASKED);
-    let lines = join_all(asked.map(async |lock| (&lock.key, seen.keeper.line_of(&lock.key).await))).await;
+    let lines =
+        join_all(asked.map(async |lock| {
+            (&lock.key, seen.keeper.line_of(&lock.key, seen.in_force.site(&lock.key)).await)
+        }))
+        .await;
     let line = |lock: &survey::Lock| {
         lines.iter().find(|(key, _)| **key == lock.key).and_then(|(_, line)| line.as_deref().ok())
     };

@@ -44,7 +44,8 @@ impl<N: Network> Fencing<N> {
         let metrics = self.metrics.route(fenced.route);
         let Fence { hold, queue, .. } = *fence;
         let route = &request.plan.routes.get(fenced.route).name;
-        let wish = Wish { keys: &fenced.keys, mode: fenced.mode, hold, wait, queue, waits, route };
+        let (keys, sites) = (&*fenced.keys, &*fenced.sites);
+        let wish = Wish { keys, sites, mode: fenced.mode, hold, wait, queue, waits, route };
         let guarded = request.plan.upstream(request.upstream).fencing == Level::Guard;
         let held = |tenure| HeldTenure {
             tenure: Rc::new(tenure),

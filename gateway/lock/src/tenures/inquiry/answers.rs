@@ -2,18 +2,18 @@
 
 use std::{future::Future, rc::Rc};
 
-use fencegate_policies::key::ResourceKey;
+use fencegate_policies::{key::ResourceKey, plan::LockSite};
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
 use crate::tenures::question::{
-    Broken, Fleet, Holder, LineEntry, MOST, PATIENCE, Question, RegisteredGateway, Resolution, Resolved,
-    Told, Untold,
+    Broken, Fleet, Holder, LineEntry, MOST, PATIENCE, Program, Question, RegisteredGateway, Resolution,
+    Resolved, Told, Untold,
 };
 use crate::{
     once::unresolved::{self, Unresolved},
     reach::Way,
-    recipe::layout::{self, Contender, Rank},
+    recipe::layout::{Contender, Line, Rank},
     session::{
         epoch::epoch,
         judged,
@@ -51,7 +51,7 @@ impl Default for Turns {
 pub async fn answer<L: Link>(current: Rc<Current<L>>, turns: Turns, question: Question) {
     let Some(live) = current.live() else { return refuse(question) };
     match question {
-        Question::Line { key, answer } => read(answer, line(&live, &key)).await,
+        Question::Line { key, site, answer } => read(answer, line(&live, &key, &site)).await,
         Question::Members { answer } => read(answer, members(&live)).await,
         Question::Published { answer } => read(answer, published(&live)).await,
         Question::Holder { member, answer } => read(answer, holder(&live, &member)).await,
@@ -62,8 +62,8 @@ pub async fn answer<L: Link>(current: Rc<Current<L>>, turns: Turns, question: Qu
             };
             read(answer, in_turn).await;
         }
-        Question::Break { key, holder, answer } => {
-            let told = remove_holder(&live, &key, &holder, || !answer.is_closed()).await;
+        Question::Break { key, site, holder, answer } => {
+            let told = remove_holder(&live, (&key, &site), &holder, || !answer.is_closed()).await;
             tell(answer, told);
         }
         Question::Resolve { resolution, answer } => {
@@ -99,24 +99,27 @@ async fn children<L: Link>(live: &Live<L>, path: &str) -> Result<Vec<String>, Un
     }
 }
 
-async fn line<L: Link>(live: &Live<L>, key: &ResourceKey) -> Result<Vec<LineEntry>, Untold> {
-    let parent = live.paths.lock(key);
+async fn line<L: Link>(live: &Live<L>, key: &ResourceKey, site: &LockSite) -> Result<Vec<LineEntry>, Untold> {
+    let Some(order) = Line::of(site) else { return Err(Untold::NoLine) };
+    let parent = live.paths.of_lock(key, site);
     let mut nodes = children(live, &parent).await?;
-    nodes.retain(|name| Contender::parse(name).is_some());
-    nodes.sort_by_key(|name| Contender::parse(name).map(|one| one.sequence));
+    nodes.retain(|name| order.contender(name).is_some());
+    nodes.sort_by_key(|name| order.contender(name).map(|one| one.sequence));
     nodes.truncate(MOST);
     let members = children(live, &live.paths.members()).await?;
     let paths: Vec<String> = nodes.iter().map(|name| format!("{parent}/{name}")).collect();
     let seen = join_all(paths.iter().map(|path| live.link.seen(path))).await;
     let mut line = Vec::new();
     for (name, seen) in nodes.iter().zip(seen) {
-        let (Some(seen), Some(contender)) = (seen?, Contender::parse(name)) else { continue };
-        let rank = layout::rank(&nodes, name);
+        let (Some(seen), Some(contender)) = (seen?, order.contender(name)) else { continue };
+        let rank = order.rank(&nodes, name);
         let session = format!("{:016x}", seen.owner);
+        let gateway = members.iter().find_map(|member| gateway(member, &session));
         line.push(LineEntry {
             node: name.clone(),
             mode: contender.mode,
-            gateway: members.iter().find_map(|member| gateway(member, &session)).map(str::to_owned),
+            program: program(order, &contender, gateway.is_some()),
+            gateway: gateway.map(str::to_owned),
             number: epoch(live.base, seen.czxid).ok(),
             holds: rank == Rank::First,
             behind: match rank {
@@ -129,6 +132,17 @@ async fn line<L: Link>(live: &Live<L>, key: &ResourceKey) -> Result<Vec<LineEntr
     Ok(line)
 }
 
+/// Other programs call their nodes as we do there, so that the session says which are ours.
+fn program(order: Line, contender: &Contender<'_>, registered: bool) -> Program {
+    match order {
+        _ if registered => Program::Fencegate,
+        _ if contender.guid.is_none() => Program::Unknown,
+        Line::Native => Program::Fencegate,
+        Line::CuratorMutex | Line::CuratorReadWrite => Program::Curator,
+        Line::Kazoo => Program::Kazoo,
+    }
+}
+
 /// The name in front of the session in a member node's name.
 fn gateway<'a>(member: &'a str, session: &str) -> Option<&'a str> {
     member.strip_suffix(session)?.strip_suffix('-')
@@ -137,14 +151,15 @@ fn gateway<'a>(member: &'a str, session: &str) -> Option<&'a str> {
 /// The node that was meant, and no other: a list may be older than the last hand-over, and then it is gone already.
 async fn remove_holder<L: Link>(
     live: &Live<L>,
-    key: &ResourceKey,
+    (key, site): (&ResourceKey, &LockSite),
     holder: &str,
     still_meant: impl Fn() -> bool,
 ) -> Result<Broken, Untold> {
-    let parent = live.paths.lock(key);
+    let Some(order) = Line::of(site) else { return Err(Untold::NoLine) };
+    let parent = live.paths.of_lock(key, site);
     live.link.sync(&parent).await?;
     let nodes = children(live, &parent).await?;
-    if layout::rank(&nodes, holder) != Rank::First {
+    if order.rank(&nodes, holder) != Rank::First {
         return Ok(Broken::NotHolding);
     }
     // The operator has been told that no answer came: what happens from now on would surprise.

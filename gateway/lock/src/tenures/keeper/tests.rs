@@ -13,6 +13,7 @@ async fn while_there_is_no_session_nothing_is_begun_for_who_is_refused() {
     for hold in [Hold::Cached(Caching::default()), Hold::Strict] {
         let wish = Wish {
             keys: std::slice::from_ref(&key),
+            sites: &[],
             mode: Mode::Exclusive,
             hold,
             wait: Duration::from_secs(9),

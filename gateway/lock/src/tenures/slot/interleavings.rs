@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::plan::{Caching, Mode};
+use fencegate_policies::plan::{Caching, LockSite, Mode};
 use fencegate_process::clock::Boot;
 use tokio::sync::oneshot::error::TryRecvError;
 
@@ -62,7 +62,7 @@ fn wants(waits: Waits, route: &Arc<str>) -> Wants<'_> {
 /// Waits for its turn, works alone, ends; or is told, once, that it is for another gateway to serve. Whether it was
 /// served here.
 fn request(table: &Table, key: &ResourceKey, waits: Waits, at_work: &AtomicU32, last: &Plain) -> bool {
-    let tenure = match table.enter(key, wants(waits, &"pay".into())) {
+    let tenure = match table.enter(key, &LockSite::Native, wants(waits, &"pay".into())) {
         Entered::Started(tenure) => tenure,
         Entered::NotHere if waits == Waits::AtHolder => return false,
         Entered::Waiting { mut answer, place, .. } => {
@@ -243,7 +243,7 @@ fn nobody_is_let_in_under_a_node_that_is_older_than_the_last_change_of_keys() {
             let (table, floor, served) = (table.clone(), floor.clone(), served.clone());
             shuttle::thread::spawn(move || {
                 let opened = floor.load(Ordering::SeqCst);
-                let tenure = match table.enter(&key(), wants(Waits::Here, &"pay".into())) {
+                let tenure = match table.enter(&key(), &LockSite::Native, wants(Waits::Here, &"pay".into())) {
                     Entered::Started(tenure) => tenure,
                     Entered::Waiting { mut answer, place, .. } => loop {
                         match answer.try_recv() {
@@ -323,7 +323,7 @@ fn alone(at_work: &AtomicU32) {
 }
 
 fn calling(table: &Arc<Table>, at_work: &Arc<AtomicU32>) {
-    let outer = match table.enter(&key(), wants(Waits::Here, &"pay".into())) {
+    let outer = match table.enter(&key(), &LockSite::Native, wants(Waits::Here, &"pay".into())) {
         Entered::Started(tenure) => tenure,
         Entered::Waiting { mut answer, place, .. } => loop {
             match answer.try_recv() {

@@ -2,7 +2,11 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{LockSite, Mode},
+    token::Token,
+};
 use fencegate_process::{clock::SharedClock, sync::Mutex};
 
 use super::{Entered, Slot, Wants, unpoisoned};
@@ -33,13 +37,17 @@ impl Table {
     }
 
     /// A request wants `key`. Where the key is held here and free, this is all that it takes.
-    pub fn enter(&self, key: &ResourceKey, wants: Wants<'_>) -> Entered {
+    pub fn enter(&self, key: &ResourceKey, site: &LockSite, wants: Wants<'_>) -> Entered {
         let mut shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
-        if !shard.contains_key(key) {
+        if shard.get(key).is_none_or(|slot| slot.site != *site) {
             if wants.waits == Waits::AtHolder {
                 return Entered::NotHere;
             }
-            shard.insert(key.clone(), Arc::new(Slot::new(key.clone(), self.clock.clone())));
+            let slot = Arc::new(Slot::new(key.clone(), site.clone(), self.clock.clone()));
+            if let Some(moved) = shard.insert(key.clone(), slot) {
+                // Another plan has the lock elsewhere. What runs under the old one ends with it, and nothing more begins.
+                moved.outdate();
+            }
         }
         let slot = shard.get(key).expect("just made where missing");
         slot.enter(wants)
@@ -63,9 +71,15 @@ impl Table {
     }
 
     /// The tenure of a key that is held here and free; nothing is made and nobody waits.
-    pub fn take_free(&self, key: &ResourceKey, mode: Mode, route: &Arc<str>) -> Option<Tenure> {
+    pub fn take_free(
+        &self,
+        key: &ResourceKey,
+        site: &LockSite,
+        mode: Mode,
+        route: &Arc<str>,
+    ) -> Option<Tenure> {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
-        let slot = shard.get(key)?;
+        let slot = shard.get(key).filter(|slot| slot.site == *site)?;
         let mut entry = slot.entry();
         let started =
             entry.queue.start_free(mode, self.clock.now(), |grant| grant.evidence.holds(self.clock.now()))?;
@@ -115,7 +129,9 @@ impl Table {
         let leaves = entry.queue.leave();
         if leaves {
             entry.removed = true;
-            shard.remove(&slot.key);
+            if shard.get(&slot.key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
+                shard.remove(&slot.key);
+            }
         }
         leaves
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_policies::key::KeyTemplate;
+use fencegate_policies::{key::KeyTemplate, plan::LockSite};
 use fencegate_process::{clock::ManualClock, randomness::SystemRandomness};
 use tokio::sync::oneshot::Receiver;
 
@@ -33,7 +33,7 @@ impl Bench {
 
     fn enter(&self, waits: Waits, patience: Patience) -> Entered {
         let (mode, rules, route) = (Mode::Exclusive, Caching::default(), &"pay".into());
-        self.table.enter(&self.key, Wants { mode, rules, patience, waits, route })
+        self.table.enter(&self.key, &LockSite::Native, Wants { mode, rules, patience, waits, route })
     }
 
     fn waits(&self, waits: Waits) -> (Receiver<Answer>, Place) {

@@ -1,0 +1,222 @@
+//! How lock nodes are called in each layout: what is asked for, and what a name tells.
+//!
+//! The names of other programs are those of Apache Curator 5 (`StandardLockInternalsDriver`, `ProtectedUtils`,
+//! `InterProcessReadWriteLock`) and of kazoo 2 (`kazoo/recipe/lock.py`). Each of them takes for its own what has its mark
+//! before the number, whatever stands before the mark.
+
+use fencegate_policies::plan::{Foreign, LockSite, Mode};
+use fencegate_process::randomness::Guid;
+
+/// A layout whose contenders stand in a line, each with a number that the server gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    Native,
+    CuratorMutex,
+    CuratorReadWrite,
+    Kazoo,
+}
+
+/// A child of a lock's parent that stands in its line: anything to which the server gave a sequence number.
+///
+/// A name that ends in a number but has no mark of its layout (a later version's, a stranger's) counts as exclusive and
+/// blocks what comes after it: to pass it would be to guess that it holds nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contender<'a> {
+    pub name: &'a str,
+    /// By this an attempt finds its node when the reply to the create is lost. Other programs' nodes may have one, too,
+    /// but never one that we have given out.
+    pub guid: Option<Guid>,
+    pub mode: Mode,
+    pub sequence: u32,
+}
+
+const LINES: [Line; 4] = [Line::Native, Line::CuratorMutex, Line::CuratorReadWrite, Line::Kazoo];
+
+/// Curator's protected mode: behind this stand a UUID and what was asked for.
+const PROTECTED: &str = "_c_";
+
+impl Line {
+    /// `None` where contenders stand in no line.
+    pub fn of(site: &LockSite) -> Option<Self> {
+        match site {
+            LockSite::Native => Some(Self::Native),
+            LockSite::Foreign { layout, .. } => match layout {
+                Foreign::CuratorMutex => Some(Self::CuratorMutex),
+                Foreign::CuratorReadWrite => Some(Self::CuratorReadWrite),
+                Foreign::Kazoo => Some(Self::Kazoo),
+                Foreign::ExclusiveNode => None,
+            },
+        }
+    }
+
+    /// What a name has between its GUID and its number.
+    pub fn mark(self, mode: Mode) -> &'static str {
+        match (self, mode) {
+            (Self::Native, Mode::Exclusive) => "-w-",
+            (Self::Native, Mode::Shared) => "-r-",
+            // Curator looks for `lock-`, and nothing shares it.
+            (Self::CuratorMutex, _) => "-lock-",
+            (Self::CuratorReadWrite, Mode::Exclusive) => "-__WRIT__",
+            (Self::CuratorReadWrite, Mode::Shared) => "-__READ__",
+            (Self::Kazoo, Mode::Exclusive) => "__lock__",
+            (Self::Kazoo, Mode::Shared) => "__rlock__",
+        }
+    }
+
+    /// The name that an attempt asks for; the server appends the sequence number.
+    pub fn requested(self, guid: Guid, mode: Mode) -> String {
+        let mark = self.mark(mode);
+        match self {
+            Self::Native | Self::Kazoo => format!("{guid}{mark}"),
+            Self::CuratorMutex | Self::CuratorReadWrite => format!("{PROTECTED}{}{mark}", dashed(guid)),
+        }
+    }
+
+    /// The name that comes of it when the server appends this number: 0 for the first node under a parent.
+    pub fn numbered(self, guid: Guid, mode: Mode, sequence: i64) -> String {
+        format!("{}{sequence:010}", self.requested(guid, mode))
+    }
+
+    /// Bytes of the longest such name behind its parent's path, with the slash between them.
+    pub fn name_bytes(self) -> usize {
+        match self {
+            Self::Native => 46,
+            Self::CuratorMutex | Self::CuratorReadWrite => 59,
+            Self::Kazoo => 52,
+        }
+    }
+
+    pub fn is_native(self) -> bool {
+        self == Self::Native
+    }
+
+    /// `None` for a child without a sequence number.
+    pub fn contender(self, name: &str) -> Option<Contender<'_>> {
+        let (prefix, digits) = name.split_at_checked(name.len().checked_sub(10)?)?;
+        let sequence = digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())??;
+        if let Some(marked) = prefix.strip_suffix('-').filter(|prefix| self.is_marked(prefix)) {
+            // Servers before 3.8 go on below zero where the numbers have come to their end, and by its programs such a
+            // name is sorted before all others.
+            return Some(Contender { name, sequence: 0, ..self.marked(name, marked, 0) });
+        }
+        Some(self.marked(name, prefix, sequence))
+    }
+
+    fn is_marked(self, prefix: &str) -> bool {
+        [Mode::Exclusive, Mode::Shared].iter().any(|mode| prefix.ends_with(self.mark(*mode)))
+    }
+
+    fn marked<'a>(self, name: &'a str, prefix: &str, sequence: u32) -> Contender<'a> {
+        let guid = |mode| prefix.strip_suffix(self.mark(mode)).and_then(|before| self.guid(before));
+        let (guid, reads) = match (guid(Mode::Exclusive), guid(Mode::Shared)) {
+            (None, Some(guid)) => (Some(guid), true),
+            // What has the mark of another program's reader is one, whatever stands before it.
+            (guid, _) => (guid, !self.is_native() && self.reads(prefix)),
+        };
+        let mode = if reads { Mode::Shared } else { Mode::Exclusive };
+        Contender { name, guid, mode, sequence }
+    }
+
+    fn reads(self, prefix: &str) -> bool {
+        self.mark(Mode::Shared) != self.mark(Mode::Exclusive)
+            && prefix.ends_with(self.mark(Mode::Shared).trim_start_matches('-'))
+    }
+
+    fn guid(self, before: &str) -> Option<Guid> {
+        match self {
+            Self::Native | Self::Kazoo => Guid::parse(before),
+            Self::CuratorMutex | Self::CuratorReadWrite => undashed(before.strip_prefix(PROTECTED)?),
+        }
+    }
+}
+
+/// Of a lock node of any layout: by whom it was asked for.
+pub fn guid_of(name: &str) -> Option<Guid> {
+    LINES.iter().find_map(|line| line.contender(name)?.guid)
+}
+
+/// As a UUID is written (RFC 9562, 4).
+const DASHES: [usize; 4] = [8, 12, 16, 20];
+
+fn dashed(guid: Guid) -> String {
+    let digits = guid.to_string();
+    let mut written = String::with_capacity(digits.len() + DASHES.len());
+    for (at, digit) in digits.chars().enumerate() {
+        if DASHES.contains(&at) {
+            written.push('-');
+        }
+        written.push(digit);
+    }
+    written
+}
+
+fn undashed(text: &str) -> Option<Guid> {
+    let guid = Guid::parse(&text.replace('-', ""))?;
+    (dashed(guid) == text).then_some(guid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencegate_process::randomness::SystemRandomness;
+
+    #[test]
+    fn a_name_is_read_back_and_no_longer_than_is_reckoned_with() {
+        let guid = Guid::new(&SystemRandomness);
+        for line in LINES {
+            for mode in [Mode::Exclusive, Mode::Shared] {
+                let name = line.numbered(guid, mode, 7);
+                let mode = if line == Line::CuratorMutex { Mode::Exclusive } else { mode };
+                let read = Contender { name: &name, guid: Some(guid), mode, sequence: 7 };
+                assert_eq!(line.contender(&name), Some(read));
+                assert_eq!(guid_of(&name), Some(guid), "{name}");
+                assert!(name.len() < line.name_bytes(), "{name}");
+            }
+        }
+    }
+
+    /// Names as Curator 5.4 and kazoo 2.11 make them.
+    #[test]
+    fn names_of_other_programs_are_read_as_they_mean_them() {
+        let read = |line: Line, name: &'static str| {
+            line.contender(name).map(|read| (read.mode, read.sequence, read.guid.is_some()))
+        };
+        let uuid = "_c_0f4a1c9e-2b7d-4d55-9a1e-6f0e7f3f2b11";
+        for (line, name, mode) in [
+            (Line::CuratorMutex, format!("{uuid}-lock-0000000012"), Mode::Exclusive),
+            (Line::CuratorReadWrite, format!("{uuid}-__WRIT__0000000012"), Mode::Exclusive),
+            (Line::CuratorReadWrite, format!("{uuid}-__READ__0000000012"), Mode::Shared),
+            (Line::Kazoo, "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__lock__0000000012".into(), Mode::Exclusive),
+            (Line::Kazoo, "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__rlock__0000000012".into(), Mode::Shared),
+        ] {
+            assert_eq!(read(line, Box::leak(name.into_boxed_str())), Some((mode, 12, true)));
+        }
+        // Not in protected mode, and by a program that calls itself something.
+        assert_eq!(read(Line::CuratorReadWrite, "__READ__0000000003"), Some((Mode::Shared, 3, false)));
+        assert_eq!(read(Line::Kazoo, "worker-7__rlock__0000000003"), Some((Mode::Shared, 3, false)));
+    }
+
+    #[test]
+    fn a_stranger_counts_as_exclusive_and_what_has_no_number_stands_in_no_line() {
+        for line in LINES {
+            for name in ["x-s-0000000001", "\u{e9}0000000001", "0000000001", "_c_1-lock-0000000001"] {
+                let read = line.contender(name).map(|read| (read.mode, read.sequence, read.guid));
+                assert_eq!(read, Some((Mode::Exclusive, 1, None)), "{line:?} {name}");
+            }
+            for name in ["", "readme", "lease_holder", "__lock__", "000000001"] {
+                assert_eq!(line.contender(name), None, "{line:?} {name}");
+            }
+        }
+        assert_eq!(guid_of("gw-1-0000012345678901"), None);
+    }
+
+    #[test]
+    fn a_number_below_zero_is_before_all_others() {
+        let name = "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__lock__-2147483648";
+        assert_eq!(Line::Kazoo.contender(name).map(|read| read.sequence), Some(0));
+        assert_eq!(
+            Line::Kazoo.contender(&name.replace("__-", "__")).map(|read| read.sequence),
+            Some(1 << 31)
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! A program that takes another library's lock and calls the origin while it holds it.
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    fs,
+    hash::{Hash, Hasher},
+    path::PathBuf,
+    sync::{Arc, LazyLock},
+};
+
+use fencegate::demo::child::{Child, Signal};
+use fencegate_tests::{patience::PATIENCE, site::Site};
+use tokio::task::spawn_blocking;
+
+use super::super::{clients::venv, middleware::kept};
+
+/// Which lock it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    CuratorMutex,
+    CuratorWrite,
+    CuratorRead,
+    KazooLock,
+    KazooWrite,
+    KazooRead,
+}
+
+/// It takes turns until this is dropped.
+pub(super) struct Program(Arc<Child>);
+
+const SOURCE: &str = include_str!("Foreign.java");
+
+/// Debian's.
+const JARS: [&str; 9] = [
+    "curator-recipes",
+    "curator-framework",
+    "curator-client",
+    "zookeeper",
+    "zookeeper-jute",
+    "guava",
+    "slf4j-api",
+    "slf4j-simple",
+    "netty-all",
+];
+
+/// Where the class is, compiled once for each content of its source.
+static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
+    let mut content = DefaultHasher::new();
+    SOURCE.hash(&mut content);
+    let classes = kept("beside").join(format!("{:016x}", content.finish()));
+    // Made last: a folder that was half compiled is compiled again.
+    let made = classes.join("made");
+    if !made.exists() {
+        fs::create_dir_all(&classes).expect("our own folder");
+        let source = classes.join("Foreign.java");
+        fs::write(&source, SOURCE).expect("our own folder");
+        let mut javac = std::process::Command::new("javac");
+        javac.args(["-Xlint:all", "-d"]).arg(&classes).args(["-cp", &jars()]).arg(source);
+        let output = javac.output().expect("a compiler, from the package default-jdk-headless");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        fs::write(made, "").expect("our own folder");
+    }
+    classes
+});
+
+/// Where the lock of account 7 is.
+pub(super) fn lock_path(site: &Site) -> String {
+    format!("/beside{}/locks/7", site.root)
+}
+
+fn jars() -> String {
+    JARS.map(|name| format!("/usr/share/java/{name}.jar")).join(":")
+}
+
+impl Program {
+    /// At the lock of account 7. `name`: of its door at the origin; `pause`: milliseconds between two turns.
+    pub(super) async fn start(site: &Site, kind: Kind, name: &str, pause: u32) -> Self {
+        Self::at(site, kind, name, &lock_path(site), pause).await
+    }
+
+    pub(super) async fn at(site: &Site, kind: Kind, name: &str, path: &str, pause: u32) -> Self {
+        let (word, program) = match kind {
+            Kind::CuratorMutex => ("mutex", Self::java().await),
+            Kind::CuratorWrite => ("write", Self::java().await),
+            Kind::CuratorRead => ("read", Self::java().await),
+            Kind::KazooLock => ("lock", Self::python().await),
+            Kind::KazooWrite => ("write", Self::python().await),
+            Kind::KazooRead => ("read", Self::python().await),
+        };
+        let (server, url) = (site.zookeeper.to_string(), format!("http://{}/pay/7", site.origin.door(name)));
+        let arguments = [word, &server, path, &url, "account/7", &pause.to_string()].map(str::to_owned);
+        let (first, rest) = program.split_first().expect("a program");
+        let child = Child::spawn(first, rest.iter().chain(&arguments)).expect("setpriv");
+        let child = Arc::new(child);
+        let waiting = child.clone();
+        let up = spawn_blocking(move || waiting.wait_line(|line| line == "UP", PATIENCE));
+        up.await.expect("no panic").expect("it connects");
+        Self(child)
+    }
+
+    /// A machine that starts fast.
+    async fn java() -> Vec<String> {
+        let classes = spawn_blocking(|| CLASSES.display().to_string()).await.expect("compiled");
+        let class_path = format!("{classes}:{}", jars());
+        let quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off";
+        let words = [
+            "java",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-Xmx64m",
+            quiet,
+            "-cp",
+            &class_path,
+            "Foreign",
+        ];
+        words.map(str::to_owned).into()
+    }
+
+    async fn python() -> Vec<String> {
+        let python = venv("kazoo", "kazoo==2.11.0").await;
+        let script = kept("beside").join("foreign.py");
+        fs::write(&script, include_str!("foreign.py")).expect("our own folder");
+        vec![python, script.display().to_string()]
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        self.0.signal(signal).expect("it can be sent");
+    }
+
+    /// # Panics
+    /// With what it said.
+    pub(super) fn had_no_trouble(&self) {
+        let said = self.0.log();
+        assert!(!said.contains("TROUBLE"), "{said}");
+    }
+}

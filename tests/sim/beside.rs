@@ -1,0 +1,109 @@
+//! Among the locks of other programs an attempt finds its node again when nobody told it of the create, whatever layout
+//! has named it, and what it has made above stays.
+
+use std::{cell::Cell, time::Duration};
+
+use fencegate_lock::session::link::{Fault, Kind};
+use fencegate_policies::plan::{Caching, Foreign, Hold, LockSite};
+use fencegate_tests::memory::{Ensemble, Settings};
+use tokio::time::sleep;
+
+use crate::{
+    doctored::{Asked, Doctor, Fate, Library, Locks},
+    simulated,
+};
+
+const T: Duration = Duration::from_secs(2);
+const PARENT: &str = "/app/locks/7";
+const LINES: [(Foreign, &str); 3] = [
+    (Foreign::CuratorMutex, "-lock-"),
+    (Foreign::CuratorReadWrite, "-__WRIT__"),
+    (Foreign::Kazoo, "__lock__"),
+];
+
+fn at(layout: Foreign) -> LockSite {
+    LockSite::Foreign { layout, path: PARENT.into() }
+}
+
+fn nodes(ensemble: &Ensemble) -> Vec<String> {
+    let below = format!("{PARENT}/");
+    ensemble.paths().iter().filter_map(|path| path.strip_prefix(&below)).map(str::to_owned).collect()
+}
+
+async fn start(doctor: &Doctor) -> (Ensemble, Locks) {
+    // No server comes by and removes what is empty.
+    let settings = Settings { containers: Duration::from_secs(3000), ..Settings::default() };
+    let ensemble = Ensemble::start(settings);
+    let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+    (ensemble, Locks::over(library).await)
+}
+
+/// Once: the first create of a node is done, and its answer lost.
+fn loses_an_answer(doctor: &Doctor) {
+    let lost = Cell::new(false);
+    doctor.rules(move |asked| match asked {
+        Asked::Create { kind: Kind::EphemeralSequential } if !lost.replace(true) => {
+            Fate::Done(Fault::Ambiguous("lost".into()))
+        }
+        _ => Fate::Passes,
+    });
+}
+
+#[test]
+fn a_node_whose_create_was_not_answered_is_found_by_its_name() {
+    for (layout, mark) in LINES {
+        simulated::run(async {
+            let doctor = Doctor::new();
+            let (ensemble, locks) = start(&doctor).await;
+            let first = locks.acquire_at(&["a"], &[at(layout)], Hold::Strict).await.expect("free");
+            drop(first);
+            sleep(T).await;
+            assert_eq!(nodes(&ensemble), [""; 0], "{layout:?}");
+            assert!(ensemble.paths().iter().any(|path| path == PARENT), "{layout:?}: it stays");
+
+            loses_an_answer(&doctor);
+            let second = locks.acquire_at(&["a"], &[at(layout)], Hold::Strict).await.expect("free");
+            let made = nodes(&ensemble);
+            assert!(matches!(&*made, [one] if one.contains(mark)), "{layout:?}: {made:?}");
+            drop(second);
+            sleep(T).await;
+            assert_eq!(nodes(&ensemble), [""; 0], "{layout:?}");
+            locks.stop().await;
+        });
+    }
+}
+
+/// A plan that has the lock of a key elsewhere gets it there, while the old lock is kept for nobody any more.
+#[test]
+fn a_key_whose_lock_has_moved_is_locked_where_it_is_now() {
+    simulated::run(async {
+        let (ensemble, locks) = start(&Doctor::new()).await;
+        let hold = Hold::Cached(Caching { linger: T * 100, ..Caching::default() });
+        drop(locks.acquire(&["a"], hold).await.expect("free"));
+        let moved = locks.acquire_at(&["a"], &[at(Foreign::Kazoo)], hold).await.expect("free");
+        assert_eq!(nodes(&ensemble).len(), 1);
+        sleep(T).await;
+        let native = ensemble.paths().iter().filter(|path| path.contains("-w-")).count();
+        assert_eq!(native, 0, "kept for nobody");
+        drop(moved);
+        locks.stop().await;
+    });
+}
+
+/// Native and foreign nodes of one set are made in one transaction, each called as its own line has it.
+#[test]
+fn the_keys_of_a_set_may_lie_in_different_layouts() {
+    simulated::run(async {
+        let (ensemble, locks) = start(&Doctor::new()).await;
+        let sites = [LockSite::Native, at(Foreign::CuratorMutex)];
+        let both = locks.acquire_at(&["a", "b"], &sites, Hold::Strict).await.expect("free");
+        let made = nodes(&ensemble);
+        assert!(matches!(&*made, [one] if one.starts_with("_c_") && one.contains("-lock-")), "{made:?}");
+        assert!(ensemble.paths().iter().any(|path| path.contains("-w-")));
+        assert_eq!(both.nodes().len(), 2);
+        drop(both);
+        sleep(T).await;
+        assert_eq!(nodes(&ensemble), [""; 0]);
+        locks.stop().await;
+    });
+}

@@ -57,7 +57,7 @@ pub fn gateway<N: Network>(
 /// The first half of it: all that is decided by the plan and the request alone. `fencegate explain` asks the same
 /// steps, with nothing behind them.
 pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Serve<Arrived> {
-    let hop = Hop { plan: parts.plan.clone(), name: parts.hop };
+    let hop = Hop { plan: parts.plan.clone(), name: parts.hop, callers: parts.callers };
     let recording = Recording::of(&parts.plan.log);
     ServiceBuilder::new()
         .layer(step(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
@@ -65,8 +65,7 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
         .layer(step(parts.plan.clone(), steps::screen::screen)) // what cannot be forwarded safely ends here
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
         .layer(step(parts.pass, steps::sibling::believe)) // another gateway shows that it is one
-        .layer(step(parts.callers, steps::caller::caller)) // what it was called from, before anything asks whether it goes round
-        .layer(step(hop, steps::hop::hop)) // our own word on the client; a request that goes round ends here
+        .layer(step(hop, steps::hop::hop)) // what has called it, our own word on the client; a request that goes round ends here
         .layer(step(recording, steps::trace::trace))
         .layer(step(parts.per_client, steps::limit::per_client)) // too many of one client
         .layer_fn(Rest::of)
@@ -98,7 +97,7 @@ pub fn guard<N: Network>(
     checking: Checking<N>,
     forward: impl Serve<Permitted<Admission>>,
 ) -> impl Serve<Arrived> {
-    let hop = Hop { plan: parts.plan.clone(), name: parts.hop };
+    let hop = Hop { plan: parts.plan.clone(), name: parts.hop, callers: None };
     let recording = Recording::of(&parts.plan.log);
     ServiceBuilder::new()
         .layer(step(parts.in_flight, steps::limit::limit))

@@ -102,8 +102,8 @@ fn walk(gateway: &Gateway, request: Request<Body>) -> io::Result<Walked> {
     let (in_flight, running) = (InFlight::at_most(1), TaskTracker::new());
     let memory = plan.listener.limits.buffered.unwrap_or(usize::MAX);
     let budget = Budget::new(memory, all.buffered().clone());
-    let (pass, callers, plan_) = (None, None, plan.clone());
-    let parts = Parts { in_flight, per_client, hop, budget, callers, pass, plan: plan_, running };
+    let (pass, callers) = (None, None);
+    let parts = Parts { in_flight, per_client, hop, budget, callers, pass, plan: plan.clone(), running };
     let kerb = Kerb::default();
     let edition = Edition::first(plan.clone(), Fleets::to_look_at(&plan, all.endpoints()));
     let steps = stack::decide(parts, Routing::of(edition, metrics), kerb.clone());

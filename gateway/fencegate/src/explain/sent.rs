@@ -78,10 +78,8 @@ fn stamp(gateway: &Gateway, keyed: &Keyed, fields: &mut HeaderMap) {
     if gateway.tickets.is_some() && (guarded || calls_back) {
         fields.insert(FENCING_TICKET, HeaderValue::from_static("<ticket>"));
     }
-    if guarded {
-        if let Some(operation) = &fenced.operation {
-            let value = HeaderValue::from_str(&operation.to_string()).expect("hex digits and numbers");
-            fields.insert(FENCING_OPERATION, value);
-        }
+    if let Some(operation) = fenced.operation.as_ref().filter(|_| guarded) {
+        let value = HeaderValue::from_str(&operation.to_string()).expect("hex digits and numbers");
+        fields.insert(FENCING_OPERATION, value);
     }
 }

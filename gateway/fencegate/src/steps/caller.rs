@@ -1,10 +1,9 @@
 //! Reads what a service shows that calls back: the ticket and the token of the dispatch that it works for. Whether that
 //! dispatch is in flight is asked where the key is.
 
-use std::{rc::Rc, sync::Arc};
+use std::rc::Rc;
 
 use fencegate_guard::ticket::Bad;
-use fencegate_http::body::Reply;
 use fencegate_policies::key::ResourceKey;
 use hyper::HeaderMap;
 use tracing::debug;
@@ -13,21 +12,15 @@ use super::{claim::present, hygiene::Clean};
 use crate::{
     calling_dispatch::{CallingDispatch, ShownTicket},
     headers::FENCING_TOKEN,
-    refusal::Refusal,
-    step::Serve,
     ticketing::Ticketing,
 };
 
-/// `tickets`: ours, where calls back are allowed on any route.
-pub async fn caller<S: Serve<Clean>>(
-    tickets: &Option<Arc<Ticketing>>,
-    request: Clean,
-    next: &S,
-) -> Result<Reply, Refusal> {
-    if let Some(shown) = tickets.as_ref().and_then(|tickets| shown(&request.presented, tickets)) {
+/// `tickets`: ours, where calls back are allowed on any route. Not a step of its own: each of them is made anew for every request,
+/// and this one waits for nothing.
+pub fn read(tickets: Option<&Ticketing>, request: &Clean) {
+    if let Some(shown) = tickets.and_then(|tickets| shown(&request.presented, tickets)) {
         request.request.notes.shown.get_or_init(|| shown);
     }
-    next.serve(request).await
 }
 
 /// `None` where it shows nothing, or nothing that one of ours has signed: whoever makes a ticket up is told neither that it is

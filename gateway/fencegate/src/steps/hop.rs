@@ -18,7 +18,8 @@ use crate::{
     calling_dispatch::ShownTicket,
     refusal::{Reason, Refusal},
     step::Serve,
-    steps::hygiene::Clean,
+    steps::{caller, hygiene::Clean},
+    ticketing::Ticketing,
 };
 
 /// One process on a request's way.
@@ -27,6 +28,8 @@ pub struct Hop {
     pub plan: Arc<Plan>,
     /// What the process is called in `Via`, and what no other process is called.
     pub name: HopName,
+    /// Where services may call back.
+    pub callers: Option<Arc<Ticketing>>,
 }
 
 /// A pseudonym (RFC 9110, 7.6.3): it says nothing of the machine, and is another one after each start.
@@ -38,6 +41,8 @@ pub struct HopName {
 }
 
 pub async fn hop<S: Serve<Clean>>(hop: &Hop, mut request: Clean, next: &S) -> Result<Reply, Refusal> {
+    // What it was called from, before anything asks whether it goes round.
+    caller::read(hop.callers.as_deref(), &request);
     let received = request.request.http.version();
     let admitted = &mut request.request;
     let (headers, peer, notes) = (admitted.http.headers_mut(), &admitted.peer, &admitted.notes);

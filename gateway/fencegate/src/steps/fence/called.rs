@@ -59,7 +59,7 @@ impl<N: Network> Fencing<N> {
         }
         let from = match shown {
             ShownTicket::Good(from) => from,
-            ShownTicket::Spent(why) => return Err(stale(*why)),
+            ShownTicket::Spent(why) => return Err(stale(why)),
         };
         request.notes.called_from.set(Some(from.token));
         let held = fenced.keys.iter().filter(|key| from.keys.contains(key)).count();

@@ -2,7 +2,10 @@
 
 mod handed;
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -134,8 +137,15 @@ fn locks_alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
     };
     (lock(old).is_none() && lock(new).is_none())
         || named(before, old.upstream) == named(after, new.upstream)
+            && delay(before, old) == delay(after, new)
             && (taken(old), lock(old)) == (taken(new), lock(new))
             && (observes(new) || !observes(old))
+}
+
+/// How long a holder waits after one that left without a word. A tenure that began with another delay would leave a record
+/// that is too short, or none.
+fn delay(plan: &Plan, route: &Route) -> Option<Duration> {
+    plan.upstream(route.upstream).fencing.delay()
 }
 
 /// Requests may have passed without a lock.

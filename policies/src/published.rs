@@ -141,7 +141,10 @@ impl FencedRoute {
             methods: sorted(&mut route.methods.iter().cloned()),
             path: route.path.pieces().iter().map(Segment::from).collect(),
             conditions: Carried::of(&route.conditions),
-            locks: vec![Lock::of(&fence.keys, &fence.placing, &route.path)],
+            locks: vec![Lock {
+                delay: upstream.fencing.delay().is_some(),
+                ..Lock::of(&fence.keys, &fence.placing, &route.path)
+            }],
         }
     }
 }

@@ -16,6 +16,7 @@ mod clients;
 mod clients_share;
 mod comparing;
 mod decisions;
+mod delay;
 mod differential;
 mod door;
 mod drain;

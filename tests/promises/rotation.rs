@@ -79,6 +79,7 @@ async fn take(keeper: &Keeper, key: &ResourceKey) -> Token {
         wait: Duration::from_secs(20),
         queue: 100,
         waits: Waits::Here,
+        delay: None,
         route: &"pay".into(),
     };
     let tenure = keeper.acquire(wish).await.expect("granted");

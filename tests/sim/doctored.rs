@@ -264,6 +264,7 @@ pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> Setting
 /// The locks of a gateway with one session, over this library.
 pub(crate) struct Locks {
     pub(crate) keeper: Keeper,
+    pub(crate) clock: SharedClock,
     stop: CancellationToken,
     desk: JoinHandle<()>,
     timeout: Duration,
@@ -275,11 +276,12 @@ impl Locks {
         let (clock, timeout, stop) = (clock(), library.timeout, CancellationToken::new());
         let (keeper, desks) = keeper(clock.clone(), 1);
         let desk = desks.into_iter().next().expect("one session");
-        let desk = spawn_local(desk.run(library, Rc::new(settings(clock, timeout)), stop.clone()));
+        let settings = Rc::new(settings(clock.clone(), timeout));
+        let desk = spawn_local(desk.run(library, settings, stop.clone()));
         while !keeper.is_ready() {
             sleep(timeout / 10).await;
         }
-        Self { keeper, stop, desk, timeout }
+        Self { keeper, clock, stop, desk, timeout }
     }
 
     pub(crate) async fn acquire(&self, names: &[&str], hold: Hold) -> Result<Tenure, Refused> {
@@ -296,10 +298,22 @@ impl Locks {
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
         // Nobody may wait behind a request: what is left of one would refuse the next.
         let queue = if hold == Hold::Strict { 0 } else { 100 };
-        let (mode, wait, waits) = (Mode::Exclusive, self.timeout * 10, Waits::Here);
-        self.keeper
-            .acquire(Wish { keys: &keys, sites, mode, hold, wait, queue, waits, route: &"sim".into() })
-            .await
+        let (keys, mode, wait, waits) = (&keys, Mode::Exclusive, self.timeout * 10, Waits::Here);
+        let (delay, route) = (None, &"sim".into());
+        self.keeper.acquire(Wish { keys, sites, mode, hold, wait, queue, waits, delay, route }).await
+    }
+
+    /// Where nobody compares tokens: what is sent may go on for `delay`.
+    pub(crate) async fn delayed(
+        &self,
+        names: &[&str],
+        hold: Hold,
+        wait: Duration,
+        delay: Option<Duration>,
+    ) -> Result<Tenure, Refused> {
+        let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+        let (keys, sites, mode, waits, route) = (&keys, &[], Mode::Exclusive, Waits::Here, &"sim".into());
+        self.keeper.acquire(Wish { keys, sites, mode, hold, wait, queue: 100, waits, delay, route }).await
     }
 
     /// Returns when nothing of it goes on.

@@ -4,11 +4,13 @@
 //! that each accident is what its name says. [`gateways`] uses both against the lock. A library that is [`doctored`] plays
 //! what no wire does: [`wedged`] is one that is gone, [`lost_word`] an operation that nobody is told of, [`left_parents`]
 //! what is refused too late, [`beside`] both of these among the locks of other programs; [`latency`] is servers that take long.
+//! [`delayed`] plays the schedules of the model of that name.
 
 mod accidents;
 mod answers;
 mod beside;
 mod chronicle;
+mod delayed;
 mod doctored;
 mod gateways;
 mod latency;

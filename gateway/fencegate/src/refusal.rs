@@ -38,6 +38,8 @@ pub struct Refusal {
     advice: Option<&'static str>,
     /// What the service answered when the operation was carried out.
     recorded: Option<u16>,
+    /// It is known when it helps to ask again.
+    after: Option<Duration>,
     /// Nothing was dispatched, and yet nothing may be under the same tenure any more.
     retires: bool,
 }
@@ -51,6 +53,7 @@ impl Refusal {
             reference: None,
             advice: None,
             recorded: None,
+            after: None,
             retires: false,
         }
     }
@@ -68,6 +71,11 @@ impl Refusal {
     /// The service answered the operation with this status, before.
     pub fn recorded(self, status: u16) -> Self {
         Self { recorded: Some(status), ..self }
+    }
+
+    /// It does not help to ask again before then.
+    pub fn after(self, rest: Duration) -> Self {
+        Self { after: Some(rest), ..self }
     }
 
     /// The tenure is over, although nothing of this request was dispatched.
@@ -109,6 +117,9 @@ impl Refusal {
     fn retry_after(&self) -> Option<Duration> {
         let later =
             matches!(self.status().as_u16(), 423 | 429 | 503) && self.outcome() == Outcome::NotDispatched;
+        if let Some(rest) = self.after {
+            return Some(Duration::from_secs(rest.as_secs() + 1));
+        }
         let seconds = match self.reason {
             // Room comes when something has been kept long enough.
             Reason::ClientOperations | Reason::RouteOperations | Reason::OperationsFull => 60,

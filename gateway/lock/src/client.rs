@@ -300,6 +300,7 @@ impl<'c> IntoFuture for Ask<'c> {
                 wait,
                 queue: usize::MAX,
                 waits: Waits::Here,
+                delay: None,
                 route: &client.name,
             };
             let tenure = match client.keeper.at_once(wish) {
@@ -319,8 +320,10 @@ impl From<Refused> for Error {
             Refused::NotInitialised(why) => Self::NotInitialised(why),
             Refused::RolledBack(why) => Self::RolledBack(why),
             Refused::Service(why) => Self::Unavailable(why),
-            // Nobody is sent on who waits here.
-            Refused::Elsewhere(_) | Refused::NotHolder => Self::Unavailable(why.to_string()),
+            // Nobody is sent on who waits here, and nobody who asks here has a delay.
+            Refused::Elsewhere(_) | Refused::NotHolder | Refused::Delayed(_) => {
+                Self::Unavailable(why.to_string())
+            }
         }
     }
 }

@@ -14,6 +14,7 @@
 
 pub mod bounds;
 pub mod client;
+pub mod delay_metrics;
 pub mod meta;
 pub mod metrics;
 pub mod not_granted;

@@ -11,7 +11,7 @@ use prometheus::{
     IntGaugeVec, Opts,
 };
 
-use crate::{bounds::MOST_BYTES, tenures::ended::Cause};
+use crate::{bounds::MOST_BYTES, delay_metrics::DelayMetrics, tenures::ended::Cause};
 
 /// The series of one ZooKeeper session.
 #[derive(Clone)]
@@ -40,6 +40,7 @@ pub struct SessionMetrics {
     rolled_back: IntGaugeVec,
     state_failures: IntCounter,
     tls_reloads: IntCounterVec,
+    pub(crate) delays: DelayMetrics,
 }
 
 /// Dispatches under one tenure.
@@ -143,6 +144,7 @@ impl SessionMetrics {
                 "Tenures whose lock went before they were given up.",
                 &["cause"],
             ),
+            delays: DelayMetrics::register(families),
             tls_reloads: counters(
                 "zk_tls_reloads_total",
                 "Files of the TLS with ZooKeeper that have changed.",

@@ -1,5 +1,7 @@
 //! Why there is no lock.
 
+use std::time::Duration;
+
 use crate::reach::Way;
 
 /// Why there is no lock. Nothing was dispatched.
@@ -7,6 +9,9 @@ use crate::reach::Way;
 pub enum NotGranted {
     #[error("another one holds it")]
     Locked,
+    /// Its last holder left without a word, and what that sent may go on for so long.
+    #[error("what its last holder sent may go on for {0:?}")]
+    Delayed(Duration),
     /// The session ended, or our node was taken away: ask again.
     #[error("the place in the queue was lost")]
     Lost,

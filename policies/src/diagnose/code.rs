@@ -130,6 +130,10 @@ codes! {
     BeyondTicks       "FG0308" Warning "ZooKeeper grants other session timeouts than the one asked for"
     NotDirect         "FG0309" Warning "a guard's refusals prove nothing, because `direct` is not written"
     ReadersOvertaken  "FG0340" Warning "programs with a kazoo `Lock` do not wait for those who share the key"
+    DelayTooShort     "FG0345" Error "a request may take longer than the delay that is to outlast it"
+    DelayShared       "FG0346" Error "a key that others share has a delay, which knows one holder only"
+    DelayForward      "FG0347" Error "requests are to be sent on to a holder that may be waiting for its delay"
+    UnlikeDelay       "FG0348" Error "routes lock one key and do not agree about its delay"
 
     OpenAdmin         "FG0401" Error "the admin listener is open to the network without authentication"
     TakenField        "FG0402" Error "a token field has the name of a field with another meaning"

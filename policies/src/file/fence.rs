@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{
     block::Block,
+    delay,
     hold::{self, Of},
     key::{self, Naming},
     large_bodies::{body_type, large_bodies},
@@ -141,7 +142,8 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         enforce,
         once: once?,
     };
-    fence.forward = peer_forwarding::settled(block, terms.forward, &fence);
+    let delayed = delay::fence(block, level, mode, layout.foreign(), terms.forward);
+    fence.forward = delayed.unwrap_or_else(|| peer_forwarding::settled(block, terms.forward, &fence));
     Some(Fenced { fence, place, placed })
 }
 

@@ -16,7 +16,7 @@ use crate::{
     fnv::fnv1a,
     plan::{
         Fence, Gateway, Level, Mixed, Placing, Plan, ReservedFields, Route, RouteId, RouteTable, Unmatched,
-        ZooKeeper,
+        Upstream, ZooKeeper,
     },
 };
 
@@ -59,7 +59,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     let routes = routes.into_iter().enumerate().map(route).collect::<Option<Vec<_>>>()?;
     let renamed = upstreams.iter().flat_map(|upstream| [&upstream.fields.token, &upstream.fields.number]);
     Some(Gateway {
-        fingerprint: fingerprint(&zookeeper, &routes),
+        fingerprint: fingerprint(&zookeeper, &routes, &upstreams),
         zookeeper,
         peer: peer.peer,
         tickets,
@@ -141,13 +141,17 @@ fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeper, faults: &Fault
 
 /// Over all that decides which lock a request takes and which operation it is, and nothing else: timeouts may differ
 /// between gateways, and so may routes without a lock that take no method which any lock is about.
-fn fingerprint(zookeeper: &ZooKeeper, routes: &[Route]) -> u64 {
+fn fingerprint(zookeeper: &ZooKeeper, routes: &[Route], upstreams: &[Upstream]) -> u64 {
     let fenced = || routes.iter().filter(|route| route.fence.is_some());
     let counts =
         |route: &&Route| route.fence.is_some() || fenced().any(|fenced| share_a_method(fenced, route));
     let mut text = format!("1\n{}\n", zookeeper.root);
     for route in routes.iter().filter(counts) {
-        let fence = route.fence.as_ref().map_or("none".to_owned(), locks);
+        let delayed = match upstreams[route.upstream.0].fencing {
+            Level::Delay(_) => " delay",
+            Level::None | Level::Guard | Level::Upstream => "",
+        };
+        let fence = route.fence.as_ref().map_or("none".to_owned(), |fence| locks(fence) + delayed);
         text.push_str(&format!("{} {}{} {fence}\n", route.methods.join(","), route.path, route.conditions));
     }
     fnv1a(text.as_bytes())

@@ -102,7 +102,7 @@ fn template(block: &mut Block, field: &'static str, naming: &Naming) -> Option<K
 fn agreed(block: &mut Block, store: Option<OnceStore>, level: Option<Level>) -> Option<OnceStore> {
     let fit = match level? {
         Level::Guard => OnceStore::Guard,
-        Level::None | Level::Upstream => OnceStore::ZooKeeper,
+        Level::None | Level::Delay(_) | Level::Upstream => OnceStore::ZooKeeper,
     };
     let (message, remedy) = match store.unwrap_or(fit) {
         store if store == fit => return Some(fit),

@@ -11,7 +11,7 @@ use super::{
     key::{Naming, What},
     scalar,
     shadowed::{self, Pattern},
-    unlike_layouts,
+    unlike_delays, unlike_layouts,
     upstream::Upstreams,
     yaml::{Node, Value},
 };
@@ -131,6 +131,11 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
     agree::check(&routes.iter().filter_map(WrittenRoute::fenced).collect::<Vec<_>>(), faults);
     let lead = routes.iter().filter_map(|route| Some((route.fenced()?, route.upstream?)));
     unlike_layouts::check(&routes.iter().filter_map(WrittenRoute::fenced).collect::<Vec<_>>(), faults);
+    let delayed = routes.iter().filter_map(|route| {
+        let (name, fenced) = route.fenced()?;
+        Some((name, fenced, upstreams.level(route.upstream?)?.delay()))
+    });
+    unlike_delays::check(&delayed.collect::<Vec<_>>(), faults);
     agree::scopes(lead.map(|((name, fenced), upstream)| (name, fenced, upstream)), faults);
     routes
 }

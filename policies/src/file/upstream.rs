@@ -6,6 +6,7 @@ use super::{
     balancing::sharing,
     block::Block,
     choice::exactly_one,
+    delay,
     faults::Faults,
     key::HOP_BY_HOP,
     scalar::{self, Scheme},
@@ -94,7 +95,7 @@ impl<'n> Upstreams<'n> {
         match (upstream.fencing, upstream.protocol) {
             (Level::Guard, _) => Some("before a guard, which lets in one request at a time"),
             (_, Protocol::Http2 | Protocol::Auto) => Some("without `protocol: http1`"),
-            (Level::None | Level::Upstream, Protocol::Http1) => None,
+            (Level::None | Level::Delay(_) | Level::Upstream, Protocol::Http1) => None,
         }
     }
 
@@ -146,8 +147,13 @@ fn entry<'n>(key: &'n Key, node: &'n Node, faults: &'n Faults) -> Entry<'n> {
     Entry { name: &key.text, upstream, place }
 }
 
-const LEVELS: [(&str, Level); 3] =
-    [("none", Level::None), ("guard", Level::Guard), ("upstream", Level::Upstream)];
+/// How long a delay is stands beside it.
+const LEVELS: [(&str, Level); 4] = [
+    ("none", Level::None),
+    ("delay", Level::Delay(Duration::ZERO)),
+    ("guard", Level::Guard),
+    ("upstream", Level::Upstream),
+];
 
 fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
     block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
@@ -156,22 +162,27 @@ fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
     // No default: who compares the tokens decides what the lock is worth.
     block.require("fencing", "fencing: none");
     let fencing = block.word("fencing", &LEVELS);
+    let fencing = delay::level(block, fencing);
     let direct = direct(block, fencing);
     let patience = match fencing {
         // It lets a request wait for older ones before it passes it on.
         Some(Level::Guard) => 45,
         // What the session leaves, where that is as usual too: the lock is all there is.
         Some(Level::None) => 9,
+        // Longer than the delay is a mistake only where somebody has written it.
+        Some(Level::Delay(delay)) => delay::patience(delay),
         Some(Level::Upstream) | None => 15,
     };
     let terms = Terms::read(block, patience);
     written?;
-    Some(terms?.upstream(name?.into(), reached?, fencing?, direct))
+    let upstream = terms?.upstream(name?.into(), reached?, fencing?, direct);
+    delay::covers(block, &upstream);
+    Some(upstream)
 }
 
 fn direct(block: &mut Block, fencing: Option<Level>) -> bool {
     let direct = block.word("direct", &[("true", true), ("false", false)]);
-    if let Some(fencing @ (Level::None | Level::Upstream)) = fencing
+    if let Some(fencing @ (Level::None | Level::Delay(_) | Level::Upstream)) = fencing
         && block.is_present("direct")
     {
         let message = format!("`direct` has no effect with `fencing: {}`", fencing.word());

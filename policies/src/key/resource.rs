@@ -65,6 +65,23 @@ impl ResourceKey {
         segment
     }
 
+    /// Reads [`ResourceKey::lock_segment`] back; `None` for the name of a node that is no key's.
+    pub fn of_segment(segment: &str) -> Option<Self> {
+        let mut text = String::with_capacity(segment.len());
+        let mut rest = segment.bytes();
+        while let Some(byte) = rest.next() {
+            let byte = match byte {
+                b'%' => {
+                    let mut digit = || char::from(rest.next()?).to_digit(16);
+                    char::from_u32(digit()? * 16 + digit()?)?
+                }
+                byte => char::from(byte),
+            };
+            text.push(byte);
+        }
+        Self::parse(&text).ok().filter(|key| key.lock_segment() == segment)
+    }
+
     /// Which of 256 parent nodes the lock lives below. All gateways of an ensemble must agree, so this is FNV-1a
     /// (64 bits) of the key, its eight bytes folded into one by exclusive or, for ever.
     pub fn shard(&self) -> u8 {
@@ -119,6 +136,10 @@ mod tests {
             ("a!b*c", "a%21b%2Ac"),
         ] {
             assert_eq!(key(text).lock_segment(), segment, "{text}");
+            assert_eq!(ResourceKey::of_segment(segment), Some(key(text)), "{text}");
+        }
+        for other in ["", "a!b", "%", "%2", "%2f", "%C3%A9", "a/b", "."] {
+            assert_eq!(ResourceKey::of_segment(other), None, "{other}");
         }
     }
 

@@ -22,7 +22,7 @@ pub struct Upstream {
     /// Default 3 s.
     pub connect_timeout: Duration,
     /// From the first byte sent to the head of the response. Default 15 s; 45 s with [`Level::Guard`], 9 s with
-    /// [`Level::None`].
+    /// [`Level::None`]; 15 s with [`Level::Delay`] too, or the delay where that is shorter.
     pub response_timeout: Duration,
     /// Between two pieces of a response body. Default 30 s.
     pub response_body_idle: Duration,
@@ -43,6 +43,9 @@ pub struct Upstream {
 pub enum Level {
     /// Nobody: the token is stamped all the same.
     None,
+    /// Nobody, but after a holder that did not say that all is over, the next one waits for so long: by then everything
+    /// that was sent is over.
+    Delay(Duration),
     /// A guard beside the upstream, for a service that knows nothing of tokens.
     Guard,
     /// The upstream, in the transaction of the effect.
@@ -66,9 +69,26 @@ impl Upstream {
 }
 
 impl Level {
+    /// Somebody compares tokens: what is late is refused there.
+    pub fn compares(self) -> bool {
+        match self {
+            Level::None | Level::Delay(_) => false,
+            Level::Guard | Level::Upstream => true,
+        }
+    }
+
+    /// How long a holder waits after one that left without a word; `None` where it does not.
+    pub fn delay(self) -> Option<Duration> {
+        match self {
+            Level::Delay(delay) => Some(delay),
+            Level::None | Level::Guard | Level::Upstream => None,
+        }
+    }
+
     pub fn word(self) -> &'static str {
         match self {
             Level::None => "none",
+            Level::Delay(_) => "delay",
             Level::Guard => "guard",
             Level::Upstream => "upstream",
         }

@@ -124,6 +124,18 @@ fn who_takes_two_locks_agrees_with_whoever_takes_one_of_them() {
     assert_eq!(unlike(&new, &late).ours, [0]);
 }
 
+/// How long it is need not agree: the record in ZooKeeper says for how long its holder has to be waited for.
+#[test]
+fn a_delay_is_a_part_of_the_lock() {
+    let of = |fencing: &str| {
+        let text = format!("{HEAD}  - {PAY}\n").replacen("fencing: upstream", fencing, 1);
+        Published::of(&load(&text).plan.expect("a plan").serving)
+    };
+    let (delayed, none) = (of("fencing: delay, delay: 30s"), of("fencing: none"));
+    assert_eq!(unlike(&delayed, &none).ours, [0]);
+    assert_eq!(unlike(&delayed, &of("fencing: delay, delay: 31s")), Compared::default());
+}
+
 #[test]
 fn plans_too_large_and_too_different_are_unlike_in_all() {
     let many = |key: &str| -> Published {

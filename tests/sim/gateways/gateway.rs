@@ -184,7 +184,7 @@ impl Door {
             Keeping::Cached | Keeping::SentOn => Hold::Cached(Caching::default()),
         };
         let (keys, mode, wait, route) = (&want.keys, want.mode, want.wait, &"simulated".into());
-        let wish = Wish { keys, sites: &[], mode, hold, wait, queue: QUEUE, waits, route };
+        let wish = Wish { keys, sites: &[], mode, hold, wait, queue: QUEUE, waits, delay: None, route };
         match self.keeper.at_once(wish) {
             Some(tenure) => Ok(tenure),
             None => self.keeper.acquire(wish).await,

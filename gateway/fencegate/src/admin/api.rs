@@ -107,6 +107,8 @@ impl GatewaySeen {
             here: here.map(|here| documents::lock(&here, names)),
             line,
             line_error,
+            // Who cannot tell who stands in line cannot tell this.
+            record: self.keeper.record_of(&key).await.ok().flatten(),
         })
     }
 }

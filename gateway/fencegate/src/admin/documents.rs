@@ -4,9 +4,12 @@ use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::shown::Names;
 use serde::{Deserialize, Serialize};
 
-use fencegate_lock::tenures::{
-    question::LineEntry,
-    survey::{self, Keeping, Survey, Why},
+use fencegate_lock::{
+    recipe::grant_record::GrantRecord,
+    tenures::{
+        question::LineEntry,
+        survey::{self, Keeping, Survey, Why},
+    },
 };
 
 /// `GET /api/v1/locks`.
@@ -33,6 +36,9 @@ pub struct Lock {
     /// The first of those who wait.
     pub line: Vec<Waiter>,
     pub why: Option<String>,
+    /// For so long a delay is sat out here yet, after a holder that left without a word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_rest_ms: Option<u64>,
 }
 
 /// A tenure of this gateway.
@@ -72,6 +78,9 @@ pub struct One {
     /// Everybody who stands in line for it in ZooKeeper, whatever their gateway; none where ZooKeeper does not answer.
     pub line: Option<Vec<LineEntry>>,
     pub line_error: Option<String>,
+    /// How its last holder left, where nobody compares tokens: `held`, without a word or not yet, or `clean`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<GrantRecord>,
     /// Why it is waited for, in a sentence.
     pub says: String,
 }
@@ -134,6 +143,7 @@ pub fn lock(lock: &survey::Lock, names: Names) -> Lock {
         waiting: lock.waiting,
         line: line.collect(),
         why: lock.why.map(|why| word(why).to_owned()),
+        delay_rest_ms: lock.rest.map(millis),
     }
 }
 
@@ -145,6 +155,7 @@ fn word(why: Why) -> &'static str {
     match why {
         Why::HeldHere => "held-here",
         Why::HandingOver => "handing-over",
+        Why::Delay => "delay",
         Why::HeldElsewhere => "held-elsewhere",
         Why::Asking => "asking",
     }
@@ -167,6 +178,9 @@ pub fn says(gateway: &str, here: Option<&survey::Lock>, line: Option<&[LineEntry
     }
     if by_us.is_some() {
         return format!("{gateway} keeps it for its next request; nobody waits here.");
+    }
+    if let Some(rest) = here.and_then(|lock| lock.rest) {
+        return format!("{gateway} waits for {rest:.1?} yet: its last holder left without a word.");
     }
     match line {
         Some([]) | None if waiting > 0 => "ZooKeeper has not answered the request for it yet.".into(),

@@ -10,7 +10,7 @@ use std::{
 use arc_swap::ArcSwap;
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
-    plan::{Enforce, Fence, Gateway, Hold, Level, LockSite, OnceStore, Route, Unmatched, Upstream},
+    plan::{Enforce, Fence, Gateway, Hold, LockSite, OnceStore, Route, Unmatched, Upstream},
 };
 use serde::Serialize;
 
@@ -45,7 +45,7 @@ impl InForce {
         for route in gateway.serving.routes.routes() {
             let Some(fence) = &route.fence else { continue };
             let level = gateway.serving.upstream(route.upstream).fencing;
-            let compared = level != Level::None && fence.enforce == Enforce::Refuse;
+            let compared = level.compares() && fence.enforce == Enforce::Refuse;
             let known = if compared { &mut past.compared } else { &mut past.uncompared };
             for key in &fence.keys {
                 known.entry(key.to_string()).or_insert_with(|| key.clone());

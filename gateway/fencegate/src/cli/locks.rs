@@ -210,6 +210,13 @@ fn one(one: &One) -> String {
     if let Some(why) = &one.line_error {
         text.push_str(&format!("What stands in ZooKeeper is not known: {why}.\n"));
     }
+    if let Some(record) = one.record.as_ref().filter(|record| record.is_held()) {
+        let owes = record.owes().unwrap_or_default();
+        text.push_str(&format!(
+            "Its record says `held`: who comes after tenure {} waits for {owes:?}, unless that one leaves in order.\n",
+            record.epoch
+        ));
+    }
     if let Some(line) = one.line.as_ref().filter(|line| !line.is_empty()) {
         let mut table = Table::of(["NODE", "WHOSE", "MODE", "NUMBER", "STATE"]);
         for node in line {

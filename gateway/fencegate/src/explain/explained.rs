@@ -30,6 +30,9 @@ pub struct Destination {
     pub endpoints: Vec<String>,
     /// Who compares tokens.
     pub fencing: &'static str,
+    /// How long the next holder waits after one that left without a word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<String>,
 }
 
 /// What is held while the request runs.

@@ -130,6 +130,7 @@ fn destination(upstream: &Upstream) -> Destination {
             .map(|endpoint| format!("{}://{endpoint}", upstream.scheme()))
             .collect(),
         fencing: upstream.fencing.word(),
+        delay: upstream.fencing.delay().map(text::duration),
     }
 }
 

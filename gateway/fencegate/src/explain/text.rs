@@ -27,6 +27,9 @@ impl Display for Explained {
             let endpoints = upstream.endpoints.join(", ");
             line(f, "upstream", format_args!("{} at {endpoints}", upstream.name))?;
             line(f, "fencing", upstream.fencing)?;
+            if let Some(delay) = &upstream.delay {
+                line(f, "delay", format_args!("{delay} after a holder that left without a word"))?;
+            }
         }
         match &self.lock {
             Some(lock) => lock.fmt(f)?,

@@ -124,7 +124,7 @@ impl RequestFamilies {
             self.acquisitions.with_label_values(&[route, mode, result, contended]);
         }
         let words: &[Reason] = match level {
-            Level::None => &[],
+            Level::None | Level::Delay(_) => &[],
             Level::Upstream => &[Reason::Stale],
             Level::Guard => Reason::ALL,
         };

@@ -1,6 +1,8 @@
 //! What can come of asking for a lock, of sending a request on, of an exchange, and of reading the file again: each a
 //! word of a label, so that all of them are known before one is counted.
 
+use std::time::Duration;
+
 use fencegate_lock::tenures::keeper::Refused;
 use fencegate_policies::plan::Mode;
 use hyper::StatusCode;
@@ -57,6 +59,7 @@ pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static st
     let refused = [
         Refused::Locked,
         Refused::QueueFull,
+        Refused::Delayed(Duration::ZERO),
         Refused::NotHolder,
         Refused::KeyLimit(""),
         Refused::Service(String::new()),

@@ -163,6 +163,10 @@ reasons! {
         /// Another one holds it, and the wait is over. `locked_status` may say 409, 429 or 503 instead.
         Locked = "locked", 423, NotDispatched, "the resource is busy"
             [Lock(keeper::Refused::Locked)];
+        /// With `fencing: delay`: the gateway waits on, whoever asks, and `Retry-After` says for how long. `locked_status`
+        /// counts here, too.
+        Delayed = "delayed", 423, NotDispatched, "the resource rests until what its last holder sent is over"
+            [Lock(keeper::Refused::Delayed(_))];
         /// A proxy before us took it so.
         EarlyData = "early-data", 425, NotDispatched, "not accepted as early data";
         QueueFull = "queue-full", 429, NotDispatched, "too many requests wait for the resource"

@@ -29,6 +29,7 @@ impl Refusal {
         let refusal = Self::translated(Below::Lock(refused), refused.to_string());
         match refused {
             keeper::Refused::Locked => refusal.with_status(locked_status),
+            keeper::Refused::Delayed(rest) => refusal.with_status(locked_status).after(*rest),
             _ => refusal,
         }
     }

@@ -158,7 +158,7 @@ impl<N: Network> Forward<N> {
         notes.gate.replace(Some(lend.gate().clone()));
         let evidence = dispatch.as_ref().map(|dispatch| dispatch.evidence.clone());
         lend.gate().arm(evidence.clone());
-        if lend.upstream().fencing != Level::None {
+        if lend.upstream().fencing.compares() {
             lend.gate().awaits_answer();
         }
         let switch = asked.and_then(|asked| Some(Switch { asked, stream: lend.pooled().stream()? }));
@@ -225,7 +225,7 @@ impl<N: Network> Forward<N> {
     async fn fenced(&self, answer: AnswerHead<'_>, token: Token, notes: &Notes) -> Result<Reply, Failed> {
         let (upstream, headers) = (answer.lend.upstream(), answer.response.headers());
         match upstream.fencing {
-            Level::None => return Ok(answer.reply(true)),
+            Level::None | Level::Delay(_) => return Ok(answer.reply(true)),
             Level::Upstream => {
                 if refused_stale(answer.response.status(), headers) {
                     info!(upstream = %upstream.name, %token, "upstream.refused_stale");

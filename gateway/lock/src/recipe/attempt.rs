@@ -4,7 +4,7 @@
 //! its next step and removes the node. No operation is abandoned half way, because one that was sent may still take
 //! effect. Whatever happens, [`Attempt::clear`] has to be the last call.
 
-use std::{rc::Rc, sync::Arc};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
@@ -15,7 +15,9 @@ use futures_util::future::OptionFuture;
 
 use super::{
     candidate::{Berth, CREATE_ROUNDS, Candidate, Node, PATIENT_ROUNDS, refused},
+    delayed::{self, Delayed, FirstNode, LAST_RECORDED},
     grant::{Caller, Grant, Stop},
+    grant_record::GrantRecord,
     made::Made,
     rotate::FullParent,
 };
@@ -34,6 +36,8 @@ pub struct Attempt<L: Link> {
     made: Made<String>,
     /// Its nodes say whose they are.
     signed: bool,
+    /// Where its parent keeps a record.
+    delayed: Option<Delayed>,
     registered: Registered<L>,
 }
 
@@ -60,6 +64,7 @@ impl<L: Link> Attempt<L> {
             candidate: Candidate::new(live.clone(), at, registered.guid, mode),
             made: Made::default(),
             signed: false,
+            delayed: None,
             registered,
         }
     }
@@ -69,6 +74,34 @@ impl<L: Link> Attempt<L> {
     pub fn signed(mut self) -> Self {
         self.signed = self.candidate.mode == Mode::Exclusive;
         self
+    }
+
+    /// Nobody compares tokens: what we send may go on for so long after us.
+    pub fn delayed(self, delay: Option<Duration>) -> Self {
+        match delay {
+            Some(delay) => self.with(Delayed::by(delay)),
+            None => self,
+        }
+    }
+
+    /// Only to have the record of a key in order.
+    pub fn sending_nothing(self) -> Self {
+        self.with(Delayed::sending_nothing())
+    }
+
+    fn with(mut self, delayed: Delayed) -> Self {
+        self.candidate.keeps_record();
+        self.delayed = Some(delayed);
+        self
+    }
+
+    /// Whatever was sent under its node is over.
+    pub fn all_known(&self) {
+        self.delayed.iter().for_each(Delayed::all_known);
+    }
+
+    fn leaves_clean(&self) -> bool {
+        self.delayed.as_ref().is_some_and(Delayed::leaves_clean)
     }
 
     fn says(&self) -> &[u8] {
@@ -110,7 +143,10 @@ impl<L: Link> Attempt<L> {
         let epoch = live.epoch(node.seen.czxid, before)?;
         let sequence = self.candidate.sequence(&node.name);
         live.metrics.sequence(sequence);
-        if sequence > self.candidate.line.last(live.sequence_limit) {
+        if self.delayed.is_some() && sequence > LAST_RECORDED {
+            return Err(NotGranted::KeyLimit(NUMBERS_USED_UP).into());
+        }
+        if self.delayed.is_none() && sequence > self.candidate.line.last(live.sequence_limit) {
             if !self.candidate.line.is_native() {
                 return Err(NotGranted::KeyLimit(NUMBERS_USED_UP).into());
             }
@@ -121,7 +157,12 @@ impl<L: Link> Attempt<L> {
             return Err(NotGranted::Lost.into());
         }
         let contended = self.candidate.stand_in_line(&node.name, children, caller).await?;
+        if let Some(delayed) = &self.delayed {
+            let held = [FirstNode { candidate: &self.candidate, name: &node.name }];
+            delayed.take_over(&held, epoch, caller).await?;
+        }
         self.candidate.proven(caller).await?;
+        self.delayed.iter().for_each(Delayed::in_use);
         let evidence = Arc::new(Evidence::of(live.proof.clone()));
         Ok(Grant { epoch, sequence, evidence, nodes: [self.candidate.path(&node.name)].into(), contended })
     }
@@ -163,7 +204,8 @@ impl<L: Link> Attempt<L> {
         self.sending();
         let requested = self.candidate.requested();
         let makes = round >= PATIENT_ROUNDS && self.candidate.line.is_native();
-        let above = makes.then(|| live.link.create(parent, b"", Kind::Container));
+        let (record, kind) = self.candidate.above();
+        let above = makes.then(|| live.link.create(parent, record, kind));
         let create = live.link.create(&requested, self.says(), Kind::EphemeralSequential);
         let list = live.link.children(parent);
         failpoint::pass("after_create_sent");
@@ -202,8 +244,9 @@ impl<L: Link> Attempt<L> {
         let Candidate { live, parent, .. } = &self.candidate;
         let (requested, name) = (self.candidate.requested(), self.candidate.numbered(0));
         let path = self.candidate.path(&name);
+        let (record, kind) = self.candidate.above();
         let steps = [
-            Step::Create { path: parent, data: b"", kind: Kind::Container },
+            Step::Create { path: parent, data: record, kind },
             Step::Create { path: &requested, data: self.says(), kind: Kind::EphemeralSequential },
         ];
         self.sending();
@@ -239,10 +282,12 @@ impl<L: Link> Attempt<L> {
         let Some(name) = old.made.names() else { return Ok(None) };
         let (live, path, requested) =
             (&self.candidate.live, old.candidate.path(&name), self.candidate.requested());
-        let steps = [
-            Step::Delete { path: &path, version: None },
-            Step::Create { path: &requested, data: self.says(), kind: Kind::EphemeralSequential },
-        ];
+        let clean = GrantRecord::clean().bytes();
+        let mut steps = vec![Step::Delete { path: &path, version: None }];
+        if old.leaves_clean() {
+            steps.push(Step::Set { path: &old.candidate.parent, data: &clean });
+        }
+        steps.push(Step::Create { path: &requested, data: self.says(), kind: Kind::EphemeralSequential });
         self.sending();
         let created = match live.link.commit(&steps).await {
             Ok(mut paths) => paths.pop().flatten(),
@@ -259,7 +304,7 @@ impl<L: Link> Attempt<L> {
         let (seen, children) = (live.link.seen(&path), live.link.children(&self.candidate.parent));
         match tokio::join!(seen, children) {
             (Ok(Some(seen)), Ok(children)) => {
-                old.made.nothing();
+                old.gone();
                 self.candidate.saw(&children);
                 let name = name.to_owned();
                 self.made.named(&name);
@@ -274,6 +319,12 @@ impl<L: Link> Attempt<L> {
         self.made.sending(self.candidate.live.memory.highest());
     }
 
+    /// Its node is.
+    fn gone(&self) {
+        self.made.nothing();
+        self.delayed.iter().for_each(Delayed::left);
+    }
+
     /// The name of the node, once an unambiguous answer gave it.
     pub fn node(&self) -> Option<String> {
         self.made.names()
@@ -283,6 +334,15 @@ impl<L: Link> Attempt<L> {
     pub async fn clear(&self) {
         if !self.made.may_exist() {
             return;
+        }
+        if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.leaves_clean()) {
+            for name in delayed.nodes() {
+                delayed::leave(&self.candidate, &name).await;
+            }
+            delayed.left();
+            if self.made.names().is_some() {
+                return self.made.nothing();
+            }
         }
         match self.made.names() {
             Some(name) => self.candidate.remove(&name).await,

@@ -10,7 +10,7 @@ use fencegate_process::{again, failpoint, randomness::Guid};
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use super::{foreign_parent, layout::Line};
+use super::{foreign_parent, grant_record::GrantRecord, layout::Line};
 use crate::not_granted::NotGranted;
 use crate::session::{
     link::{Failed, Fault, Kind, Link, Seen, Step},
@@ -28,6 +28,9 @@ pub struct Candidate<L> {
     shard: String,
     pub guid: Guid,
     pub mode: Mode,
+    /// Whoever holds writes to the parent how it leaves (see [`super::delayed`]), and this is what it begins with; else
+    /// empty.
+    record: Vec<u8>,
     /// Nobody else stood below the parent when we last looked.
     alone: Cell<bool>,
 }
@@ -67,7 +70,7 @@ pub struct Node {
 impl<L: Link> Candidate<L> {
     pub fn new(live: Rc<Live<L>>, at: &Berth, guid: Guid, mode: Mode) -> Self {
         let Berth { line, parent, shard } = at.clone();
-        Self { line, parent, shard, live, guid, mode, alone: Cell::new(false) }
+        Self { line, parent, shard, live, guid, mode, record: Vec::new(), alone: Cell::new(false) }
     }
 
     /// Where another attempt at the same key stands.
@@ -83,6 +86,25 @@ impl<L: Link> Candidate<L> {
     /// Of a node of ours; beyond all numbers where it has none.
     pub fn sequence(&self, name: &str) -> u32 {
         self.line.contender(name).map_or(u32::MAX, |ours| ours.sequence)
+    }
+
+    /// Its parent keeps a record.
+    pub(super) fn keeps_record(&mut self) {
+        self.record = GrantRecord::clean().bytes();
+    }
+
+    /// What stands in a parent that we make, and how long that stays: a record must outlast the last lock node.
+    pub(super) fn above(&self) -> (&[u8], Kind) {
+        let kind = if self.record.is_empty() { Kind::Container } else { Kind::Persistent };
+        (&self.record, kind)
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        self.alone.get()
+    }
+
+    pub(super) fn others_came(&self) {
+        self.alone.set(false);
     }
 
     pub fn path(&self, name: &str) -> String {
@@ -121,8 +143,9 @@ impl<L: Link> Candidate<L> {
 
     /// Removes the parent, which we made and have no node below: the server removes none that never had a child.
     pub async fn take_parent_back(&self) {
-        // Refused where somebody has come since, who removes it then.
-        if self.live.link.delete(&self.parent).await.is_ok() {
+        // Refused where somebody has come since, who removes it then, or has written to it.
+        let steps = [Step::Delete { path: &self.parent, version: Some(UNWRITTEN) }];
+        if self.live.link.commit(&steps).await.is_ok() {
             self.live.registry.parents.is_gone(&self.parent);
         }
     }
@@ -281,11 +304,13 @@ impl<L: Link> Candidate<L> {
     /// when it is empty, which is what makes tokens grow across parents. Whoever was about to make a node below it is told
     /// that there is none, and makes another one.
     ///
+    /// Nor does it go where a holder has ever written to it: what that says is needed by the next one.
+    ///
     /// An answer that was lost is asked for again: where it was done, our own node, whose name nobody else ever has, is
     /// what is missing, and a parent that somebody has made since is not touched.
     async fn remove_with_parent(&self, path: &str) -> Result<(), Fault> {
-        let steps =
-            [Step::Delete { path, version: None }, Step::Delete { path: &self.parent, version: None }];
+        let parent = Step::Delete { path: &self.parent, version: Some(UNWRITTEN) };
+        let steps = [Step::Delete { path, version: None }, parent];
         match self.live.link.commit(&steps).await {
             Ok(_) => {
                 self.live.registry.parents.is_gone(&self.parent);
@@ -297,6 +322,9 @@ impl<L: Link> Candidate<L> {
         }
     }
 }
+
+/// The version of a parent in which no holder has left a word, whichever of its lives it is.
+const UNWRITTEN: i32 = 0;
 
 /// Before what had an ambiguous end is tried again: an error that comes at once must not come in a circle.
 pub const AGAIN: Duration = Duration::from_millis(20);

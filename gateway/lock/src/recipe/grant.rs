@@ -2,6 +2,8 @@
 
 use std::{future::Future, sync::Arc};
 
+use fencegate_process::clock::Boot;
+
 use crate::{not_granted::NotGranted, reach::Way, session::evidence::Evidence};
 
 /// The lock, granted.
@@ -39,6 +41,9 @@ pub trait Caller {
     fn gone(&mut self) -> impl Future<Output = ()>;
     /// Another holder is before us: callers that do not wait leave here.
     fn behind(&mut self) -> Result<(), Stop>;
+
+    /// Nobody else holds, and it is not granted before then. It goes on without those who do not wait.
+    fn rests(&mut self, _until: Boot) {}
 
     /// Somebody may be sent on to whoever holds, and has not been told the way. Asked once, answered once.
     fn asks_the_way(&mut self) -> bool {

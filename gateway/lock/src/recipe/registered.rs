@@ -56,7 +56,7 @@ impl<L: Link> Drop for Registered<L> {
     fn drop(&mut self) {
         let registry = &self.live.registry;
         registry.cached.borrow_mut().remove(&self.guid);
-        if self.stays.get() || registry.closing.get() {
+        if self.stays.get() || registry.is_closing() {
             return;
         }
         if let Some(bytes) = registry.guids.borrow_mut().remove(&self.guid) {

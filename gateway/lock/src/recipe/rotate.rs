@@ -78,6 +78,12 @@ impl<'a, L: Link> FullParent<'a, L> {
         if seen.czxid != self.czxid {
             return Ok(true);
         }
+        if !data.is_empty() {
+            // What another level of fencing left there counts for the life of this parent only.
+            return Err(NotGranted::KeyLimit(
+                "the parent of the key keeps a record, and its numbers are used up",
+            ));
+        }
         let steps = [
             Step::Delete { path, version: Some(seen.version) },
             Step::Create { path, data: &data, kind: Kind::Container },

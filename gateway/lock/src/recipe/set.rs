@@ -16,6 +16,7 @@ use tokio::time::sleep;
 use super::{
     attempt::NUMBERS_USED_UP,
     candidate::{Berth, CREATE_ROUNDS, Candidate, Node, PATIENT_ROUNDS, refused},
+    delayed::{self, Delayed, FirstNode, LAST_RECORDED},
     grant::{Caller, Grant, Stop},
     layout::Rank,
     made::Made,
@@ -35,6 +36,8 @@ pub struct SetAttempt<L: Link> {
     candidates: Vec<Candidate<L>>,
     /// The names of its nodes, one per candidate.
     made: Made<Vec<String>>,
+    /// Where its parents keep records.
+    delayed: Option<Delayed>,
     registered: Registered<L>,
 }
 
@@ -51,7 +54,21 @@ impl<L: Link> SetAttempt<L> {
         let registered = Registered::enter(live, at.iter().map(Berth::bytes).sum()).await?;
         let candidates =
             at.iter().map(|at| Candidate::new(live.clone(), at, registered.guid, mode)).collect();
-        Ok(Self { live: live.clone(), candidates, made: Made::default(), registered })
+        Ok(Self { live: live.clone(), candidates, made: Made::default(), delayed: None, registered })
+    }
+
+    /// Nobody compares tokens: what we send may go on for so long after us.
+    pub fn delayed(mut self, delay: Option<Duration>) -> Self {
+        if let Some(delay) = delay {
+            self.candidates.iter_mut().for_each(Candidate::keeps_record);
+            self.delayed = Some(Delayed::by(delay));
+        }
+        self
+    }
+
+    /// Whatever was sent under its nodes is over.
+    pub fn all_known(&self) {
+        self.delayed.iter().for_each(Delayed::all_known);
     }
 
     pub fn candidates(&self) -> &[Candidate<L>] {
@@ -72,12 +89,16 @@ impl<L: Link> SetAttempt<L> {
         let before = self.made.before().expect("nodes that were found are those whose create was sent");
         let epoch = self.live.epoch(first.czxid, before)?;
         let limit = self.live.sequence_limit;
+        let last = |candidate: &Candidate<L>| match self.delayed {
+            Some(_) => LAST_RECORDED,
+            None => candidate.line.last(limit),
+        };
         let numbered = self.candidates.iter().zip(&nodes);
         let full: Vec<_> = numbered
-            .filter(|(candidate, node)| candidate.sequence(&node.name) > candidate.line.last(limit))
+            .filter(|(candidate, node)| candidate.sequence(&node.name) > last(candidate))
             .map(|(candidate, _)| candidate)
             .collect();
-        if full.iter().any(|candidate| !candidate.line.is_native()) {
+        if full.iter().any(|candidate| self.delayed.is_some() || !candidate.line.is_native()) {
             return Err(NotGranted::KeyLimit(NUMBERS_USED_UP).into());
         }
         if !full.is_empty() {
@@ -102,7 +123,14 @@ impl<L: Link> SetAttempt<L> {
                 return Err(NotGranted::Lost.into());
             }
         }
+        if let Some(delayed) = &self.delayed {
+            let held = self.candidates.iter().zip(&nodes);
+            let held: Vec<_> =
+                held.map(|(candidate, node)| FirstNode { candidate, name: &node.name }).collect();
+            delayed.take_over(&held, epoch, caller).await?;
+        }
         self.candidates.first().expect("a set has at least one key").proven(caller).await?;
+        self.delayed.iter().for_each(Delayed::in_use);
         let evidence = Arc::new(Evidence::of(self.live.proof.clone()));
         let nodes =
             self.candidates.iter().zip(&nodes).map(|(candidate, node)| candidate.path(&node.name)).collect();
@@ -202,8 +230,9 @@ impl<L: Link> SetAttempt<L> {
     fn parents(&self) -> impl Future<Output = Vec<Result<Created, Fault>>> {
         let sent = self.candidates.iter().map(|candidate| {
             // What other programs have is made where it is found missing.
+            let (record, kind) = candidate.above();
             let ours = candidate.line.is_native();
-            let sent = ours.then(|| self.live.link.create(&candidate.parent, b"", Kind::Container));
+            let sent = ours.then(|| self.live.link.create(&candidate.parent, record, kind));
             async { OptionFuture::from(sent).await.unwrap_or(Err(Fault::NoNode)) }
         });
         // Sent when they are called, and so before whatever is called next.
@@ -240,6 +269,15 @@ impl<L: Link> SetAttempt<L> {
     pub async fn clear(&self) {
         if !self.made.may_exist() {
             return;
+        }
+        if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.leaves_clean()) {
+            let nodes = delayed.nodes();
+            let leaving = self.candidates.iter().zip(&nodes);
+            join_all(leaving.map(|(candidate, name)| delayed::leave(candidate, name))).await;
+            delayed.left();
+            if self.made.names().is_some() {
+                return self.made.nothing();
+            }
         }
         match self.made.names() {
             Some(names) => drop(

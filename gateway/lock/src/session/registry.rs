@@ -11,6 +11,7 @@ use std::{
 
 use fencegate_process::{clock::Boot, randomness::Guid};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::parents::Parents;
 
@@ -36,7 +37,7 @@ pub struct Registry {
     /// What stands above the nodes.
     pub parents: Parents,
     /// The session is about to be closed, and all its nodes go with it in one transaction.
-    pub(crate) closing: Cell<bool>,
+    pub(crate) closing: CancellationToken,
 }
 
 impl Registry {
@@ -61,14 +62,19 @@ impl Registry {
     /// From here on nodes are left to the end of the session, which is about to be closed: every idle tenure ends, and
     /// nobody waits for one removal after the other.
     pub fn leave_to_close(&self) {
-        self.closing.set(true);
+        self.closing.cancel();
         for slot in self.cached.borrow().values().filter_map(Weak::upgrade) {
             slot.evict();
         }
     }
 
     pub fn is_closing(&self) -> bool {
-        self.closing.get()
+        self.closing.is_cancelled()
+    }
+
+    /// Returns when it is.
+    pub async fn closes(&self) {
+        self.closing.cancelled().await;
     }
 
     /// Asks the tenures that have been idle longest to end; how many were asked.

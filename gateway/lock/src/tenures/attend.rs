@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
-use fencegate_process::{failpoint, shown};
+use fencegate_process::{clock::Boot, failpoint, shown};
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
@@ -174,7 +174,7 @@ async fn acquire<L: Link>(
         Some(old) => old.succeed(wanted.mode),
         None => Attempt::begin(live, &slot.key, &slot.site, wanted.mode).await?,
     };
-    let attempt = nodes.asks(begun.signed());
+    let attempt = nodes.asks(begun.signed().delayed(wanted.delay));
     let mut waiting = Waiting { slot: slot.clone(), table: table.clone() };
     let asked = live.clock.now();
     let granted = match &old {
@@ -222,6 +222,10 @@ impl Caller for Waiting {
         self.slot.is_behind()
     }
 
+    fn rests(&mut self, until: Boot) {
+        self.slot.rests(until);
+    }
+
     fn asks_the_way(&mut self) -> bool {
         self.slot.asks_the_way()
     }
@@ -252,6 +256,9 @@ async fn keep<L: Link>(slot: &Arc<Slot>, live: &Rc<Live<L>>, attempt: &Attempt<L
         let told = |ended: Ended| {
             live.metrics.tenure_used(ended.dispatches);
             live.metrics.tenure_ended(ended.cause);
+            if ended.known {
+                attempt.all_known();
+            }
         };
         if slot.take_if_due(told) {
             return;

@@ -9,7 +9,7 @@ use super::{
     attend::attend,
     chores,
     inquiry::answers::{self},
-    strict,
+    leftovers, strict,
     work::Work,
 };
 use crate::not_granted::NotGranted;
@@ -50,6 +50,7 @@ impl Desk {
         let (shelves, turns) = (Rc::new(Shelves::default()), Turns::default());
         let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
         let chores = chores::of(settings.clone(), census.clone());
+        drop(tasks.spawn_local(leftovers::tidy(current.clone(), stop.clone())));
         let session = supervise(connect, settings, current.clone(), view, close.clone(), chores);
         let serving = async {
             while let Some(asked) =

@@ -6,6 +6,8 @@ pub struct Ended {
     pub cause: Cause,
     /// How many dispatches were started under it.
     pub dispatches: u32,
+    /// What came of all of them is known, whatever else ended it.
+    pub known: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use crate::tenures::question::{
 use crate::tenures::work::Work;
 use crate::{
     once::unresolved::Unresolved,
+    recipe::grant_record::GrantRecord,
     session::{live::View, proof::Proof},
 };
 
@@ -38,6 +39,11 @@ impl Keeper {
     /// Dropping the future changes nothing; this holds for all questions but the two that change something.
     pub async fn line_of(&self, key: &ResourceKey, site: LockSite) -> Result<Vec<LineEntry>, Untold> {
         self.ask(key, |answer| Question::Line { key: key.clone(), site, answer }).await
+    }
+
+    /// How the last holder of a key left, where nobody compares tokens; `None` where no record is kept.
+    pub async fn record_of(&self, key: &ResourceKey) -> Result<Option<GrantRecord>, Untold> {
+        self.ask(key, |answer| Question::Record { key: key.clone(), answer }).await
     }
 
     /// Removes a holder's lock node. Its holder learns of it by a watch, so for a moment both it and the next one may

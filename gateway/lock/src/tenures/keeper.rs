@@ -1,12 +1,6 @@
 //! Gives out tenures: the workers' handle on everything that holds locks.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
@@ -19,6 +13,7 @@ use tokio::{
 };
 
 use super::{
+    ahead::Ahead,
     deadline::Deadline,
     desk::Desk,
     own_node,
@@ -64,6 +59,9 @@ pub enum Refused {
     Locked,
     #[error("too many requests wait for this key")]
     QueueFull,
+    /// Its last holder left without a word. The delay is sat out, whoever asks.
+    #[error("what the last holder sent may go on for {0:?}")]
+    Delayed(Duration),
     /// Another gateway keeps it, and can be asked instead.
     #[error("gateway {} keeps the key", .0.gateway)]
     Elsewhere(Way),
@@ -83,10 +81,7 @@ pub enum Refused {
 impl Refused {
     /// Somebody else has the key, or is before us; else it was never found out.
     pub fn is_for_another_holder(&self) -> bool {
-        match self {
-            Self::Locked | Self::QueueFull | Self::Elsewhere(_) | Self::NotHolder => true,
-            Self::KeyLimit(_) | Self::Service(_) | Self::NotInitialised(_) | Self::RolledBack(_) => false,
-        }
+        !matches!(self, Self::KeyLimit(_) | Self::Service(_) | Self::NotInitialised(_) | Self::RolledBack(_))
     }
 }
 
@@ -152,7 +147,7 @@ impl Keeper {
     }
 
     async fn cached(&self, key: &ResourceKey, rules: Caching, wish: Wish<'_>) -> Result<Tenure, Refused> {
-        let Wish { mode, waits, route, .. } = wish;
+        let Wish { mode, waits, delay, route, .. } = wish;
         if waits == Waits::Anywhere
             && let Some(way) = self.table.way(key)
         {
@@ -161,7 +156,7 @@ impl Keeper {
         let session = self.session(key);
         let patience = if wish.wait.is_zero() { Patience::None } else { Patience::Behind(wish.queue) };
         let deadline = Deadline::after(wish.wait);
-        let wants = Wants { mode, rules, patience, waits, route };
+        let wants = Wants { mode, rules, patience, waits, delay, route };
         let mut view = session.view.clone();
         loop {
             // Before anything is made for it: nobody works for a key while there is no session.
@@ -188,7 +183,7 @@ impl Keeper {
                 Some(Ok(Err(NotGranted::Lost))) => self.next_session(&mut view, deadline.last()).await?,
                 Some(Ok(Err(why))) => return Err(why.into()),
                 Some(Err(_closed)) => return Err(stopping()),
-                None => return Err(why_not(&view, self.table.is_taken(key))),
+                None => return Err(why_not(&view, self.table.is_taken(key), self.table.rest(key))),
             }
         }
     }
@@ -197,22 +192,22 @@ impl Keeper {
         let session = self.session(wish.keys.first().expect("a wish names at least one key"));
         let enter = |key| self.occupancy.enter(key, wish.queue).map_err(|Full| Refused::QueueFull);
         let places: Arc<[_]> = wish.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
-        let behind = Arc::<AtomicBool>::default();
-        let asking = Asking { asked: self.clock.now(), behind: behind.clone() };
+        let ahead = Arc::<Ahead>::default();
+        let asking = Asking { asked: self.clock.now(), ahead: ahead.clone() };
         let enrolled = self.roll.enrol(wish, asking);
         let deadline = Deadline::after(wish.wait);
         let mut view = session.view.clone();
         self.check(&view.borrow())?;
         loop {
-            let taken = || behind.load(Ordering::Relaxed);
-            match deadline.answer(strictly(session, wish, &behind, &places), taken).await {
+            let taken = || ahead.is_anything();
+            match deadline.answer(strictly(session, wish, &ahead, &places), taken).await {
                 Some(Ok(Granted { grant, over })) => {
                     enrolled.granted(&grant, self.clock.now());
                     return Ok(own_node::begin(grant, wish.mode, over, enrolled, self.clock.clone()));
                 }
                 Some(Err(NotGranted::Lost)) => self.next_session(&mut view, deadline.last()).await?,
                 Some(Err(why)) => return Err(why.into()),
-                None => return Err(why_not(&view, behind.load(Ordering::Relaxed))),
+                None => return Err(why_not(&view, taken(), ahead.rest(self.clock.now()))),
             }
         }
     }
@@ -287,14 +282,14 @@ impl Keeper {
             return Ok(());
         }
         drop(told);
-        Err(why_not(view, false))
+        Err(why_not(view, false, None))
     }
 }
 
 async fn strictly(
     session: &SessionHandle,
     wish: Wish<'_>,
-    behind: &Arc<AtomicBool>,
+    ahead: &Arc<Ahead>,
     places: &Arc<[Occupant]>,
 ) -> Result<Granted, NotGranted> {
     let (caller, answer) = oneshot::channel();
@@ -304,7 +299,8 @@ async fn strictly(
         mode: wish.mode,
         waits: !wish.wait.is_zero(),
         caller,
-        behind: behind.clone(),
+        delay: wish.delay,
+        ahead: ahead.clone(),
         places: places.clone(),
     };
     session.work.send(Work::Strict(request)).map_err(|_| gone())?;
@@ -315,6 +311,7 @@ impl From<NotGranted> for Refused {
     fn from(why: NotGranted) -> Self {
         match why {
             NotGranted::Locked => Self::Locked,
+            NotGranted::Delayed(rest) => Self::Delayed(rest),
             NotGranted::Elsewhere(way) => Self::Elsewhere(way),
             NotGranted::NotHolder => Self::NotHolder,
             NotGranted::KeyLimit(which) => Self::KeyLimit(which),
@@ -324,15 +321,18 @@ impl From<NotGranted> for Refused {
     }
 }
 
-/// The wait is over: because of another holder (`taken`), or because ZooKeeper did not answer?
-fn why_not(view: &watch::Receiver<View>, taken: bool) -> Refused {
+/// The wait is over: because of another holder (`taken`), of a delay (a `rest` of it), or of ZooKeeper?
+fn why_not(view: &watch::Receiver<View>, taken: bool, rest: Option<Duration>) -> Refused {
     match &*view.borrow() {
         View::Away(why) => Refused::Service(why.to_string()),
         View::Unmade(why) => Refused::NotInitialised(why.to_string()),
         View::RolledBack(why) => Refused::RolledBack(why.to_string()),
         View::Live { connected: false, .. } => disconnected(),
-        View::Live { .. } if taken => Refused::Locked,
-        View::Live { .. } => Refused::Service("ZooKeeper did not answer in time".into()),
+        View::Live { .. } => match (rest, taken) {
+            (Some(rest), _) => Refused::Delayed(rest),
+            (None, true) => Refused::Locked,
+            (None, false) => Refused::Service("ZooKeeper did not answer in time".into()),
+        },
     }
 }
 

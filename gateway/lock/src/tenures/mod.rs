@@ -7,6 +7,7 @@
 //! [`ended`] tells why a tenure is over. Kept by another gateway: [`ways`] remembers by which. For operators:
 //! [`survey`] shows what is held here, with [`roll`]; [`inquiry`] asks ZooKeeper.
 
+pub mod ahead;
 pub mod attend;
 pub mod calls;
 pub mod caught;
@@ -17,6 +18,7 @@ pub mod desk;
 pub mod ended;
 pub mod inquiry;
 pub mod keeper;
+mod leftovers;
 pub mod occupancy;
 pub mod own_node;
 pub mod question;

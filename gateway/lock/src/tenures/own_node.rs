@@ -137,9 +137,10 @@ mod tests {
             wait: Duration::ZERO,
             queue: 1,
             waits: Waits::Here,
+            delay: None,
             route: &route,
         };
-        let enrolled = roll.enrol(wish, Asking { asked: Boot::from_nanos(0), behind: Arc::default() });
+        let enrolled = roll.enrol(wish, Asking { asked: Boot::from_nanos(0), ahead: Arc::default() });
         let evidence = Arc::new(Evidence::of(Arc::new(Proof::until(1, Boot::from_nanos(1 << 50)))));
         let grant = Grant { epoch: 7, sequence: 0, evidence, nodes: [].into(), contended: false };
         enrolled.granted(&grant, Boot::from_nanos(0));

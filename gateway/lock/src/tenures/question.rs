@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use crate::{
     once::unresolved::Unresolved,
     reach::Way,
+    recipe::grant_record::GrantRecord,
     session::{
         link::Fault,
         publication::{Other, Publication},
@@ -21,6 +22,7 @@ use crate::{
 /// Answered on the thread of the sessions.
 pub enum Question {
     Line { key: ResourceKey, site: LockSite, answer: Told<Vec<LineEntry>> },
+    Record { key: ResourceKey, answer: Told<Option<GrantRecord>> },
     Break { key: ResourceKey, site: LockSite, holder: String, answer: Told<Broken> },
     Members { answer: Told<Vec<RegisteredGateway>> },
     Published { answer: Told<Fleet> },

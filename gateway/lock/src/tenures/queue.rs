@@ -174,6 +174,14 @@ impl<W, C: Clone> Queue<W, C> {
         }
     }
 
+    /// What came of a request is not known, and nobody will find out.
+    pub fn unknown(&mut self) {
+        self.close(Cause::Retired);
+        if let Some(tenure) = &mut self.tenure {
+            tenure.known = false;
+        }
+    }
+
     /// Closes the tenure if nothing uses it; whether it did.
     pub fn evict(&mut self) -> bool {
         let idle = self.waiting.is_empty() && self.idle_since().is_some();
@@ -248,7 +256,7 @@ impl<W, C: Clone> Queue<W, C> {
     pub fn take(&mut self, now: Boot) -> Option<Ended> {
         debug_assert!(self.in_flight() == 0, "a tenure stays while something is in flight under it");
         let tenure = self.tenure.take()?;
-        Some(Ended { cause: tenure.cause(now), dispatches: tenure.dispatched })
+        Some(Ended { cause: tenure.cause(now), dispatches: tenure.dispatched, known: tenure.known })
     }
 
     /// Takes those out whose caller has gone; whether anybody is left.

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
 };
 
@@ -12,7 +12,7 @@ use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::Boot;
 
 use crate::recipe::grant::Grant;
-use crate::tenures::{tenure::Shared, wish::Wish};
+use crate::tenures::{ahead::Ahead, tenure::Shared, wish::Wish};
 
 /// By number of arrival. Such a request costs a quorum write, so one mutex for all of them is not felt.
 #[derive(Debug, Default)]
@@ -38,11 +38,11 @@ pub(super) struct Request {
     number: AtomicU32,
 }
 
-/// When it began to wait, and whether another holder was before it.
+/// When it began to wait, and what was before it.
 #[derive(Debug)]
 pub(super) struct Asking {
     pub(super) asked: Boot,
-    pub(super) behind: Arc<AtomicBool>,
+    pub(super) ahead: Arc<Ahead>,
 }
 
 /// G of the first dispatch under a node.

@@ -8,6 +8,7 @@ mod turns;
 use std::{
     fmt,
     sync::{Arc, PoisonError},
+    time::Duration,
 };
 
 use fencegate_policies::{
@@ -24,7 +25,6 @@ use tokio::sync::{Notify, oneshot};
 use self::standing::Standing;
 use super::{
     chain::NotInside,
-    ended::Cause,
     queue::{Arrival, Patience, Queue, Started},
     tenure::{Shared, Tenure},
     tenured::Glimpse,
@@ -64,6 +64,7 @@ struct Caller {
     rules: Caching,
     patience: Patience,
     waits: Waits,
+    delay: Option<Duration>,
 }
 
 /// How a request wants a key.
@@ -73,6 +74,8 @@ pub struct Wants<'a> {
     pub rules: Caching,
     pub patience: Patience,
     pub waits: Waits,
+    /// See [`crate::tenures::wish::Wish`].
+    pub delay: Option<Duration>,
     pub route: &'a Arc<str>,
 }
 
@@ -81,6 +84,7 @@ pub struct Wants<'a> {
 pub(super) struct FirstWish {
     pub(super) mode: Mode,
     rules: Caching,
+    pub(super) delay: Option<Duration>,
     /// What is asked for now becomes too old when this has grown.
     outdated: u64,
 }
@@ -127,6 +131,8 @@ pub(super) struct Looked<'a> {
     pub(super) waiting: &'a mut dyn ExactSizeIterator<Item = (Mode, Boot, &'a Arc<str>)>,
     /// A holder elsewhere was before us when we last looked.
     pub(super) elsewhere: bool,
+    /// For so long a delay is sat out yet.
+    pub(super) rest: Option<Duration>,
 }
 
 impl fmt::Debug for Slot {
@@ -146,7 +152,7 @@ impl Slot {
     }
 
     fn enter(self: &Arc<Self>, wants: Wants<'_>) -> Entered {
-        let Wants { mode, rules, patience, waits, route } = wants;
+        let Wants { mode, rules, patience, waits, delay, route } = wants;
         let now = self.clock.now();
         let (mut entry, mut answer) = (self.entry(), None);
         debug_assert!(!entry.removed, "removed under the table's lock");
@@ -165,7 +171,7 @@ impl Slot {
             || {
                 let (sender, receiver) = oneshot::channel();
                 answer = Some(receiver);
-                Caller { answer: sender, route: route.clone(), rules, patience, waits }
+                Caller { answer: sender, route: route.clone(), rules, patience, waits, delay }
             },
         );
         match (arrival, answer) {
@@ -213,6 +219,7 @@ impl Slot {
             route: entry.route.as_ref(),
             waiting: &mut { waiting },
             elsewhere: entry.standing.is_behind(),
+            rest: entry.standing.rest(self.clock.now()),
         })
     }
 
@@ -257,7 +264,7 @@ impl Shared for Slot {
     }
 
     fn retire(&self) {
-        self.entry().queue.close(Cause::Retired);
+        self.entry().queue.unknown();
     }
 
     fn ended(self: Arc<Self>, first: u32, known: bool) {
@@ -265,7 +272,7 @@ impl Shared for Slot {
         {
             let mut entry = self.entry();
             if !known {
-                entry.queue.close(Cause::Retired);
+                entry.queue.unknown();
             }
             entry.queue.ended(first, now);
         }

@@ -1,24 +1,18 @@
 //! A lock for one request only: one key held `strict`, or a set of keys. Its nodes live as long as the request.
 
-use std::{
-    cell::Cell,
-    rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
     plan::{LockSite, Mode},
 };
+use fencegate_process::clock::{Boot, SharedClock};
 use futures_util::future::join_all;
 use tokio::{sync::oneshot, time::sleep};
 use tracing::{debug, warn};
 
 use super::{
+    ahead::Ahead,
     caught::{FAILED, caught},
     ended::Cause,
 };
@@ -41,9 +35,9 @@ pub struct StrictRequest {
     pub mode: Mode,
     /// False: only if nobody holds it.
     pub waits: bool,
+    pub delay: Option<Duration>,
     pub caller: oneshot::Sender<Result<Granted, NotGranted>>,
-    /// Set when another holder is before us: then a wait that ends was for the lock, else for the lock service.
-    pub behind: Arc<AtomicBool>,
+    pub ahead: Arc<Ahead>,
     /// Kept until no node is left, however early the caller goes: what may wait is what may exist.
     pub places: Arc<[Occupant]>,
 }
@@ -58,15 +52,17 @@ pub struct Granted {
 /// Gets the lock that is asked for, and keeps it until `over` is told; returns when no node is left, or the session is
 /// over.
 pub async fn serve<L: Link>(live: Rc<Live<L>>, request: StrictRequest) {
-    let StrictRequest { keys, mode, waits, caller, behind, places } = request;
-    let mut caller = Asker { answer: caller, waits, behind };
+    let StrictRequest { keys, mode, waits, delay, caller, ahead, places } = request;
+    let mut caller = Asker { answer: Some(caller), waits, ahead, clock: live.clock.clone() };
     let begun = match keys.as_slice() {
-        [(key, site)] => Attempt::begin(&live, key, site, mode).await.map(Nodes::One),
-        keys => SetAttempt::begin(&live, keys, mode).await.map(Nodes::Set),
+        [(key, site)] => {
+            Attempt::begin(&live, key, site, mode).await.map(|one| Nodes::One(one.delayed(delay)))
+        }
+        keys => SetAttempt::begin(&live, keys, mode).await.map(|set| Nodes::Set(set.delayed(delay))),
     };
     let nodes = match begun {
         Ok(nodes) => nodes,
-        Err(why) => return drop(caller.answer.send(Err(why))),
+        Err(why) => return drop(caller.tell(Err(why))),
     };
     let asked = live.clock.now();
     match caught(nodes.acquire(&mut caller)).await {
@@ -74,13 +70,16 @@ pub async fn serve<L: Link>(live: Rc<Live<L>>, request: StrictRequest) {
             live.metrics.lock_granted(live.clock.now().since(asked));
             let (over, ended) = oneshot::channel();
             let evidence = grant.evidence.clone();
-            if caller.answer.send(Ok(Granted { grant, over })).is_ok() {
+            if caller.tell(Ok(Granted { grant, over })).is_ok() {
                 live.metrics.tenure_ended(nodes.hold(&live, &evidence, ended).await);
+            } else {
+                // It came back to us: nobody has sent anything under it.
+                nodes.all_known();
             }
         }
         Some(Err(Stop::CallerGone)) => debug!("caller gone while waiting for its lock"),
-        Some(Err(Stop::NotGranted(why))) => drop(caller.answer.send(Err(why))),
-        None => drop(caller.answer.send(Err(NotGranted::Service(FAILED.into())))),
+        Some(Err(Stop::NotGranted(why))) => drop(caller.tell(Err(why))),
+        None => drop(caller.tell(Err(NotGranted::Service(FAILED.into())))),
     }
     while caught(nodes.clear()).await.is_none() {
         sleep(PAUSE).await;
@@ -98,6 +97,14 @@ impl<L: Link> Nodes<L> {
         match self {
             Self::One(attempt) => attempt.acquire(caller).await,
             Self::Set(attempt) => attempt.acquire(caller).await,
+        }
+    }
+
+    /// Whatever was sent under them is over.
+    fn all_known(&self) {
+        match self {
+            Self::One(attempt) => attempt.all_known(),
+            Self::Set(attempt) => attempt.all_known(),
         }
     }
 
@@ -129,6 +136,9 @@ impl<L: Link> Nodes<L> {
             known = ended => known.unwrap_or(false),
             () = watching => unreachable!("it watches for as long as it is polled"),
         };
+        if known {
+            self.all_known();
+        }
         match known {
             _ if taken.get() => Cause::TakenAway,
             _ if live.over.is_cancelled() => Cause::Session,
@@ -155,22 +165,45 @@ const LONG: Duration = Duration::from_millis(50);
 
 /// One request, waiting.
 struct Asker {
-    answer: oneshot::Sender<Result<Granted, NotGranted>>,
+    /// `None` once it was answered.
+    answer: Option<oneshot::Sender<Result<Granted, NotGranted>>>,
     waits: bool,
-    behind: Arc<AtomicBool>,
+    ahead: Arc<Ahead>,
+    clock: SharedClock,
+}
+
+impl Asker {
+    /// What comes back was not heard.
+    fn tell(&mut self, told: Result<Granted, NotGranted>) -> Result<(), Result<Granted, NotGranted>> {
+        match self.answer.take() {
+            Some(answer) => answer.send(told),
+            None => Err(told),
+        }
+    }
 }
 
 impl Caller for Asker {
     fn is_gone(&self) -> bool {
-        self.answer.is_closed()
+        self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
     async fn gone(&mut self) {
-        self.answer.closed().await;
+        if let Some(answer) = &mut self.answer {
+            answer.closed().await;
+        }
     }
 
     fn behind(&mut self) -> Result<(), Stop> {
-        self.behind.store(true, Ordering::Relaxed);
+        self.ahead.holder();
         if self.waits { Ok(()) } else { Err(NotGranted::Locked.into()) }
+    }
+
+    fn rests(&mut self, until: Boot) {
+        self.ahead.delay(until);
+        if !self.waits {
+            let rest = until.since(self.clock.now());
+            // It goes on without them.
+            drop(self.tell(Err(NotGranted::Delayed(rest))));
+        }
     }
 }

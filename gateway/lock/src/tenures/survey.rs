@@ -1,11 +1,7 @@
 //! What this gateway holds and waits for at one moment, for whoever looks. Requests do not wait for it: each key is
 //! shown under its own lock, and a shard of the table is held only while its keys are counted.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::Boot;
@@ -28,6 +24,8 @@ pub struct Lock {
     pub line: Vec<Waiter>,
     pub waiting: usize,
     pub why: Option<Why>,
+    /// For so long a delay is sat out yet, after a holder that left without a word.
+    pub rest: Option<Duration>,
 }
 
 /// A tenure of ours.
@@ -75,6 +73,8 @@ pub enum Why {
     HeldHere,
     /// The lock is ours and nothing runs; it is being handed over, or its session is not proven.
     HandingOver,
+    /// Nobody holds it: what its last holder sent may not be over.
+    Delay,
     /// Somebody elsewhere was before us.
     HeldElsewhere,
     /// ZooKeeper has not answered yet.
@@ -202,7 +202,7 @@ impl Survey {
 
 impl Lock {
     fn of(key: ResourceKey, slot: Option<&Slot>, requests: &[Arc<Request>], now: Boot) -> Self {
-        let mut lock = Self { key, held: Vec::new(), line: Vec::new(), waiting: 0, why: None };
+        let mut lock = Self { key, held: Vec::new(), line: Vec::new(), waiting: 0, why: None, rest: None };
         let mut elsewhere = false;
         if let Some(slot) = slot {
             slot.look(|looked| lock.cached(looked, now, &mut elsewhere));
@@ -217,6 +217,8 @@ impl Lock {
                 Why::HeldHere
             } else if !lock.held.is_empty() {
                 Why::HandingOver
+            } else if lock.rest.is_some() {
+                Why::Delay
             } else if elsewhere {
                 Why::HeldElsewhere
             } else {
@@ -234,6 +236,7 @@ impl Lock {
             since: now.since(since),
         }));
         *elsewhere |= looked.elsewhere;
+        self.rest = self.rest.max(looked.rest);
         if let Some(Glimpse { credentials, mode, granted, in_flight, dispatched, contended, closed }) =
             looked.held
         {
@@ -255,7 +258,8 @@ impl Lock {
     fn strict(&mut self, request: &Request, now: Boot, elsewhere: &mut bool) {
         let Some((grant, since)) = request.granted.get() else {
             self.waiting += 1;
-            *elsewhere |= request.asking.behind.load(Ordering::Relaxed);
+            *elsewhere |= request.asking.ahead.is_anything();
+            self.rest = self.rest.max(request.asking.ahead.rest(now));
             let since = now.since(request.asking.asked);
             return self.line.push(Waiter { route: request.route.clone(), mode: request.mode, since });
         };

@@ -26,6 +26,8 @@ pub(super) struct Tenured<C> {
     pub(super) idle_since: Boot,
     /// Nothing is started under it any more; why.
     pub(super) closed: Option<Cause>,
+    /// What came of everything that has ended is known.
+    pub(super) known: bool,
     /// How long a contender elsewhere is looked at before an idle tenure ends for it.
     pub(super) grace: Duration,
 }
@@ -67,6 +69,7 @@ impl<C> Tenured<C> {
             contended: None,
             idle_since: now,
             closed: None,
+            known: true,
             grace: if reached { GRACE } else { Duration::ZERO },
         }
     }

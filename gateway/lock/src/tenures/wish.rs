@@ -22,6 +22,9 @@ pub struct Wish<'a> {
     pub queue: usize,
     /// Where it waits: counts for a single key that is kept for others.
     pub waits: Waits,
+    /// Nobody compares tokens: what this request sends may go on for so long after its holder, and after one that left
+    /// without a word it waits until that is over. Only alone, and the same for everybody who asks for the key.
+    pub delay: Option<Duration>,
     /// Who asks, for whoever looks.
     pub route: &'a Arc<str>,
 }

@@ -44,9 +44,10 @@ impl<N: Network> Fencing<N> {
         let metrics = self.metrics.route(fenced.route);
         let Fence { hold, queue, .. } = *fence;
         let route = &request.plan.routes.get(fenced.route).name;
-        let (keys, sites) = (&*fenced.keys, &*fenced.sites);
-        let wish = Wish { keys, sites, mode: fenced.mode, hold, wait, queue, waits, route };
-        let guarded = request.plan.upstream(request.upstream).fencing == Level::Guard;
+        let level = request.plan.upstream(request.upstream).fencing;
+        let (keys, sites, mode, delay) = (&*fenced.keys, &*fenced.sites, fenced.mode, level.delay());
+        let wish = Wish { keys, sites, mode, hold, wait, queue, waits, delay, route };
+        let guarded = level == Level::Guard;
         let held = |tenure| HeldTenure {
             tenure: Rc::new(tenure),
             keys: fenced.keys.clone(),

@@ -107,7 +107,8 @@ impl Patience {
 /// was written in full is waited for: its answer is the truth.
 pub async fn evidence_needed(evidence: Option<&dyn Permission>, level: Level, clock: &SharedClock) {
     match (evidence, level) {
-        (Some(evidence), Level::None) => evidence.lapsed(clock).await,
+        // Whoever is next waits for the delay, or not even that, and then takes it that we have long ended.
+        (Some(evidence), Level::None | Level::Delay(_)) => evidence.lapsed(clock).await,
         (None, _) | (_, Level::Guard | Level::Upstream) => std::future::pending().await,
     }
 }

@@ -36,7 +36,7 @@ pub fn claim(headers: &mut HeaderMap, token: Token, keys: &[ResourceKey], mode: 
     // A guard reads the fields by their own names, whatever the service behind it calls them.
     let fields = match upstream.fencing {
         Level::Guard => &TokenFields::default(),
-        Level::None | Level::Upstream => &upstream.fields,
+        Level::None | Level::Delay(_) | Level::Upstream => &upstream.fields,
     };
     headers.insert(named(&fields.token, FENCING_TOKEN), value(&token.text()));
     headers.insert(named(&fields.number, FENCING_NUMBER), HeaderValue::from(token.number()));

@@ -13,7 +13,10 @@ use crate::tenures::question::{
 use crate::{
     once::unresolved::{self, Unresolved},
     reach::Way,
-    recipe::layout::{Contender, Line, Rank},
+    recipe::{
+        delayed,
+        layout::{Contender, Line, Rank},
+    },
     session::{
         epoch::epoch,
         judged,
@@ -52,6 +55,10 @@ pub async fn answer<L: Link>(current: Rc<Current<L>>, turns: Turns, question: Qu
     let Some(live) = current.live() else { return refuse(question) };
     match question {
         Question::Line { key, site, answer } => read(answer, line(&live, &key, &site)).await,
+        Question::Record { key, answer } => {
+            let parent = live.paths.lock(&key);
+            read(answer, async { Ok(delayed::look(&live, &parent).await?) }).await;
+        }
         Question::Members { answer } => read(answer, members(&live)).await,
         Question::Published { answer } => read(answer, published(&live)).await,
         Question::Holder { member, answer } => read(answer, holder(&live, &member)).await,
@@ -76,6 +83,7 @@ pub async fn answer<L: Link>(current: Rc<Current<L>>, turns: Turns, question: Qu
 fn refuse(question: Question) {
     match question {
         Question::Line { answer, .. } => tell(answer, Err(Untold::Away)),
+        Question::Record { answer, .. } => tell(answer, Err(Untold::Away)),
         Question::Break { answer, .. } => tell(answer, Err(Untold::Away)),
         Question::Members { answer } => tell(answer, Err(Untold::Away)),
         Question::Published { answer } => tell(answer, Err(Untold::Away)),

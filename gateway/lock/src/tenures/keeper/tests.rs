@@ -19,6 +19,7 @@ async fn while_there_is_no_session_nothing_is_begun_for_who_is_refused() {
             wait: Duration::from_secs(9),
             queue: 1,
             waits: Waits::Here,
+            delay: None,
             route: &"pay".into(),
         };
         assert!(matches!(keeper.acquire(wish).await, Err(Refused::Service(_))));

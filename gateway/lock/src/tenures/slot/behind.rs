@@ -1,5 +1,7 @@
 //! What becomes of those who wait while somebody else holds their key.
 
+use fencegate_process::clock::Boot;
+
 use super::{Caller, Slot};
 use crate::tenures::wish::Waits;
 use crate::{
@@ -25,6 +27,13 @@ impl Slot {
         tell(sent_here, &NotGranted::NotHolder);
         tell(impatient, &NotGranted::Locked);
         if left == 0 { Err(Stop::CallerGone) } else { Ok(()) }
+    }
+
+    /// Nobody else holds, and a delay is sat out until then: those leave who do not wait. It goes on without anybody.
+    pub(in crate::tenures) fn rests(&self, until: Boot) {
+        self.entry().standing.rests(until);
+        let rest = until.since(self.clock.now());
+        self.dismiss(|caller| caller.patience == Patience::None, &NotGranted::Delayed(rest)).ok();
     }
 
     /// We are about to queue: who is before us then is not known yet.
@@ -67,6 +76,8 @@ impl Slot {
         let leaving = {
             let mut entry = self.entry();
             entry.queue.close(Cause::Failed);
+            // What was on its way to a request when we panicked may be anything.
+            entry.queue.unknown();
             entry.queue.dismiss(|_| true)
         };
         tell(leaving, why);

@@ -56,7 +56,7 @@ fn grant(epoch: u64) -> (Grant, Arc<Proof>) {
 
 fn wants(waits: Waits, route: &Arc<str>) -> Wants<'_> {
     let (mode, patience) = (Mode::Exclusive, Patience::Behind(100));
-    Wants { mode, rules: RULES, patience, waits, route }
+    Wants { mode, rules: RULES, patience, waits, delay: None, route }
 }
 
 /// Waits for its turn, works alone, ends; or is told, once, that it is for another gateway to serve. Whether it was

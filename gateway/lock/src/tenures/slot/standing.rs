@@ -9,6 +9,8 @@ use fencegate_process::clock::Boot;
 pub(super) struct Standing {
     /// A holder elsewhere was before us when we last looked.
     behind: bool,
+    /// Nobody else is before us, and a delay is sat out until then.
+    rests: Option<Boot>,
     /// Our place is gone: somebody else may hold before we do again. Queueing anew does not change that, a grant does.
     lost: bool,
     /// Somebody came who may be sent on, and has not been told the way.
@@ -33,6 +35,7 @@ impl Standing {
     /// We are about to queue: who is before us then is not known yet.
     pub(super) fn anew(&mut self) {
         self.behind = false;
+        self.rests = None;
     }
 
     /// `asks`: somebody waits who may be sent on.
@@ -41,13 +44,24 @@ impl Standing {
         self.asks = asks;
     }
 
+    pub(super) fn rests(&mut self, until: Boot) {
+        self.rests = Some(until);
+    }
+
+    /// For so long a delay is sat out yet; `None` where none is.
+    pub(super) fn rest(&self, now: Boot) -> Option<Duration> {
+        self.rests.map(|until| until.since(now))
+    }
+
     pub(super) fn lost(&mut self) {
         self.lost = true;
+        self.rests = None;
     }
 
     pub(super) fn granted(&mut self) {
         self.behind = false;
         self.lost = false;
+        self.rests = None;
     }
 
     /// Somebody waits who may be sent on, and nothing is held here. Whether the way is to be looked for now.

@@ -1,6 +1,6 @@
 //! All keys that anybody here wants or holds, in shards so that workers seldom meet.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
@@ -117,8 +117,16 @@ impl Table {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         shard.get(key).is_some_and(|slot| {
             let entry = slot.entry();
-            entry.standing.is_behind() || entry.queue.in_flight() > 0
+            let rests = entry.standing.rest(self.clock.now()).is_some();
+            rests || entry.standing.is_behind() || entry.queue.in_flight() > 0
         })
+    }
+
+    /// For so long a delay is sat out here yet; `None` where none is.
+    pub(in crate::tenures) fn rest(&self, key: &ResourceKey) -> Option<Duration> {
+        let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
+        let slot = shard.get(key)?;
+        slot.entry().standing.rest(self.clock.now())
     }
 
     /// Forgets the key if nobody wants it any more; then its task ends.

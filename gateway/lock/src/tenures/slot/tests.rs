@@ -12,7 +12,7 @@ use crate::{
     reach::Way,
     recipe::grant::Stop,
     session::{evidence::Evidence, proof::Proof},
-    tenures::queue::Due,
+    tenures::{ended::Cause, queue::Due},
 };
 
 const FAR: Boot = Boot::from_nanos(1 << 50);
@@ -33,7 +33,11 @@ impl Bench {
 
     fn enter(&self, waits: Waits, patience: Patience) -> Entered {
         let (mode, rules, route) = (Mode::Exclusive, Caching::default(), &"pay".into());
-        self.table.enter(&self.key, &LockSite::Native, Wants { mode, rules, patience, waits, route })
+        self.table.enter(
+            &self.key,
+            &LockSite::Native,
+            Wants { mode, rules, patience, waits, delay: None, route },
+        )
     }
 
     fn waits(&self, waits: Waits) -> (Receiver<Answer>, Place) {

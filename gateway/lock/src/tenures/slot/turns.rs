@@ -27,11 +27,11 @@ impl Slot {
         entry.queue.forget(|caller| caller.answer.is_closed());
         let outdated = entry.outdated;
         let (mode, caller) = entry.queue.wanted()?;
-        Some(FirstWish { mode, rules: caller.rules, outdated })
+        Some(FirstWish { mode, rules: caller.rules, delay: caller.delay, outdated })
     }
 
     pub(in crate::tenures) fn granted(self: &Arc<Self>, grant: Grant, wanted: FirstWish) {
-        let FirstWish { mode, rules, outdated } = wanted;
+        let FirstWish { mode, rules, outdated, .. } = wanted;
         let mut entry = self.entry();
         entry.standing.granted();
         // Where requests may be sent on from here, those of other gateways may come.

@@ -1,0 +1,98 @@
+//! What is counted of delays that are sat out after a holder that left without a word.
+
+use std::time::Duration;
+
+use fencegate_process::families::Families;
+use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts};
+
+/// How the wait for a delay ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DelayEnd {
+    SatOut,
+    /// The session ended, or the process stops: whoever is next begins anew.
+    CutShort,
+}
+
+impl DelayEnd {
+    const ALL: [Self; 2] = [Self::SatOut, Self::CutShort];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::SatOut => "sat-out",
+            Self::CutShort => "cut-short",
+        }
+    }
+}
+
+#[derive(Clone)]
+pub struct DelayMetrics {
+    sitting: IntGauge,
+    ended: IntCounterVec,
+    length: Histogram,
+    removed: IntCounterVec,
+}
+
+/// Seconds that a delay may have.
+const LENGTHS: &[f64] = &[0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0];
+
+/// One key waits for its delay, until this is dropped.
+pub struct Sitting(IntGauge);
+
+impl Drop for Sitting {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl DelayMetrics {
+    pub(crate) fn register(families: &Families) -> Self {
+        let counters = |name, help, labels: &[&str]| {
+            families.register(IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        let metrics = Self {
+            sitting: families.register(IntGauge::new(
+                "delays_sitting",
+                "Keys that wait until what their last holder sent is over.",
+            )),
+            ended: counters(
+                "delays_total",
+                "Grants after a holder that left without a word, by how the wait for its delay ended.",
+                &["result"],
+            ),
+            length: families.register(Histogram::with_opts(
+                HistogramOpts::new("delay_seconds", "How long delays were that were begun.")
+                    .buckets(LENGTHS.to_vec()),
+            )),
+            removed: counters(
+                "delay_leftovers_total",
+                "Parents of keys with a record that nobody asked for, by what became of them.",
+                &["result"],
+            ),
+        };
+        for end in DelayEnd::ALL {
+            metrics.ended.with_label_values(&[end.word()]);
+        }
+        for result in [REMOVED, KEPT] {
+            metrics.removed.with_label_values(&[result]);
+        }
+        metrics
+    }
+
+    pub(crate) fn begins(&self, delay: Duration) -> Sitting {
+        self.length.observe(delay.as_secs_f64());
+        self.sitting.inc();
+        Sitting(self.sitting.clone())
+    }
+
+    pub(crate) fn ended(&self, end: DelayEnd) {
+        self.ended.with_label_values(&[end.word()]).inc();
+    }
+
+    /// What nobody asked for was taken, and was removed unless somebody came.
+    pub(crate) fn leftover(&self, removed: bool) {
+        self.removed.with_label_values(&[if removed { REMOVED } else { KEPT }]).inc();
+    }
+}
+
+const REMOVED: &str = "removed";
+const KEPT: &str = "kept";

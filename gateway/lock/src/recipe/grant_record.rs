@@ -1,0 +1,106 @@
+//! What the parent of a key says where nobody compares tokens: who held it last, and whether what it sent is over.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The newest written form that this build understands.
+const FORMAT: u32 = 1;
+
+/// The data of a parent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantRecord {
+    format: u32,
+    pub state: Parting,
+    /// Of the tenure that wrote it; 0 where none has.
+    pub epoch: u64,
+    /// So long after the end of that tenure what was sent before may go on, in milliseconds.
+    delay_ms: u64,
+}
+
+/// How the last holder left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Parting {
+    /// Without a word, or not yet.
+    Held,
+    /// Whatever was sent under this key is over.
+    Clean,
+}
+
+/// What stands there is no record of ours.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoRecord {
+    #[error("its record has format {0}, and this build reads up to {FORMAT}: run the build that wrote it")]
+    Newer(u32),
+    #[error(
+        "its record cannot be read ({0}): remove the node when nothing can be at work any more under its key"
+    )]
+    Garbled(String),
+}
+
+impl GrantRecord {
+    /// Of a parent under which nothing was ever sent.
+    pub fn clean() -> Self {
+        Self { format: FORMAT, state: Parting::Clean, epoch: 0, delay_ms: 0 }
+    }
+
+    pub fn held(epoch: u64, delay: Duration) -> Self {
+        // Rounded up: a little longer is no harm.
+        let delay_ms = u64::try_from(delay.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
+        Self { format: FORMAT, state: Parting::Held, epoch, delay_ms }
+    }
+
+    /// How long the next holder has to wait at least; `None` where it need not.
+    pub fn owes(&self) -> Option<Duration> {
+        (self.state == Parting::Held).then_some(Duration::from_millis(self.delay_ms))
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("plain fields serialise")
+    }
+
+    /// `None`: nobody has begun a record there.
+    ///
+    /// # Errors
+    /// It has the form of a newer build, or none.
+    pub fn parse(data: &[u8]) -> Result<Option<Self>, NoRecord> {
+        #[derive(Deserialize)]
+        struct Form {
+            format: u32,
+        }
+        if data.is_empty() {
+            return Ok(None);
+        }
+        let garbled = |error: serde_json::Error| NoRecord::Garbled(error.to_string());
+        // First: a newer form may have other fields.
+        let form: Form = serde_json::from_slice(data).map_err(garbled)?;
+        if form.format > FORMAT {
+            return Err(NoRecord::Newer(form.format));
+        }
+        serde_json::from_slice(data).map(Some).map_err(garbled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_back_and_only_what_is_held_owes_a_delay() {
+        let held = GrantRecord::held(7, Duration::from_micros(1500));
+        assert_eq!(GrantRecord::parse(&held.bytes()), Ok(Some(held.clone())));
+        assert_eq!(held.owes(), Some(Duration::from_millis(2)), "never shorter");
+        assert_eq!(GrantRecord::clean().owes(), None);
+        assert_eq!(GrantRecord::parse(b""), Ok(None));
+    }
+
+    #[test]
+    fn what_another_build_wrote_is_not_taken_for_clean() {
+        let newer = GrantRecord::parse(br#"{"format":2,"left":"well"}"#);
+        assert_eq!(newer, Err(NoRecord::Newer(2)));
+        for garbled in [&b"x"[..], b"{}", br#"{"format":1,"state":"gone","epoch":1,"delay_ms":0}"#] {
+            assert!(matches!(GrantRecord::parse(garbled), Err(NoRecord::Garbled(_))));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Reads how long a holder waits after one that left without a word, and refuses what cannot have such a delay.
+
+use std::time::Duration;
+
+use super::{block::Block, scalar};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    plan::{Foreign, Forward, Level, ModeRule, Upstream},
+};
+
+/// The level with its delay, which has no default: how long an execution can go on by itself is known to nobody here.
+pub(super) fn level(upstream: &mut Block, fencing: Option<Level>) -> Option<Level> {
+    let delay = upstream.value("delay", scalar::time_limit);
+    match fencing {
+        Some(Level::Delay(_)) => {
+            upstream.require("delay", "delay: 30s");
+            delay.map(Level::Delay)
+        }
+        Some(fencing) if upstream.is_present("delay") => {
+            let message = format!("`delay` has no effect with `fencing: {}`", fencing.word());
+            let remedy = "leave it out, or write `fencing: delay`";
+            upstream.fault("delay", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+            Some(fencing)
+        }
+        _ => fencing,
+    }
+}
+
+/// Seconds that a response may take unless the file says otherwise.
+pub(super) fn patience(delay: Duration) -> u64 {
+    delay.as_secs().clamp(1, 15)
+}
+
+/// What is waited for that long may go on for that long, whether or not its holder lives.
+pub(super) fn covers(block: &mut Block, upstream: &Upstream) {
+    let Some(delay) = upstream.fencing.delay().filter(|delay| upstream.response_timeout > *delay) else {
+        return;
+    };
+    let field = if block.is_present("response_timeout") { "response_timeout" } else { "delay" };
+    let message = format!(
+        "a request to `{}` may take {}, and the next holder begins {} after one that is gone",
+        upstream.name,
+        scalar::written(upstream.response_timeout),
+        scalar::written(delay),
+    );
+    let remedy = "make `delay` at least as long as `response_timeout`, and as any execution there can be";
+    block.fault(field, Diagnostic::new(Code::DelayTooShort, message).remedy(remedy));
+}
+
+/// What a fence cannot have whose upstream has a delay; whether requests are sent on to a holder, where that is settled by
+/// it. `foreign`: it has its locks where other programs have theirs.
+pub(super) fn fence(
+    block: &mut Block,
+    level: Option<Level>,
+    mode: ModeRule,
+    foreign: Option<Foreign>,
+    forward: Option<Forward>,
+) -> Option<Forward> {
+    level?.delay()?;
+    if mode != ModeRule::Exclusive {
+        let message = "`fencing: delay` is for keys that one request has alone: the record in ZooKeeper names one holder";
+        let remedy = "write `mode: exclusive` here, in `defaults` too, or put a guard beside the service";
+        let field = if block.is_present("mode") { "mode" } else { "key" };
+        block.fault(field, Diagnostic::new(Code::DelayShared, message).remedy(remedy));
+    }
+    if let Some(layout) = foreign {
+        let message = format!("`fencing: delay` does not exist with `layout: {}`", layout.word());
+        let remedy = "leave `layout` out, or write another level on the upstream: programs that know nothing of the record \
+                      of the last holder neither keep it nor wait";
+        block.fault("layout", Diagnostic::new(Code::NotInLayout, message).remedy(remedy));
+    }
+    // What `defaults` say is for those fences that can do it.
+    if forward == Some(Forward::Holder) && block.is_present("forward") {
+        let message = "no request is sent on where `fencing: delay` is: the gateway that has the key may only be waiting \
+                       until its delay is over";
+        let remedy = "leave `forward` out here";
+        block.fault("forward", Diagnostic::new(Code::DelayForward, message).remedy(remedy));
+    }
+    Some(Forward::Never)
+}

@@ -1,0 +1,211 @@
+//! Where nobody compares tokens and a delay is written, whoever follows a holder that left without a word begins when what
+//! that one sent is over.
+
+use std::time::{Duration, Instant};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::{Answer, Ask, Outcome},
+    gateway::Gateway,
+    held::Held,
+    history::History,
+    origin::{Act, Reply},
+    patience::patiently,
+    policy::Policy,
+    site::Site,
+    zookeeper::Tree,
+};
+use tokio::time::{sleep, sleep_until};
+
+const SESSION: Duration = Duration::from_secs(2);
+const DELAY: Duration = Duration::from_secs(4);
+/// Longer than a session lasts, and within the delay: without one, two executions would overlap.
+const EXECUTION: Duration = Duration::from_millis(3300);
+const SLACK: Duration = Duration::from_millis(500);
+
+fn ours(site: &Site, name: &str) -> Policy {
+    let millis = |duration: Duration| format!("{}ms", duration.as_millis());
+    site.policy(name)
+        .with("/upstreams/ledger/fencing", "delay")
+        .with("/upstreams/ledger/delay", millis(DELAY))
+        .with("/upstreams/ledger/response_timeout", millis(DELAY))
+        .with("/routes/0/fence/wait", "30s")
+}
+
+async fn pair(site: &Site, hold: fn(Policy) -> Policy) -> (Gateway, Gateway) {
+    let (one, two) = (hold(ours(site, "gw-1")), hold(ours(site, "gw-2")));
+    tokio::join!(Gateway::start(&one), Gateway::start(&two))
+}
+
+const HOLDS: [fn(Policy) -> Policy; 2] = [|policy| policy, Policy::cached];
+
+#[tokio::test]
+async fn after_a_killed_holder_the_next_one_begins_when_its_delay_is_over() {
+    for hold in HOLDS {
+        let site = Site::fresh().await;
+        let (one, two) = pair(&site, hold).await;
+        let Held { request: lost, latch, record } = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+        let next = two.begin(Ask::post("/pay/7"));
+        one.signal(Signal::KILL);
+        let killed = Instant::now();
+        assert!(lost.result().await.is_err(), "nobody is left to answer");
+        sleep_until((record.arrived + EXECUTION).into()).await;
+        latch.let_go();
+        assert_eq!(next.answer().await.status, 200);
+        let second = site.origin.request("/pay/7", 2).await;
+        let gap = second.arrived - killed;
+        assert!(gap >= SESSION + DELAY - SLACK, "began after {gap:?}");
+        assert!(gap <= SESSION + DELAY + SLACK * 4, "began only after {gap:?}");
+        History::of(&site.origin.log()).assert_holds();
+        // It was sat out once.
+        let began = Instant::now();
+        assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+        assert!(began.elapsed() < DELAY, "took {:?}", began.elapsed());
+        two.series_becomes("fencegate_delays_total", &["result=\"sat-out\""], 1.0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing_in_zookeeper() {
+    for hold in HOLDS {
+        let site = Site::fresh().await;
+        let (one, two) = pair(&site, hold).await;
+        let began = Instant::now();
+        for round in 0..10 {
+            for gateway in [&one, &two] {
+                let answer = gateway.send(&Ask::post("/pay/7")).await;
+                assert_eq!(answer.status, 200, "round {round}: {answer:?}");
+            }
+        }
+        assert!(began.elapsed() < DELAY, "took {:?}", began.elapsed());
+        no_parent_is_left(&site.tree().await).await;
+        // Nor does a gateway that stops in order.
+        assert_eq!(one.send(&Ask::post("/pay/7")).await.status, 200);
+        one.signal(Signal::TERM);
+        assert_eq!(one.exit().await.code(), Some(0));
+        let began = Instant::now();
+        assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+        assert!(began.elapsed() < DELAY / 2, "took {:?}", began.elapsed());
+        History::of(&site.origin.log()).assert_holds();
+    }
+}
+
+#[tokio::test]
+async fn after_a_frozen_holder_the_next_one_begins_when_its_delay_is_over_and_the_frozen_one_says_so() {
+    let site = Site::fresh().await;
+    let (one, two) = pair(&site, HOLDS[1]).await;
+    site.origin.script("/pay/7", [Act::Answer(EXECUTION, Reply::ok())]);
+    let frozen = one.begin(Ask::post("/pay/7"));
+    let record = site.origin.request("/pay/7", 1).await;
+    one.signal(Signal::STOP);
+    let next = two.begin(Ask::post("/pay/7"));
+    assert_eq!(next.answer().await.status, 200);
+    let gap = site.origin.request("/pay/7", 2).await.arrived - record.arrived;
+    assert!(gap >= SESSION + DELAY - SLACK * 2, "began after {gap:?}");
+    one.signal(Signal::CONT);
+    assert_eq!(frozen.answer().await.outcome(), Some(Outcome::Unknown), "its proof ended before the answer");
+    History::of(&site.origin.log()).assert_holds();
+}
+
+/// No request waits for as long as the delay is, and still somebody runs in the end.
+#[tokio::test]
+async fn a_delay_that_is_longer_than_every_wait_is_sat_out_all_the_same() {
+    for hold in HOLDS {
+        let site = Site::fresh().await;
+        let (one, two) = pair(&site, |policy| policy).await;
+        drop(two);
+        let impatient = hold(ours(&site, "gw-3").with("/routes/0/fence/wait", "300ms"));
+        let three = Gateway::start(&impatient).await;
+        let Held { request: lost, latch, .. } = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+        one.signal(Signal::KILL);
+        let killed = Instant::now();
+        assert!(lost.result().await.is_err(), "nobody is left to answer");
+        latch.let_go();
+        let mut delayed = Vec::new();
+        let done = loop {
+            let answer = three.send(&Ask::post("/pay/7")).await;
+            if answer.status == 200 {
+                break answer;
+            }
+            match &*answer.reason() {
+                "delayed" => delayed.push((killed.elapsed(), answer)),
+                // Behind the dead one, and strict ones behind the one that sits.
+                "locked" => {}
+                other => panic!("{other}: {answer:?}"),
+            }
+            sleep(Duration::from_millis(100)).await;
+        };
+        assert_eq!(done.status, 200, "{done:?}");
+        let gap = killed.elapsed();
+        assert!(gap >= SESSION + DELAY - SLACK && gap < SESSION + DELAY + SLACK * 6, "after {gap:?}");
+        let (at, first) = delayed.first().expect("some were refused");
+        assert_eq!((first.status, first.outcome()), (423, Some(Outcome::NotDispatched)));
+        let rest: u64 = retry_after(first);
+        let ends = *at + Duration::from_secs(rest);
+        assert!(
+            ends >= gap - SLACK * 4,
+            "asked to come after {rest} s at {at:?}, and it ended after {gap:?}"
+        );
+    }
+}
+
+fn retry_after(answer: &Answer) -> u64 {
+    answer.field("retry-after").expect("when to come again").parse().expect("seconds")
+}
+
+#[tokio::test]
+async fn a_drain_that_ends_before_its_requests_leaves_no_clean_word() {
+    let site = Site::fresh().await;
+    let policy = ours(&site, "gw-1").with("/listeners/public/timeouts/drain", "300ms");
+    let two = ours(&site, "gw-2");
+    let (one, two) = tokio::join!(Gateway::start(&policy), Gateway::start(&two));
+    let Held { request: lost, latch, record } = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+    let next = two.begin(Ask::post("/pay/7"));
+    one.signal(Signal::TERM);
+    assert_eq!(one.exit().await.code(), Some(1), "not a clean end");
+    let exited = Instant::now();
+    drop(lost.result().await);
+    sleep_until((record.arrived + EXECUTION).into()).await;
+    latch.let_go();
+    assert_eq!(next.answer().await.status, 200);
+    let gap = site.origin.request("/pay/7", 2).await.arrived - exited;
+    assert!(gap >= DELAY - SLACK, "began after {gap:?}");
+    History::of(&site.origin.log()).assert_holds();
+}
+
+#[tokio::test]
+async fn what_a_killed_holder_left_is_shown_and_removed_when_nobody_asks_for_it() {
+    let site = Site::fresh().await;
+    let (one, two) = pair(&site, HOLDS[0]).await;
+    let tree = site.tree().await;
+    let Held { request: lost, latch, .. } = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+    let shown = two.admin("/api/v1/locks/account%2F7").await;
+    let shown: serde_json::Value = serde_json::from_slice(&shown.body).expect("JSON");
+    assert_eq!(shown["record"]["state"], "held", "{shown}");
+    one.signal(Signal::KILL);
+    drop(lost.result().await);
+    latch.let_go();
+    assert!(!parents(&tree).await.is_empty(), "its record stays");
+    no_parent_is_left(&tree).await;
+    two.series_reaches("fencegate_delay_leftovers_total", &["result=\"removed\""], 1.0).await;
+    let began = Instant::now();
+    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+    assert!(began.elapsed() < DELAY / 2, "took {:?}", began.elapsed());
+    History::of(&site.origin.log()).assert_holds();
+}
+
+/// Of keys: what stands above their lock nodes.
+async fn parents(tree: &Tree) -> Vec<String> {
+    let mut paths = tree.paths().await;
+    paths.retain(|path| path.starts_with("/locks/") && path.matches('/').count() == 3);
+    paths
+}
+
+async fn no_parent_is_left(tree: &Tree) {
+    let gone = async {
+        while !parents(tree).await.is_empty() {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    patiently("nothing to be left of the key", gone, || "its parent").await;
+}

@@ -1,0 +1,523 @@
+//! Where nobody compares tokens: what the next holder finds, and how long it waits, in the schedules of the model `delay`.
+
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+use fencegate_lock::{
+    recipe::grant_record::GrantRecord,
+    session::link::{Connect, Fault, Kind, Link, Step},
+    tenures::{keeper::Refused, tenure::Tenure},
+};
+use fencegate_policies::plan::{Caching, Hold};
+use fencegate_tests::memory::{Ensemble, Settings, Underway};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    doctored::{Asked, Doctor, Fate, Library, Locks, key},
+    plan::ROOT,
+    simulated,
+};
+
+mod storm;
+
+const T: Duration = Duration::from_secs(2);
+const DELAY: Duration = Duration::from_secs(30);
+/// Longer than anything here takes that has no delay.
+const SOON: Duration = Duration::from_secs(1);
+const FOR_EVER: Duration = Duration::from_secs(1000);
+
+const HOLDS: [Hold; 2] = [Hold::Strict, Hold::Cached(CACHED)];
+const CACHED: Caching = Caching {
+    linger: Duration::from_millis(250),
+    max_local: 64,
+    max_hold: Duration::from_millis(100),
+    max_tenure: Duration::from_secs(600),
+};
+
+fn ensemble() -> Ensemble {
+    Ensemble::start(Settings::default())
+}
+
+async fn gateway(ensemble: &Ensemble) -> (Doctor, Locks) {
+    let doctor = Doctor::new();
+    let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+    let locks = Locks::over(library).await;
+    (doctor, locks)
+}
+
+async fn take(locks: &Locks, hold: Hold) -> Tenure {
+    locks.delayed(&["a"], hold, FOR_EVER, Some(DELAY)).await.expect("granted in the end")
+}
+
+/// Sends something, and says what is known of it.
+fn send(tenure: Tenure, known: bool) {
+    tenure.dispatch().expect("it holds");
+    if known {
+        tenure.known();
+    }
+}
+
+async fn took(locks: &Locks, hold: Hold) -> (Duration, Tenure) {
+    let began = Instant::now();
+    let tenure = take(locks, hold).await;
+    (began.elapsed(), tenure)
+}
+
+/// Of keys: what stands above their lock nodes.
+fn parents(ensemble: &Ensemble) -> Vec<String> {
+    let mut paths = ensemble.paths();
+    paths.retain(|path| is_parent(path));
+    paths
+}
+
+fn is_parent(path: &str) -> bool {
+    path.strip_prefix(ROOT).is_some_and(|rest| rest.starts_with("/locks/") && rest.matches('/').count() == 3)
+}
+
+fn parent() -> String {
+    let key = key("a");
+    format!("{ROOT}/locks/{:02x}/{}", key.shard(), key.lock_segment())
+}
+
+/// The transaction in which a holder says that it holds.
+fn is_first_word(steps: &[Step<'_>]) -> bool {
+    steps.iter().any(|step| matches!(step, Step::Set { path, .. } if is_parent(path)))
+        && !steps.iter().any(|step| matches!(step, Step::Delete { .. }))
+}
+
+/// The transaction in which one leaves in order.
+fn is_last_word(steps: &[Step<'_>]) -> bool {
+    let leaves = steps.iter().any(|step| matches!(step, Step::Delete { .. }));
+    let parent = |step: &Step<'_>| match step {
+        Step::Set { path, .. } | Step::Delete { path, .. } => is_parent(path),
+        Step::Check { .. } | Step::Create { .. } => false,
+    };
+    leaves && steps.iter().any(parent)
+}
+
+fn once(doctor: &Doctor, when: fn(&[Step<'_>]) -> bool, fate: Fate) -> Rc<Cell<bool>> {
+    let done = Rc::new(Cell::new(false));
+    let told = done.clone();
+    doctor.rules(move |asked| match asked {
+        Asked::Commit { steps } if when(steps) && !told.replace(true) => fate.clone(),
+        _ => Fate::Passes,
+    });
+    done
+}
+
+fn lost() -> Fault {
+    Fault::Ambiguous("the connection broke".into())
+}
+
+#[test]
+fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+        for hold in HOLDS {
+            for locks in [&one, &other, &one, &one] {
+                let (waited, tenure) = took(locks, hold).await;
+                assert!(waited < SOON, "{hold:?}: {waited:?}");
+                send(tenure, true);
+            }
+            // Behind one that still holds.
+            let held = take(&one, hold).await;
+            let (waited, ()) = tokio::join!(took(&other, hold), async {
+                sleep(T).await;
+                send(held, true);
+            });
+            assert!(waited.0 < T + SOON, "{hold:?}: {:?}", waited.0);
+            send(waited.1, true);
+            sleep(T * 3).await;
+            assert_eq!(parents(&ensemble), [""; 0], "{hold:?}");
+        }
+        one.stop().await;
+        other.stop().await;
+    });
+}
+
+/// Without the delay the model's `NO_DELAY`, with a clean word all the same its `CLEAN_AFTER_UNKNOWN`.
+#[test]
+fn after_an_outcome_that_nobody_knows_whoever_is_next_sits_the_delay_out() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+        for hold in HOLDS {
+            for next in [&one, &other] {
+                send(take(&one, hold).await, false);
+                let (waited, tenure) = took(next, hold).await;
+                assert!(waited >= DELAY && waited < DELAY + SOON, "{hold:?}: {waited:?}");
+                // It has sat it out, and leaves in order.
+                send(tenure, true);
+                let (waited, tenure) = took(&one, hold).await;
+                assert!(waited < SOON, "{hold:?}: {waited:?}");
+                send(tenure, true);
+            }
+        }
+        one.stop().await;
+        other.stop().await;
+    });
+}
+
+/// Of several causes for the end of a tenure the first one is told; that is not the one that counts here.
+#[test]
+fn a_tenure_that_was_ended_before_its_outcome_was_lost_is_not_clean() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+        let held = take(&one, HOLDS[1]).await;
+        one.keeper.close_all();
+        send_open(held);
+        let (waited, tenure) = took(&other, Hold::Strict).await;
+        assert!(waited >= DELAY, "{waited:?}");
+        send(tenure, true);
+        one.stop().await;
+        other.stop().await;
+    });
+}
+
+/// As [`send`] with an unknown outcome, of a tenure that may be closed already.
+fn send_open(tenure: Tenure) {
+    drop(tenure.dispatch());
+    drop(tenure);
+}
+
+/// The model's `RETRIED_GRANT`: what is read after the first word may be that word.
+#[test]
+fn who_does_not_hear_that_its_first_word_was_written_does_not_take_it_for_a_clean_one() {
+    for fate in [Fate::Done(lost()), Fate::Refused(lost())] {
+        simulated::run(async {
+            let ensemble = ensemble();
+            let (one, (doctor, other)) = (gateway(&ensemble).await.1, gateway(&ensemble).await);
+            for hold in HOLDS {
+                send(take(&one, hold).await, false);
+                let asked = once(&doctor, is_first_word, fate.clone());
+                let (waited, tenure) = took(&other, hold).await;
+                assert!(asked.get(), "not exercised");
+                assert!(waited >= DELAY && waited < DELAY + SOON, "{hold:?}, {fate:?}: {waited:?}");
+                send(tenure, true);
+                // And where there was no holder before, none is invented.
+                let asked = once(&doctor, is_first_word, fate.clone());
+                let (waited, tenure) = took(&other, Hold::Strict).await;
+                assert!(asked.get() && waited < SOON, "{hold:?}, {fate:?}: {waited:?}");
+                send(tenure, true);
+            }
+            one.stop().await;
+            other.stop().await;
+        });
+    }
+}
+
+/// The model's `READ_EARLY`: while we wait in line the record is still to be written.
+#[test]
+fn the_record_is_read_when_the_key_is_granted_and_not_when_one_queues() {
+    for hold in HOLDS {
+        simulated::run(async {
+            let ensemble = ensemble();
+            let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
+            // The first holder is slow to say that it holds: its word is lost again and again.
+            let slow = Rc::new(Cell::new(true));
+            let still = slow.clone();
+            doctor.rules(move |asked| match asked {
+                Asked::Commit { steps } if is_first_word(steps) && still.get() => Fate::Refused(lost()),
+                _ => Fate::Passes,
+            });
+            let first = async {
+                let held = take(&one, hold).await;
+                held.dispatch().expect("it holds");
+                sleep(T).await;
+                (Instant::now(), drop(held))
+            };
+            let second = async {
+                sleep(T).await;
+                let granted = async {
+                    let tenure = take(&other, hold).await;
+                    (Instant::now(), tenure)
+                };
+                let ((), granted) = tokio::join!(
+                    async {
+                        sleep(T).await;
+                        slow.set(false);
+                    },
+                    granted
+                );
+                granted
+            };
+            let ((left, ()), (granted, tenure)) = tokio::join!(first, second);
+            assert!(granted - left >= DELAY, "{hold:?}: {:?}", granted - left);
+            send(tenure, true);
+            one.stop().await;
+            other.stop().await;
+        });
+    }
+}
+
+/// The model's `GIVE_UP_CLEAN`; and the other way round, nobody would ever run.
+#[test]
+fn who_waits_less_than_the_delay_is_refused_and_the_delay_is_sat_out_all_the_same() {
+    for hold in HOLDS {
+        for wait in [Duration::ZERO, T] {
+            simulated::run(async {
+                let ensemble = ensemble();
+                let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+                send(take(&one, hold).await, false);
+                let left = Instant::now();
+                let mut refused = 0;
+                let tenure = loop {
+                    match other.delayed(&["a"], hold, wait, Some(DELAY)).await {
+                        Ok(tenure) => break tenure,
+                        Err(Refused::Delayed(rest)) => {
+                            assert!(rest <= DELAY && left.elapsed() + rest >= DELAY, "{rest:?}");
+                        }
+                        // Strict ones stand behind the one that sits.
+                        Err(Refused::Locked) if hold == Hold::Strict && refused > 0 => {}
+                        Err(why) => panic!("{hold:?}: {why}"),
+                    }
+                    refused += 1;
+                    sleep(Duration::from_millis(500)).await;
+                };
+                let waited = left.elapsed();
+                assert!(waited >= DELAY && waited < DELAY + T, "{hold:?}: {waited:?}");
+                assert!(refused > 0, "not exercised");
+                send(tenure, true);
+                one.stop().await;
+                other.stop().await;
+            });
+        }
+    }
+}
+
+/// It has sent nothing, and still says nothing of what was sent before.
+#[test]
+fn who_stops_while_it_sits_a_delay_out_hands_its_length_on() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+        let longest = DELAY * 3;
+        for hold in HOLDS {
+            let (_, sits) = gateway(&ensemble).await;
+            let held = one.delayed(&["a"], hold, FOR_EVER, Some(longest)).await.expect("free");
+            held.dispatch().expect("it holds");
+            drop(held);
+            let refused = sits.delayed(&["a"], hold, T, Some(DELAY)).await;
+            assert!(matches!(refused, Err(Refused::Delayed(_))), "{hold:?}: {refused:?}");
+            sits.stop().await;
+            let (waited, tenure) = took(&other, hold).await;
+            assert!(waited >= longest && waited < longest + T, "{hold:?}: {waited:?}");
+            send(tenure, true);
+        }
+        one.stop().await;
+        other.stop().await;
+    });
+}
+
+#[test]
+fn after_a_holder_that_died_the_delay_begins_when_its_session_is_over() {
+    for hold in HOLDS {
+        simulated::run(async {
+            let ensemble = ensemble();
+            let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
+            let held = take(&one, hold).await;
+            held.dispatch().expect("it holds");
+            doctor.wire().disconnect(Underway::Lost);
+            let (waited, tenure) = took(&other, hold).await;
+            assert!(waited >= DELAY + T / 2 && waited < DELAY + T * 2, "{hold:?}: {waited:?}");
+            send(tenure, true);
+            drop(held);
+            doctor.wire().reconnect();
+            one.stop().await;
+            other.stop().await;
+        });
+    }
+}
+
+#[test]
+fn a_process_that_stops_in_order_leaves_its_idle_keys_clean_and_not_those_at_work() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+        send(take(&one, HOLDS[1]).await, true);
+        one.stop().await;
+        let (waited, tenure) = took(&other, HOLDS[1]).await;
+        assert!(waited < SOON, "{waited:?}");
+        send(tenure, true);
+        sleep(T).await;
+        for hold in HOLDS {
+            let (doctor, stops) = gateway(&ensemble).await;
+            let held = take(&stops, hold).await;
+            held.dispatch().expect("it holds");
+            stops.stop().await;
+            // The process ends with what it has at work.
+            doctor.wire().disconnect(Underway::Lost);
+            let (waited, tenure) = took(&other, hold).await;
+            assert!(waited >= DELAY, "{hold:?}: {waited:?}");
+            send(tenure, true);
+            drop(held);
+        }
+        other.stop().await;
+    });
+}
+
+#[test]
+fn a_last_word_whose_answer_was_lost_is_said_once_and_to_nobody_else() {
+    for fate in [Fate::Done(lost()), Fate::Refused(lost())] {
+        simulated::run(async {
+            let ensemble = ensemble();
+            let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
+            for hold in HOLDS {
+                let held = take(&one, hold).await;
+                let asked = once(&doctor, is_last_word, fate.clone());
+                let (next, ()) = tokio::join!(took(&other, hold), async {
+                    sleep(T / 4).await;
+                    send(held, true);
+                });
+                assert!(asked.get(), "not exercised");
+                assert!(next.0 < SOON, "{hold:?}, {fate:?}: {:?}", next.0);
+                // What is said again finds the node gone, and says nothing of this holder.
+                sleep(SOON).await;
+                send(next.1, false);
+                let (waited, tenure) = took(&one, hold).await;
+                assert!(waited >= DELAY, "{hold:?}, {fate:?}: {waited:?}");
+                send(tenure, true);
+                sleep(T).await;
+            }
+            one.stop().await;
+            other.stop().await;
+        });
+    }
+}
+
+#[test]
+fn a_set_waits_for_the_longest_of_its_keys_and_leaves_all_of_them_alike() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+        let set = |locks| took_set(locks, &["a", "b"]);
+        send(set(&one).await.1, true);
+        assert!(set(&other).await.0 < SOON, "it was never sent under");
+        sleep(T).await;
+        assert_eq!(parents(&ensemble), [""; 0]);
+
+        send(take(&one, Hold::Strict).await, false);
+        let (waited, tenure) = set(&other).await;
+        assert!(waited >= DELAY && waited < DELAY + SOON, "{waited:?}");
+        send(tenure, false);
+        let left = Instant::now();
+        for name in ["a", "b"] {
+            let (_, tenure) = took_set(&one, &[name]).await;
+            // The other one's record may have been tidied up meanwhile.
+            assert!(left.elapsed() >= DELAY, "{name}: {:?}", left.elapsed());
+            send(tenure, true);
+        }
+        let (waited, tenure) = set(&other).await;
+        assert!(waited < SOON, "{waited:?}");
+        send(tenure, true);
+        one.stop().await;
+        other.stop().await;
+    });
+}
+
+async fn took_set(locks: &Locks, names: &[&str]) -> (Duration, Tenure) {
+    let began = Instant::now();
+    let tenure = locks.delayed(names, Hold::Strict, FOR_EVER, Some(DELAY)).await.expect("granted");
+    (began.elapsed(), tenure)
+}
+
+#[test]
+fn what_a_dead_holder_left_is_removed_when_its_delay_is_over_and_nobody_waits_longer_for_that() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
+        for asked_after in [None, Some(DELAY / 2)] {
+            let held = take(&one, Hold::Strict).await;
+            held.dispatch().expect("it holds");
+            doctor.wire().expire();
+            drop(held);
+            let left = Instant::now();
+            if let Some(pause) = asked_after {
+                sleep(pause).await;
+                let tenure = take(&other, Hold::Strict).await;
+                let waited = left.elapsed();
+                assert!(waited >= DELAY && waited < DELAY + T * 3, "{waited:?}");
+                send(tenure, true);
+            }
+            sleep(DELAY + T * 5).await;
+            assert_eq!(parents(&ensemble), [""; 0], "{asked_after:?}");
+        }
+        one.stop().await;
+        other.stop().await;
+    });
+}
+
+/// Somebody who waited has gone, and the one who left could not take the parent along.
+#[test]
+fn a_clean_record_that_nobody_asks_for_is_removed_and_one_that_cannot_be_read_is_not() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let (_, locks) = gateway(&ensemble).await;
+        let raw = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
+        send(take(&locks, Hold::Strict).await, true);
+        sleep(T).await;
+        for (record, stays) in [
+            (GrantRecord::clean().bytes(), false),
+            (GrantRecord::held(7, DELAY).bytes(), false),
+            (br#"{"format":2}"#.to_vec(), true),
+            (b"what is this".to_vec(), true),
+        ] {
+            raw.create(&parent(), b"", Kind::Persistent).await.expect("not there");
+            raw.commit(&[Step::Set { path: &parent(), data: &record }]).await.expect("there");
+            sleep(DELAY + T * 5).await;
+            assert_eq!(parents(&ensemble) == [parent()], stays, "{}", String::from_utf8_lossy(&record));
+            if stays {
+                let told = locks.delayed(&["a"], Hold::Strict, T, Some(DELAY)).await;
+                assert!(matches!(told, Err(Refused::Service(_))), "{told:?}");
+                raw.delete(&parent()).await.expect("nobody is below it");
+            }
+        }
+        locks.stop().await;
+    });
+}
+
+/// A holder without a delay never takes the parent along that says who held it last.
+#[test]
+fn a_record_outlives_holders_who_know_nothing_of_it() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+        send(take(&one, Hold::Strict).await, false);
+        let plain = other.acquire(&["a"], Hold::Strict).await.expect("it does not look");
+        plain.known();
+        drop(plain);
+        let (waited, tenure) = took(&other, Hold::Strict).await;
+        assert!(waited >= DELAY, "{waited:?}");
+        send(tenure, true);
+        one.stop().await;
+        other.stop().await;
+    });
+}
+
+/// A container goes with its last child, and a record with it: such a parent is not written to.
+#[test]
+fn a_parent_that_would_go_by_itself_is_replaced_before_anything_is_written_to_it() {
+    for hold in HOLDS {
+        simulated::run(async {
+            let ensemble = ensemble();
+            let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
+            let plain = one.acquire(&["a"], Hold::Strict).await.expect("free");
+            let (held, ()) = tokio::join!(take(&other, hold), async {
+                sleep(T).await;
+                plain.known();
+                drop(plain);
+            });
+            held.dispatch().expect("it holds");
+            assert!(ensemble.seen(&parent()).is_some_and(|seen| seen.version > 0), "a record is there");
+            drop(held);
+            ensemble.remove_empty_containers();
+            let (waited, tenure) = took(&one, hold).await;
+            assert!(waited >= DELAY, "{hold:?}: {waited:?}");
+            send(tenure, true);
+            drop(doctor);
+            one.stop().await;
+            other.stop().await;
+        });
+    }
+}

@@ -1,0 +1,166 @@
+//! Random accidents, with executions that go on by themselves for a time that is shorter than the delay: never two at once.
+
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+use fencegate_lock::tenures::keeper::Refused;
+use fencegate_tests::memory::{Dice, Direction, Ensemble, Settings, Underway, Wire};
+use tokio::{
+    join,
+    task::spawn_local,
+    time::{Instant, sleep},
+};
+
+use super::{HOLDS, T, parents};
+use crate::{
+    doctored::{Doctor, Library, Locks},
+    run, simulated,
+};
+
+const DELAY: Duration = Duration::from_secs(4);
+const RAGES: Duration = Duration::from_secs(200);
+const GATEWAYS: usize = 3;
+const CALLERS: usize = 6;
+
+/// What was seen of all schedules.
+#[derive(Debug, Default)]
+struct Seen {
+    running: Cell<u32>,
+    overlaps: Cell<u32>,
+    executions: Cell<u32>,
+    unknown: Cell<u32>,
+    delayed: Cell<u32>,
+}
+
+fn count(of: &Cell<u32>) {
+    of.set(of.get() + 1);
+}
+
+#[test]
+fn executions_that_end_within_the_delay_never_overlap() {
+    let (first, cases, seen) = (run::seed("delayed"), run::cases(20), Rc::<Seen>::default());
+    for seed in (0..u64::from(cases)).map(|number| first.wrapping_add(number)) {
+        simulated::run(play(seed, seen.clone()));
+        assert_eq!(seen.overlaps.get(), 0, "FENCEGATE_SEED={seed} FENCEGATE_CASES=1: {seen:?}");
+    }
+    eprintln!("{cases} schedules: {seen:?}");
+    let exercised = [&seen.executions, &seen.unknown, &seen.delayed];
+    assert!(exercised.iter().all(|count| count.get() > cases), "not exercised: {seen:?}");
+}
+
+async fn play(seed: u64, seen: Rc<Seen>) {
+    let dice = Rc::new(Dice::seeded(seed));
+    let settings = Settings {
+        latency: Duration::ZERO..Duration::from_millis(2),
+        containers: Duration::from_secs(1),
+        seed: dice.next(),
+        ..Settings::default()
+    };
+    let ensemble = Ensemble::start(settings);
+    let mut gateways = Vec::new();
+    for _ in 0..GATEWAYS {
+        let doctor = Doctor::new();
+        let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+        gateways.push((doctor, Rc::new(Locks::over(library).await)));
+    }
+    let end = Instant::now() + RAGES;
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|number| {
+            let locks = gateways[number % GATEWAYS].1.clone();
+            spawn_local(call(locks, dice.clone(), seen.clone(), end))
+        })
+        .collect();
+    rage(&ensemble, &gateways, &dice, end).await;
+    for caller in callers {
+        caller.await.expect("no panic");
+    }
+    // Whatever was left without a word is sat out, and nothing stays of it.
+    sleep(DELAY * 3 + T * 10).await;
+    assert_eq!(parents(&ensemble), [""; 0], "FENCEGATE_SEED={seed}");
+    for (_, locks) in gateways {
+        Rc::into_inner(locks).expect("every caller has ended").stop().await;
+    }
+}
+
+async fn call(locks: Rc<Locks>, dice: Rc<Dice>, seen: Rc<Seen>, end: Instant) {
+    while Instant::now() < end {
+        let (hold, wait) = (*dice.one_of(&HOLDS), *dice.one_of(&[Duration::ZERO, T, DELAY * 3]));
+        let tenure = match locks.delayed(&["a"], hold, wait, Some(DELAY)).await {
+            Ok(tenure) => tenure,
+            Err(why) => {
+                if let Refused::Delayed(_) = why {
+                    count(&seen.delayed);
+                }
+                sleep(dice.within(&(Duration::ZERO..T))).await;
+                continue;
+            }
+        };
+        let mut known = true;
+        while let Some(dispatch) = tenure.dispatch() {
+            // The last byte is written now, or never.
+            if !dispatch.evidence.holds(locks.clock.now()) {
+                break;
+            }
+            let ends = spawn_local(execute(seen.clone(), dice.within(&(Duration::ZERO..DELAY * 9 / 10))));
+            known = dice.below(3) > 0;
+            if known {
+                ends.await.expect("no panic");
+            } else {
+                count(&seen.unknown);
+            }
+            if !known || dice.below(2) == 0 {
+                break;
+            }
+        }
+        if known {
+            tenure.known();
+        }
+    }
+}
+
+async fn execute(seen: Rc<Seen>, length: Duration) {
+    count(&seen.executions);
+    if seen.running.replace(seen.running.get() + 1) > 0 {
+        count(&seen.overlaps);
+    }
+    sleep(length).await;
+    seen.running.set(seen.running.get() - 1);
+}
+
+async fn rage(ensemble: &Ensemble, gateways: &[(Doctor, Rc<Locks>)], dice: &Dice, end: Instant) {
+    while Instant::now() < end {
+        sleep(dice.within(&(Duration::from_millis(5)..T))).await;
+        let wire = gateways[dice.index(gateways.len())].0.wire();
+        let lasts = dice.within(&(Duration::ZERO..T * 3));
+        // Holders that are cut off while others are told of it.
+        join!(strike(ensemble, &wire, dice, lasts), sleep(lasts / 2));
+    }
+    ensemble.recover();
+    for (doctor, _) in gateways {
+        doctor.wire().flow();
+        doctor.wire().reconnect();
+    }
+}
+
+async fn strike(ensemble: &Ensemble, wire: &Rc<Wire>, dice: &Dice, lasts: Duration) {
+    let underway = if dice.below(2) == 0 { Underway::Arrives } else { Underway::Lost };
+    match dice.below(8) {
+        0 | 1 => wire.lose_next_reply(),
+        2 => wire.lose_next_request(),
+        3 => wire.blink(underway),
+        4 | 5 => {
+            wire.disconnect(underway);
+            sleep(lasts).await;
+            wire.reconnect();
+        }
+        6 => {
+            wire.stall(*dice.one_of(&[Direction::ToServer, Direction::ToClient, Direction::Both]));
+            sleep(lasts).await;
+            wire.flow();
+        }
+        _ => {
+            ensemble.fail();
+            sleep(lasts).await;
+            ensemble.recover();
+        }
+    }
+}

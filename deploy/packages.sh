@@ -67,6 +67,8 @@ install_missing() {
     if [ "${1-}" = benches ]; then
         need wrk command -v wrk
         need nginx-light test -x /usr/sbin/nginx
+        need haproxy test -x /usr/sbin/haproxy
+        need caddy test -x /usr/bin/caddy
         need libcurator-recipes-java test -e /usr/share/java/curator-recipes.jar
         # A compiler for the few lines that use Curator.
         need default-jdk-headless command -v javac
@@ -96,7 +98,7 @@ stay_stopped() {
             nginx-light) units+=(nginx) ;;
             varnish) units+=(varnish varnishncsa) ;;
             mariadb-server) units+=(mariadb) ;;
-            haproxy | postgresql | prometheus | prometheus-alertmanager | redis-server) units+=("$package") ;;
+            caddy | haproxy | postgresql | prometheus | prometheus-alertmanager | redis-server) units+=("$package") ;;
         esac
     done
     [ ${#units[@]} -eq 0 ] || "${become_root[@]}" env SYSTEMD_OFFLINE=1 systemctl disable --quiet "${units[@]}" >&2 || true

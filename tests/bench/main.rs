@@ -1,7 +1,7 @@
 //! Measures the gateway beside its peers, in turns, and reports ratios.
 //!
 //! Reading order: [`locks`], [`forward`] and [`proxy`] say what is measured, [`report`] what becomes of it; [`gateway`], [`curator`]
-//! and [`nginx`] are who is measured, [`wrk`] who asks. [`run`] is what one run has to itself.
+//! and [`peers`] are who is measured, [`wrk`] who asks. [`run`] is what one run has to itself.
 
 mod curator;
 mod forward;
@@ -10,6 +10,7 @@ mod guard;
 mod locks;
 mod nginx;
 mod outcome;
+mod peers;
 mod process;
 mod proxy;
 mod report;

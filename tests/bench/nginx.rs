@@ -1,15 +1,32 @@
 //! nginx, as the service behind everybody and as the proxy beside us.
 
-use std::{
-    fs,
-    net::{SocketAddr, TcpStream},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, net::SocketAddr, time::Duration};
 
 use fencegate::demo::child::{Child, Signal};
 
-use crate::{outcome::Outcome, process, run::Run};
+use crate::{outcome::Outcome, peers, process, run::Run};
+
+/// What it does with each request, as a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    PassOn,
+    /// The fields that the gateway reads, writes and makes up on the way there and back.
+    Fields,
+}
+
+impl Work {
+    fn fields(self) -> &'static str {
+        match self {
+            Self::PassOn => "",
+            Self::Fields => {
+                "proxy_set_header Host $host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; \
+                 proxy_set_header X-Forwarded-Proto $scheme; proxy_set_header X-Request-ID $request_id; \
+                 proxy_set_header Via \"1.1 nginx\"; \
+                 add_header X-Request-ID $request_id; add_header Via \"1.1 nginx\"; add_header X-Outcome done;"
+            }
+        }
+    }
+}
 
 /// A master and one worker per core. Dropping it ends it.
 pub(crate) struct Nginx {
@@ -24,12 +41,13 @@ impl Nginx {
     }
 
     /// Passes everything on, over connections that are kept.
-    pub(crate) fn proxy(run: &Run, upstream: SocketAddr) -> Outcome<Self> {
+    pub(crate) fn proxy(run: &Run, upstream: SocketAddr, work: Work) -> Outcome<Self> {
         let pass = "proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\";";
+        let pass = format!("{pass} {}", work.fields());
         let pool = format!(
             "upstream service {{ server {upstream}; keepalive 128; keepalive_requests 1000000000; }}"
         );
-        Self::start(run, "proxy", pass, &pool)
+        Self::start(run, "proxy", &pass, &pool)
     }
 
     fn start(run: &Run, name: &str, location: &str, pool: &str) -> Outcome<Self> {
@@ -53,13 +71,7 @@ impl Nginx {
             "nginx.conf",
         ];
         let nginx = Self { master: Child::spawn("setpriv", arguments)?, address };
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(address).is_err() {
-            if Instant::now() > deadline || !nginx.master.is_running() {
-                return Err(format!("nginx does not listen; it said:\n{}", nginx.master.log()).into());
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
+        peers::listens(address, &nginx.master)?;
         Ok(nginx)
     }
 

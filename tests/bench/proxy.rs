@@ -1,4 +1,4 @@
-//! A route without a lock and one whose keys are held already, beside nginx that only forwards.
+//! A route without a lock and one whose keys are held already, beside proxies that lock nothing.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use crate::{
     locks::ZOOKEEPER,
     nginx::Nginx,
     outcome::Outcome,
+    peers::Peer,
     report::{Bench, Goal, Round},
     run::Run,
     wrk::{Answered, Load},
@@ -22,7 +23,7 @@ const WARM_UP: Duration = Duration::from_secs(2);
 enum Turn {
     Unfenced,
     Fenced,
-    Nginx,
+    Beside(Peer),
 }
 
 /// What one turn gave.
@@ -46,47 +47,81 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     let alone = load("/unfenced/").ask(run, site.service.address, WARM_UP)?;
     run.tell(&format!("the service alone: {:.0} requests/s", alone.per_second));
 
-    let (mut unfenced, mut fenced) = (vec![], vec![]);
-    // nginx next to both, now after one and now after the other.
-    let mut order = [Turn::Unfenced, Turn::Nginx, Turn::Fenced];
+    let mut rounds = Vec::new();
+    // Who is early in one round is late in the next.
+    let mut order: Vec<Turn> = Peer::ALL.into_iter().map(Turn::Beside).collect();
+    order.insert(order.len() / 2, Turn::Fenced);
+    order.insert(1, Turn::Unfenced);
     for round in 1..=run.rounds {
         let taken = order.iter().map(|&turn| Ok((turn, site.take(turn)?))).collect::<Outcome<Vec<_>>>()?;
-        let of = |wanted| taken.iter().find(|(turn, _)| *turn == wanted).map(|&(_, taken)| taken);
-        let of = |turn| of(turn).ok_or("every turn is taken in every round");
-        let (ours, locked, theirs) = (of(Turn::Unfenced)?, of(Turn::Fenced)?, of(Turn::Nginx)?);
-        run.tell(&format!(
-            "round {round}: unfenced {:.0}, fenced {:.0}, nginx {:.0} requests/s",
-            ours.per_second, locked.per_second, theirs.per_second
-        ));
-        unfenced.push((ours, theirs));
-        fenced.push((locked, theirs));
+        let told = taken.iter().map(|(turn, taken)| format!("{turn:?} {:.0}", taken.per_second));
+        run.tell(&format!("round {round}: {} requests/s", told.collect::<Vec<_>>().join(", ")));
+        rounds.push(taken);
         order.reverse();
     }
-    let bench = |name, unit, goal, rounds: &[(Taken, Taken)], of: fn(Taken) -> f64| {
-        let rounds =
-            rounds.iter().map(|&(ours, theirs)| Round { ours: of(ours), theirs: of(theirs) }).collect();
-        Bench { name, peer: "nginx proxy_pass", unit, goal, rounds }
-    };
-    Ok(vec![
-        bench("unfenced", "requests/s", Goal::AtLeast(0.95), &unfenced, |taken| taken.per_second),
-        bench("unfenced-p99", "ms", Goal::AtMost(1.5), &unfenced, |taken| taken.p99_ms),
-        bench("unfenced-cpu", "us/request", Goal::None, &unfenced, |taken| taken.cpu_us),
-        bench("fenced-warm", "requests/s", Goal::AtLeast(0.85), &fenced, |taken| taken.per_second),
-        bench("fenced-warm-p99", "ms", Goal::None, &fenced, |taken| taken.p99_ms),
-        bench("fenced-warm-cpu", "us/request", Goal::None, &fenced, |taken| taken.cpu_us),
-    ])
+    Ok(benches(&rounds))
+}
+
+/// What everybody gave in one round.
+type Turns = Vec<(Turn, Taken)>;
+
+/// Beside whom, and what they are called.
+const PEERS: [(Peer, &str, [&str; 2]); 5] = [
+    (Peer::Nginx, "nginx proxy_pass", ["unfenced", "fenced-warm"]),
+    (
+        Peer::NginxWithFields,
+        "nginx with the same fields",
+        ["unfenced-beside-fields", "fenced-warm-beside-fields"],
+    ),
+    (Peer::HaProxy, "HAProxy", ["unfenced-beside-haproxy", "fenced-warm-beside-haproxy"]),
+    (Peer::Caddy, "Caddy", ["unfenced-beside-caddy", "fenced-warm-beside-caddy"]),
+    (Peer::BareHyper, "bare hyper", ["unfenced-beside-bare", "fenced-warm-beside-bare"]),
+];
+
+fn benches(rounds: &[Turns]) -> Vec<Bench> {
+    let per_second = |taken: Taken| taken.per_second;
+    let mut benches = Vec::new();
+    for (peer, called, [unfenced, fenced]) in PEERS {
+        let nginx = peer == Peer::Nginx;
+        let goal = |least| if nginx { Goal::AtLeast(least) } else { Goal::None };
+        let bench = |name, turn, unit, goal, of: fn(Taken) -> f64| Bench {
+            name,
+            peer: called,
+            unit,
+            goal,
+            rounds: rounds.iter().filter_map(|turns| beside(turns, turn, peer, of)).collect(),
+        };
+        benches.push(bench(unfenced, Turn::Unfenced, "requests/s", goal(0.9), per_second));
+        benches.push(bench(fenced, Turn::Fenced, "requests/s", goal(0.8), per_second));
+        if nginx {
+            let (p99, cpu) = (|taken: Taken| taken.p99_ms, |taken: Taken| taken.cpu_us);
+            benches.extend([
+                bench("unfenced-p99", Turn::Unfenced, "ms", Goal::AtMost(1.5), p99),
+                bench("unfenced-cpu", Turn::Unfenced, "us/request", Goal::AtMost(1.25), cpu),
+                bench("fenced-warm-p99", Turn::Fenced, "ms", Goal::None, p99),
+                bench("fenced-warm-cpu", Turn::Fenced, "us/request", Goal::AtMost(1.6), cpu),
+            ]);
+        }
+    }
+    benches
+}
+
+/// The same round of both; every turn is taken in every round.
+fn beside(turns: &Turns, ours: Turn, theirs: Peer, of: fn(Taken) -> f64) -> Option<Round> {
+    let of = |wanted| turns.iter().find(|(turn, _)| *turn == wanted).map(|&(_, taken)| of(taken));
+    Some(Round { ours: of(ours)?, theirs: of(Turn::Beside(theirs))? })
 }
 
 impl Site<'_> {
     /// Servers are started for the turn and end with it.
     fn take(&self, turn: Turn) -> Outcome<Taken> {
-        if turn == Turn::Nginx {
-            let nginx = Nginx::proxy(self.run, self.service.address)?;
+        if let Turn::Beside(peer) = turn {
+            let peer = peer.start(self.run, self.service.address)?;
             let load = load("/unfenced/");
-            load.ask(self.run, nginx.address, WARM_UP)?;
-            let before = nginx.cpu_seconds()?;
-            let answered = load.ask(self.run, nginx.address, self.run.window)?;
-            return Ok(Taken::new(answered, nginx.cpu_seconds()? - before));
+            load.ask(self.run, peer.address(), WARM_UP)?;
+            let before = peer.cpu_seconds()?;
+            let answered = load.ask(self.run, peer.address(), self.run.window)?;
+            return Ok(Taken::new(answered, peer.cpu_seconds()? - before));
         }
         let gateway = Gateway::start(self.run, "gw", self.zookeeper.address(), self.service.address)?;
         let load = load(if turn == Turn::Fenced { "/warm/" } else { "/unfenced/" });

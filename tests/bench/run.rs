@@ -52,6 +52,11 @@ impl Run {
         self.target.join("release/fencegate")
     }
 
+    /// The bare proxy, built as the gateway is.
+    pub(crate) fn bare(&self) -> PathBuf {
+        self.target.join("release/fencegate-bare")
+    }
+
     fn own(&self) -> PathBuf {
         self.target.join("bench")
     }

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     fs::OpenOptions,
+    future::pending,
     io::Write,
     path::{Path, PathBuf},
     sync::{
@@ -122,12 +123,19 @@ impl State {
         spawn_blocking(look).await.expect("no panic")
     }
 
+    /// What was under way in a crash is never answered: its connection may still be about to be cut.
     pub(super) async fn executed(self: Arc<Self>, ask: Ask) -> Word {
-        spawn_blocking(move || self.execute(&ask)).await.expect("no panic")
+        let (service, life) = (self.clone(), self.killed.load(SeqCst));
+        let word = spawn_blocking(move || service.execute(&ask, life)).await.expect("no panic");
+        if self.killed.load(SeqCst) != life {
+            pending::<()>().await;
+        }
+        word
     }
 
-    fn execute(&self, ask: &Ask) -> Word {
-        let (mut connection, life) = (connect(&self.file), self.killed.load(SeqCst));
+    /// `life`: in which it began. What ends after that was not committed.
+    fn execute(&self, ask: &Ask, life: u64) -> Word {
+        let mut connection = connect(&self.file);
         let Some(mark) = ask.mark.as_deref() else {
             effect(&connection, &ask.key);
             return Word::Done;

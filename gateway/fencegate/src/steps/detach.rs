@@ -1,17 +1,29 @@
 //! Cuts a fenced request loose from its client's connection. Below it, a client that hangs up cancels nothing: the
 //! upstream may be at work, and the key must not be given on before it has answered.
+//!
+//! As long as the client waits, the exchange runs in the task of its connection: a task of its own would be one more to
+//! make, to wake and to queue for each request. Only what is left when the client goes away becomes a task.
 
-use std::rc::Rc;
+use std::{
+    any::Any,
+    future::Future,
+    panic::AssertUnwindSafe,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll},
+};
 
 use fencegate_http::body::Reply;
-use tokio_util::task::TaskTracker;
+use futures_util::FutureExt;
+use tokio::task::spawn_local;
+use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 use crate::{
     refusal::{Reason, Refusal},
     step::Serve,
     steps::{
         incoming::Incoming,
-        presence::{WaitingClient, presence},
+        presence::{Presence, WaitingClient, presence},
     },
 };
 
@@ -31,12 +43,55 @@ pub async fn detach<R: Incoming + 'static, S: Serve<Detached<R>>>(
         return next.serve(Detached { request, client: WaitingClient::attached() }).await;
     }
     let (here, client) = presence();
-    let request = Detached { request, client };
-    let next = next.clone();
-    let exchange = running.spawn_local(async move { next.serve(request).await });
-    let reply = exchange.await;
-    drop(here);
-    reply.unwrap_or_else(|failed| {
-        Err(Refusal::new(Reason::OutcomeUnknown, format!("the exchange failed: {failed}")))
+    let (request, next) = (Detached { request, client }, next.clone());
+    let exchange = Box::pin(AssertUnwindSafe(async move { next.serve(request).await }).catch_unwind());
+    let exchange = Exchange { left: Some(exchange), here: Some(here), running: running.token() };
+    exchange.await.unwrap_or_else(|panic| {
+        Err(Refusal::new(Reason::OutcomeUnknown, format!("the exchange failed: {}", said(&*panic))))
     })
+}
+
+type Ended = Result<Result<Reply, Refusal>, Box<dyn Any + Send>>;
+
+/// An exchange, from its begin to its end, whoever waits for it.
+struct Exchange {
+    /// `None` once it is over.
+    left: Option<Pin<Box<dyn Future<Output = Ended>>>>,
+    here: Option<Presence>,
+    /// It counts as running until this is dropped.
+    running: TaskTrackerToken,
+}
+
+impl Future for Exchange {
+    type Output = Ended;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+        let exchange = self.left.as_mut().expect("nobody asks for the answer twice");
+        let ended = exchange.as_mut().poll(cx);
+        if ended.is_ready() {
+            self.left = None;
+        }
+        ended
+    }
+}
+
+impl Drop for Exchange {
+    /// The client went away. What has waited for its sake sees that it has; all else goes on.
+    fn drop(&mut self) {
+        drop(self.here.take());
+        if let Some(left) = self.left.take() {
+            let running = self.running.clone();
+            spawn_local(async move {
+                // Nobody is there to be told of its end.
+                let _ended = left.await;
+                drop(running);
+            });
+        }
+    }
+}
+
+/// What a panic says of itself.
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without words")
 }

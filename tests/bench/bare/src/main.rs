@@ -1,0 +1,94 @@
+//! The least that a proxy on hyper can do: a runtime and a pool of connections per core, and no step between them.
+//!
+//! `fencegate-bare UPSTREAM` says on its standard output where it listens, and ends when it is killed.
+
+use std::{
+    cell::RefCell,
+    env,
+    error::Error,
+    io,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    rc::Rc,
+    thread,
+};
+
+use hyper::{Request, Response, body::Incoming, client::conn::http1 as client, server, service::service_fn};
+use hyper_util::rt::TokioIo;
+use socket2::{Domain, Socket, Type};
+use tokio::{net::TcpStream, runtime, task};
+
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The connections of one core that nobody uses at the moment, or that are about to be ready again.
+type Pool = Rc<RefCell<Vec<client::SendRequest<Incoming>>>>;
+
+fn main() -> Outcome<()> {
+    let upstream = env::args().nth(1).ok_or("usage: fencegate-bare UPSTREAM")?.parse()?;
+    let first = listener((Ipv4Addr::LOCALHOST, 0).into())?;
+    let address = first.local_addr()?;
+    let mut listeners = vec![first];
+    for _ in 1..thread::available_parallelism()?.get() {
+        listeners.push(listener(address)?);
+    }
+    println!("listening {address}");
+    let workers = listeners.into_iter().map(|listener| thread::spawn(move || work(listener, upstream)));
+    let ends: Vec<_> = workers.collect::<Vec<_>>().into_iter().map(thread::JoinHandle::join).collect();
+    Err(format!("nobody accepts any more: {ends:?}").into())
+}
+
+/// The kernel spreads connections over all that listen at one address.
+fn listener(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(4096)?;
+    Ok(socket.into())
+}
+
+fn work(listener: TcpListener, upstream: SocketAddr) -> io::Result<()> {
+    let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
+    let accepting = async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let pool = Pool::default();
+        loop {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            let pool = pool.clone();
+            let service = service_fn(move |request| pass(pool.clone(), upstream, request));
+            // A client that goes away ends its connection, and nothing else.
+            task::spawn_local(
+                server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+            );
+        }
+    };
+    task::LocalSet::new().block_on(&runtime, accepting)
+}
+
+async fn pass(pool: Pool, upstream: SocketAddr, request: Request<Incoming>) -> Outcome<Response<Incoming>> {
+    let mut sender = match ready(&pool) {
+        Some(sender) => sender,
+        None => connect(upstream).await?,
+    };
+    let answer = sender.send_request(request).await?;
+    pool.borrow_mut().push(sender);
+    Ok(answer)
+}
+
+/// The one that was used last, of those that are ready. Only where there is none, those that died are looked for.
+fn ready(pool: &Pool) -> Option<client::SendRequest<Incoming>> {
+    let mut pool = pool.borrow_mut();
+    let Some(found) = pool.iter().rposition(client::SendRequest::is_ready) else {
+        pool.retain(|sender| !sender.is_closed());
+        return None;
+    };
+    Some(pool.swap_remove(found))
+}
+
+async fn connect(upstream: SocketAddr) -> Outcome<client::SendRequest<Incoming>> {
+    let stream = TcpStream::connect(upstream).await?;
+    stream.set_nodelay(true)?;
+    let (sender, connection) = client::handshake(TokioIo::new(stream)).await?;
+    task::spawn_local(connection);
+    Ok(sender)
+}

@@ -1,0 +1,144 @@
+//! Other proxies that a user would take instead, each passing everything on over connections that are kept.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use fencegate::demo::child::Child;
+
+use crate::{
+    nginx::{Nginx, Work},
+    outcome::Outcome,
+    process,
+    run::Run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whom the gateway is held against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// It passes on, and does nothing else.
+    Nginx,
+    /// It reads and writes as many fields as the gateway does.
+    NginxWithFields,
+    HaProxy,
+    Caddy,
+    /// The HTTP library that the gateway stands on, and nothing around it.
+    BareHyper,
+}
+
+impl Peer {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Nginx, Self::NginxWithFields, Self::HaProxy, Self::Caddy, Self::BareHyper];
+
+    /// Dropping what this returns ends it.
+    pub(crate) fn start(self, run: &Run, upstream: SocketAddr) -> Outcome<Started> {
+        let nginx = |work| Nginx::proxy(run, upstream, work).map(Started::Nginx);
+        match self {
+            Self::Nginx => nginx(Work::PassOn),
+            Self::NginxWithFields => nginx(Work::Fields),
+            Self::HaProxy => configured(run, "/usr/sbin/haproxy", &["-db", "-f"], &haproxy(upstream)?),
+            Self::Caddy => configured(
+                run,
+                "/usr/bin/caddy",
+                &["run", "--adapter", "caddyfile", "--config"],
+                &caddy(upstream)?,
+            ),
+            Self::BareHyper => bare(&run.bare(), upstream),
+        }
+    }
+}
+
+/// A proxy that listens.
+pub(crate) enum Started {
+    Nginx(Nginx),
+    /// One process.
+    Single {
+        child: Child,
+        address: SocketAddr,
+    },
+}
+
+impl Started {
+    pub(crate) fn address(&self) -> SocketAddr {
+        match self {
+            Self::Nginx(nginx) => nginx.address,
+            Self::Single { address, .. } => *address,
+        }
+    }
+
+    pub(crate) fn cpu_seconds(&self) -> Outcome<f64> {
+        match self {
+            Self::Nginx(nginx) => nginx.cpu_seconds(),
+            Self::Single { child, .. } => process::cpu_seconds(child.pid()),
+        }
+    }
+}
+
+/// A configuration, and where its proxy listens.
+struct Configuration {
+    file: &'static str,
+    text: String,
+    address: SocketAddr,
+}
+
+/// One thread per core, as it does by itself.
+fn haproxy(upstream: SocketAddr) -> Outcome<Configuration> {
+    let address = process::free_address()?;
+    let text = format!(
+        "global\n  maxconn 4096\n\
+         defaults\n  mode http\n  timeout connect 10s\n  timeout client 60s\n  timeout server 60s\n  http-reuse always\n\
+         frontend public\n  bind {address}\n  default_backend service\n\
+         backend service\n  server service {upstream} pool-max-conn -1\n"
+    );
+    Ok(Configuration { file: "haproxy.cfg", text, address })
+}
+
+fn caddy(upstream: SocketAddr) -> Outcome<Configuration> {
+    let address = process::free_address()?;
+    let text = format!(
+        "{{\n\tadmin off\n\tauto_https off\n\tpersist_config off\n}}\n\
+         http://{address} {{\n\tbind {ip}\n\treverse_proxy {upstream} {{\n\t\ttransport http {{\n\
+         \t\t\tkeepalive_idle_conns_per_host 128\n\t\t}}\n\t}}\n}}\n",
+        ip = address.ip()
+    );
+    Ok(Configuration { file: "Caddyfile", text, address })
+}
+
+fn configured(
+    run: &Run,
+    program: &str,
+    arguments: &[&str],
+    configuration: &Configuration,
+) -> Outcome<Started> {
+    let Configuration { file, text, address } = configuration;
+    let file = run.folder().join(file);
+    fs::write(&file, text)?;
+    let arguments = arguments.iter().map(|argument| argument.as_ref()).chain([file.as_os_str()]);
+    let child = Child::spawn(program, arguments)?;
+    listens(*address, &child)?;
+    Ok(Started::Single { child, address: *address })
+}
+
+fn bare(program: &Path, upstream: SocketAddr) -> Outcome<Started> {
+    let child = Child::spawn(program, [upstream.to_string()])?;
+    let line = child.wait_line(|line| line.starts_with("listening "), PATIENCE)?;
+    let address = line["listening ".len()..].parse()?;
+    Ok(Started::Single { child, address })
+}
+
+pub(crate) fn listens(address: SocketAddr, child: &Child) -> Outcome<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while TcpStream::connect(address).is_err() {
+        if Instant::now() > deadline || !child.is_running() {
+            return Err(format!("nobody listens at {address}; it said:\n{}", child.log()).into());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}

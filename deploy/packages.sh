@@ -69,6 +69,8 @@ install_missing() {
         need nginx-light test -x /usr/sbin/nginx
         need haproxy test -x /usr/sbin/haproxy
         need caddy test -x /usr/bin/caddy
+        # Counts instructions.
+        need valgrind command -v callgrind_control
         need libcurator-recipes-java test -e /usr/share/java/curator-recipes.jar
         # A compiler for the few lines that use Curator.
         need default-jdk-headless command -v javac

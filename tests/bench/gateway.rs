@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use crate::{outcome::Outcome, process, run::Run};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Also for one whose instructions are counted.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What is at the upstream's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,17 +51,19 @@ impl Gateway {
 
     /// Of a file of its own. Returns when it can grant locks.
     pub(crate) fn of(run: &Run, policy: &Value) -> Outcome<Self> {
+        Self::by(run, &[run.gateway().display().to_string()], policy)
+    }
+
+    /// Of a file of its own, started with these words. Returns when it can grant locks.
+    pub(crate) fn by(run: &Run, words: &[String], policy: &Value) -> Outcome<Self> {
         let name = policy["name"].as_str().ok_or("a gateway has a name")?;
         let file = run.folder().join(format!("{name}.yaml"));
         fs::write(&file, policy.to_string())?;
-        let arguments = [
-            "run".as_ref(),
-            "--init".as_ref(),
-            "--log-format=json".as_ref(),
-            "-c".as_ref(),
-            file.as_os_str(),
-        ];
-        let child = Child::spawn(run.gateway(), arguments)?;
+        let path = file.display().to_string();
+        let (program, before) = words.split_first().ok_or("a program is one word at least")?;
+        let arguments = before.iter().map(String::as_str);
+        let child =
+            Child::spawn(program, arguments.chain(["run", "--init", "--log-format=json", "-c", &path]))?;
         let (public, admin) = (listening(&child, "public")?, listening(&child, "admin")?);
         becomes_ready(admin, &child)?;
         Ok(Self { child, public, admin, file })
@@ -87,6 +90,10 @@ impl Gateway {
 
     pub(crate) fn cpu_seconds(&self) -> Outcome<f64> {
         process::cpu_seconds(self.child.pid())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.pid()
     }
 
     /// Requests of a route that found their key held by this gateway and free.

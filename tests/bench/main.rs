@@ -1,12 +1,13 @@
 //! Measures the gateway beside its peers, in turns, and reports ratios.
 //!
-//! Reading order: [`locks`], [`forward`] and [`proxy`] say what is measured, [`report`] what becomes of it; [`gateway`], [`curator`]
+//! Reading order: [`locks`], [`forward`], [`proxy`] and [`instructions`] say what is measured, [`report`] what becomes of it; [`gateway`], [`curator`]
 //! and [`peers`] are who is measured, [`wrk`] who asks. [`run`] is what one run has to itself.
 
 mod curator;
 mod forward;
 mod gateway;
 mod guard;
+mod instructions;
 mod locks;
 mod nginx;
 mod outcome;
@@ -46,16 +47,18 @@ enum Suite {
     Guard,
     Routes,
     Forward,
+    Instructions,
     All,
 }
 
 type Measure = fn(&Run) -> Outcome<Vec<Bench>>;
-const SUITES: [(Suite, Measure); 5] = [
+const SUITES: [(Suite, Measure); 6] = [
     (Suite::Locks, locks::measure),
     (Suite::Proxy, proxy::measure),
     (Suite::Guard, guard::measure),
     (Suite::Routes, routes::measure),
     (Suite::Forward, forward::measure),
+    (Suite::Instructions, instructions::measure),
 ];
 
 fn main() -> ExitCode {

@@ -3,7 +3,6 @@
 use std::{
     fs,
     net::{SocketAddr, TcpStream},
-    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -49,7 +48,7 @@ impl Peer {
                 &["run", "--adapter", "caddyfile", "--config"],
                 &caddy(upstream)?,
             ),
-            Self::BareHyper => bare(&run.bare(), upstream),
+            Self::BareHyper => bare(&[run.bare().display().to_string()], upstream).map(Started::Single),
         }
     }
 }
@@ -57,25 +56,37 @@ impl Peer {
 /// A proxy that listens.
 pub(crate) enum Started {
     Nginx(Nginx),
-    /// One process.
-    Single {
-        child: Child,
-        address: SocketAddr,
-    },
+    Single(Single),
+}
+
+/// One process.
+pub(crate) struct Single {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Single {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.pid()
+    }
 }
 
 impl Started {
     pub(crate) fn address(&self) -> SocketAddr {
         match self {
             Self::Nginx(nginx) => nginx.address,
-            Self::Single { address, .. } => *address,
+            Self::Single(single) => single.address,
         }
     }
 
     pub(crate) fn cpu_seconds(&self) -> Outcome<f64> {
         match self {
             Self::Nginx(nginx) => nginx.cpu_seconds(),
-            Self::Single { child, .. } => process::cpu_seconds(child.pid()),
+            Self::Single(single) => process::cpu_seconds(single.pid()),
         }
     }
 }
@@ -122,14 +133,16 @@ fn configured(
     let arguments = arguments.iter().map(|argument| argument.as_ref()).chain([file.as_os_str()]);
     let child = Child::spawn(program, arguments)?;
     listens(*address, &child)?;
-    Ok(Started::Single { child, address: *address })
+    Ok(Started::Single(Single { child, address: *address }))
 }
 
-fn bare(program: &Path, upstream: SocketAddr) -> Outcome<Started> {
-    let child = Child::spawn(program, [upstream.to_string()])?;
+/// Started with these words.
+pub(crate) fn bare(words: &[String], upstream: SocketAddr) -> Outcome<Single> {
+    let (program, before) = words.split_first().ok_or("a program is one word at least")?;
+    let child = Child::spawn(program, before.iter().cloned().chain([upstream.to_string()]))?;
     let line = child.wait_line(|line| line.starts_with("listening "), PATIENCE)?;
     let address = line["listening ".len()..].parse()?;
-    Ok(Started::Single { child, address })
+    Ok(Single { child, address })
 }
 
 pub(crate) fn listens(address: SocketAddr, child: &Child) -> Outcome<()> {

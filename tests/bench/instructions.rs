@@ -1,0 +1,101 @@
+//! How many instructions of user space a request costs, beside bare hyper: counted by callgrind, and so the same on a machine
+//! that does other things too.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use fencegate::demo::zookeeper::PrivateZooKeeper;
+
+use crate::{
+    gateway::{Behind, Gateway, policy},
+    locks::ZOOKEEPER,
+    nginx::Nginx,
+    outcome::Outcome,
+    peers,
+    report::{Bench, Goal, Round},
+    run::Run,
+    wrk::Load,
+};
+
+/// A counted program is fifty times slower: few clients, and keys that all are taken while it warms up.
+const LOAD: Load = Load { method: "GET", prefix: "/unfenced/", keys: 32, threads: 1, clients: 16 };
+const WARM_UP: Duration = Duration::from_secs(8);
+const SESSION: &str = "40s";
+
+pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
+    let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-counted"), ZOOKEEPER)?;
+    let service = Nginx::service(run)?;
+    let counter = Counter::named(run, "bare");
+    let bare = peers::bare(&counter.of(&run.bare()), service.address)?;
+    let theirs = counter.count(run, bare.pid(), bare.address(), LOAD)?;
+    drop(bare);
+    let ours = |name: &str, prefix| {
+        let counter = Counter::named(run, name);
+        let mut policy = policy(name, zookeeper.address(), service.address, Behind::Service);
+        policy["zookeeper"]["session_timeout"] = SESSION.into();
+        let gateway = Gateway::by(run, &counter.of(&run.gateway()), &policy)?;
+        let ours = counter.count(run, gateway.pid(), gateway.public, Load { prefix, ..LOAD })?;
+        gateway.stop()?;
+        Outcome::Ok(Round { ours, theirs })
+    };
+    let bench = |name, round| Bench {
+        name,
+        peer: "bare hyper",
+        unit: "instructions/request",
+        goal: Goal::None,
+        rounds: vec![round],
+    };
+    Ok(vec![
+        bench("unfenced-instructions", ours("unfenced", "/unfenced/")?),
+        bench("fenced-warm-instructions", ours("warm", "/warm/")?),
+    ])
+}
+
+/// Where the instructions of one process are written down.
+struct Counter {
+    file: PathBuf,
+}
+
+impl Counter {
+    fn named(run: &Run, name: &str) -> Self {
+        Self { file: run.folder().join(format!("{name}.callgrind")) }
+    }
+
+    /// The words that start a program so that it is counted, once it is told to be.
+    fn of(&self, program: &Path) -> Vec<String> {
+        let file = format!("--callgrind-out-file={}", self.file.display());
+        let mut words: Vec<String> =
+            ["/usr/bin/valgrind", "--tool=callgrind", "--instr-atstart=no"].map(str::to_owned).into();
+        words.extend([file, program.display().to_string()]);
+        words
+    }
+
+    /// Of one request, on an average.
+    fn count(&self, run: &Run, pid: u32, server: SocketAddr, load: Load) -> Outcome<f64> {
+        load.ask(run, server, WARM_UP)?;
+        control(pid, &["--instr=on"])?;
+        let answered = load.ask(run, server, run.window)?;
+        control(pid, &["--instr=off"])?;
+        control(pid, &["--dump"])?;
+        let dumped = self.file.with_extension("callgrind.1");
+        let text = fs::read_to_string(&dumped)?;
+        let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
+        let total: f64 = total.ok_or("callgrind has written no total")?.trim().parse()?;
+        let per_request = total / answered.requests;
+        run.tell(&format!("{}: {per_request:.0} instructions/request", self.file.display()));
+        Ok(per_request)
+    }
+}
+
+fn control(pid: u32, words: &[&str]) -> Outcome<()> {
+    let said = Command::new("callgrind_control").args(words).arg(pid.to_string()).output()?;
+    if said.status.success() {
+        return Ok(());
+    }
+    Err(format!("callgrind_control {words:?}: {}", String::from_utf8_lossy(&said.stderr)).into())
+}

@@ -11,7 +11,7 @@ use tower::ServiceBuilder;
 use crate::{
     front::Arrived,
     in_flight::InFlight,
-    step::{Rest, Serve, step},
+    step::{Rest, Serve, look, step},
     steps::{
         self,
         arbitrate::{Admission, Checking},
@@ -61,13 +61,13 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
     let recording = Recording::of(&parts.plan.log);
     ServiceBuilder::new()
         .layer(step(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
-        .layer(step(parts.pass.clone(), steps::sibling::prove)) // another gateway asks whether we are who it means
-        .layer(step(parts.plan.clone(), steps::screen::screen)) // what cannot be forwarded safely ends here
-        .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
-        .layer(step(parts.pass, steps::sibling::believe)) // another gateway shows that it is one
+        .layer(look(parts.pass.clone(), steps::sibling::prove)) // another gateway asks whether we are who it means
+        .layer(look(parts.plan.clone(), steps::screen::screen)) // what cannot be forwarded safely ends here
+        .layer(look(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
+        .layer(look(parts.pass, steps::sibling::believe)) // another gateway shows that it is one
         .layer(step(hop, steps::hop::hop)) // what has called it, our own word on the client; a request that goes round ends here
-        .layer(step(recording, steps::trace::trace))
-        .layer(step(parts.per_client, steps::limit::per_client)) // too many of one client
+        .layer(look(recording, steps::trace::trace))
+        .layer(look(parts.per_client, steps::limit::per_client)) // too many of one client
         .layer_fn(Rest::of)
         .layer(step(routing, steps::route::route)) // below: route and path are fixed
         .layer(step(Buffering { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer)) // a slow client never holds a lock
@@ -101,12 +101,12 @@ pub fn guard<N: Network>(
     let recording = Recording::of(&parts.plan.log);
     ServiceBuilder::new()
         .layer(step(parts.in_flight, steps::limit::limit))
-        .layer(step(parts.plan.clone(), steps::screen::screen))
-        .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // the claim is taken off, and kept beside
+        .layer(look(parts.plan.clone(), steps::screen::screen))
+        .layer(look(parts.plan.clone(), steps::hygiene::hygiene)) // the claim is taken off, and kept beside
         .layer(step(hop, steps::hop::hop))
-        .layer(step(recording, steps::trace::trace))
+        .layer(look(recording, steps::trace::trace))
         .layer(step(claiming.clone(), steps::claim::announce)) // what gateways ask of the guard itself ends here
-        .layer(step(parts.per_client, steps::limit::per_client))
+        .layer(look(parts.per_client, steps::limit::per_client))
         .layer_fn(Rest::of)
         .layer(step(claiming, steps::claim::claim)) // below: the claim is read, and its ticket verified
         .layer(step(Buffering { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer)) // a gateway that stops in the middle never holds a key
@@ -236,7 +236,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let routed = size(&middle, Clean { request, presented: HeaderMap::new() });
         let begun = size(&decide(parts, routing, End), Arrived { http: http(), notes, peer });
         // What they are, and a little more; locks and second attempts are in the third one.
-        for (size, most) in [(begun, 3072), (routed, 2048), (acted, 6656), (sent, 4096)] {
+        for (size, most) in [(begun, 1152), (routed, 2048), (acted, 5120), (sent, 3584)] {
             assert!(size <= most, "{begun} bytes, then {routed}, {acted} and {sent}");
         }
     }

@@ -1,8 +1,14 @@
-//! A step of the request path: one plain async function of its settings, the request, and what comes next.
+//! A step of the request path: one plain function of its settings and the request, which gives the request on or stops it; or
+//! one async function of these and of what comes next, where it waits, or has something to say of the answer.
 
-use std::{future::Future, pin::Pin, rc::Rc};
+use std::{
+    future::{Future, ready},
+    pin::Pin,
+    rc::Rc,
+};
 
 use fencegate_http::body::Reply;
+use futures_util::future::Either;
 use tower::Layer;
 
 use crate::refusal::Refusal;
@@ -47,6 +53,75 @@ impl<In: 'static> Rest<In> {
 impl<In: 'static> Serve<In> for Rest<In> {
     fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
         self.0.serve_boxed(request)
+    }
+}
+
+/// A request that goes no further.
+pub enum Stops {
+    /// It was for us.
+    Answered(Box<Reply>),
+    Refused(Refusal),
+}
+
+impl Stops {
+    pub fn answered(reply: Reply) -> Self {
+        Self::Answered(Box::new(reply))
+    }
+
+    fn told(self) -> Result<Reply, Refusal> {
+        match self {
+            Self::Answered(reply) => Ok(*reply),
+            Self::Refused(refusal) => Err(refusal),
+        }
+    }
+}
+
+impl From<Refusal> for Stops {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// The layer of a step that waits for nothing.
+#[derive(Clone)]
+pub struct Look<C, F> {
+    settings: C,
+    look: F,
+}
+
+/// Makes a layer of a `fn(&settings, request)` that gives the request on, or says why it goes no further.
+pub fn look<C, F>(settings: C, look: F) -> Look<C, F> {
+    Look { settings, look }
+}
+
+impl<C: Clone, F: Clone, S> Layer<S> for Look<C, F> {
+    type Service = Looked<C, F, S>;
+
+    fn layer(&self, next: S) -> Self::Service {
+        Looked { settings: self.settings.clone(), look: self.look.clone(), next }
+    }
+}
+
+/// A step that waits for nothing, in front of the rest of the stack.
+pub struct Looked<C, F, S> {
+    settings: C,
+    look: F,
+    next: S,
+}
+
+impl<C, F, S, In, Out> Serve<In> for Looked<C, F, S>
+where
+    C: 'static,
+    S: Serve<Out>,
+    In: 'static,
+    F: Fn(&C, In) -> Result<Out, Stops> + 'static,
+{
+    /// The future of what comes next: one around it would be moved into its place together with it.
+    fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
+        match (self.look)(&self.settings, request) {
+            Ok(request) => Either::Left(self.next.serve(request)),
+            Err(stops) => Either::Right(ready(stops.told())),
+        }
     }
 }
 

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use fencegate_http::{
-    body::{Reply, fields::clean},
-    upstream::speak::TakesTrailers,
-};
+use fencegate_http::{body::fields::clean, upstream::speak::TakesTrailers};
 use fencegate_policies::plan::Plan;
 use hyper::{
     HeaderMap,
@@ -13,8 +10,7 @@ use hyper::{
 };
 
 use crate::{
-    refusal::Refusal,
-    step::Serve,
+    step::Stops,
     steps::{screen::Screened, upgrade::Invitation},
 };
 
@@ -25,11 +21,7 @@ pub struct Clean {
     pub presented: HeaderMap,
 }
 
-pub async fn hygiene<S: Serve<Clean>>(
-    plan: &Arc<Plan>,
-    mut request: Screened,
-    next: &S,
-) -> Result<Reply, Refusal> {
+pub fn hygiene(plan: &Arc<Plan>, mut request: Screened) -> Result<Clean, Stops> {
     if takes_trailers(request.http.headers()) {
         request.http.extensions_mut().insert(TakesTrailers);
     }
@@ -47,7 +39,7 @@ pub async fn hygiene<S: Serve<Clean>>(
         let host = HeaderValue::from_str(host).expect("a canonical host is visible ASCII");
         headers.insert(header::HOST, host);
     }
-    next.serve(Clean { request, presented }).await
+    Ok(Clean { request, presented })
 }
 
 /// `TE: trailers` is of one hop like all of `TE`, and said again to an upstream that can send trailers.

@@ -12,7 +12,7 @@ use crate::{
     front::Arrived,
     in_flight::InFlight,
     refusal::{Reason, Refusal},
-    step::Serve,
+    step::{Serve, Stops},
     steps::hygiene::Clean,
 };
 
@@ -40,19 +40,15 @@ pub async fn limit<S: Serve<Arrived>>(
 }
 
 /// Who the client is, is known by now. It is counted for as long as its request is.
-pub async fn per_client<S: Serve<Clean>>(
-    limit: &PerClient,
-    request: Clean,
-    next: &S,
-) -> Result<Reply, Refusal> {
+pub fn per_client(limit: &PerClient, request: Clean) -> Result<Clean, Stops> {
     if let Some(most) = limit.most {
         let notes = &request.request.notes;
         let client = Client::at(notes.client.get().expect("set where the client is named"));
         let permit = notes.permit.get().expect("taken before anything else");
         let Some(share) = limit.shares.in_flight(client, most) else {
-            return Err(Refusal::new(Reason::ClientLimit, "in-flight limit of one client"));
+            return Err(Refusal::new(Reason::ClientLimit, "in-flight limit of one client").into());
         };
         permit.share(share);
     }
-    next.serve(request).await
+    Ok(request)
 }

@@ -16,7 +16,7 @@ use crate::{
     front::Arrived,
     notes::Notes,
     refusal::{Reason, Refusal},
-    step::Serve,
+    step::Stops,
 };
 
 /// Can be forwarded without two parties reading it differently, but for its path on unfenced upstreams.
@@ -28,18 +28,15 @@ pub struct Screened {
     pub path: CanonicalPath,
 }
 
-pub async fn screen<S: Serve<Screened>>(
-    plan: &Arc<Plan>,
-    request: Arrived,
-    next: &S,
-) -> Result<Reply, Refusal> {
+pub fn screen(plan: &Arc<Plan>, request: Arrived) -> Result<Screened, Stops> {
     let Arrived { mut http, notes, peer } = request;
     if http.version() == Version::HTTP_2 {
         // Before fields are counted: a client that splits its cookie has one all the same.
         join_cookies(http.headers_mut())?;
     }
     if http.headers().len() > plan.listener.limits.max_fields {
-        return Err(Refusal::new(Reason::HeaderTooLarge, format!("{} fields", http.headers().len())));
+        let fields = format!("{} fields", http.headers().len());
+        return Err(Refusal::new(Reason::HeaderTooLarge, fields).into());
     }
     method(http.method())?;
     framing(&http)?;
@@ -47,16 +44,16 @@ pub async fn screen<S: Serve<Screened>>(
     header_size(&http, plan.listener.limits.max_header)?;
     let host = host(http.uri(), http.headers(), http.version())?;
     if !plan.listener.hosts.contains(&host) {
-        return Err(Refusal::new(Reason::Misdirected, format!("the host {}", host.as_str())));
+        return Err(Refusal::new(Reason::Misdirected, format!("the host {}", host.as_str())).into());
     }
     if http.uri().path() == "*" {
-        return asterisk(http.method());
+        return Err(asterisk(http.method()).map_or_else(Stops::from, Stops::answered));
     }
     if !http.uri().path().starts_with('/') {
-        return Err(malformed("a target that is not a path"));
+        return Err(malformed("a target that is not a path").into());
     }
     let path = CanonicalPath::parse(http.uri().path());
-    next.serve(Screened { http, notes, peer, host, path }).await
+    Ok(Screened { http, notes, peer, host, path })
 }
 
 fn malformed(why: &'static str) -> Refusal {

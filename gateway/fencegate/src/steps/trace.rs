@@ -1,21 +1,14 @@
 //! Ties what happens to a request together, here and at everybody it comes by: a trace that is passed on or begun, and a
 //! name for the request that its client can quote.
 
-use fencegate_http::body::Reply;
-
 use super::hygiene::Clean;
 use crate::{
     headers::{TRACEPARENT, X_REQUEST_ID},
-    refusal::Refusal,
-    step::Serve,
+    step::Stops,
     trace::{Recording, Trace},
 };
 
-pub async fn trace<S: Serve<Clean>>(
-    recording: &Recording,
-    mut request: Clean,
-    next: &S,
-) -> Result<Reply, Refusal> {
+pub fn trace(recording: &Recording, mut request: Clean) -> Result<Clean, Stops> {
     let headers = request.request.http.headers_mut();
     let trace = Trace::of(headers, *recording);
     headers.insert(TRACEPARENT, trace.value());
@@ -25,7 +18,7 @@ pub async fn trace<S: Serve<Clean>>(
     let notes = &request.request.notes;
     notes.trace.set(Some(trace));
     notes.request_id.get_or_init(|| named);
-    next.serve(request).await
+    Ok(request)
 }
 
 /// Short, and safe in a log and in a shell.

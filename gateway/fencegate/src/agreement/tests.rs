@@ -1,5 +1,7 @@
 //! Who gives way to whom, and what a session may publish in the place of what it has.
 
+use std::slice;
+
 use fencegate_policies::file::load;
 
 use super::*;
@@ -100,8 +102,9 @@ fn who_allows_it_agrees_with_everybody() {
 fn a_plan_takes_the_place_of_another_one_where_nobody_disagrees_about_what_goes_on() {
     let (case, ours, next) = (Case::of(&[]), published(&[]), published(&[BOOKED]));
     let pay = other("gw-2", Age::Younger, &published(&[PAY]));
-    case.judged(&ours, &[pay.clone()]);
-    let why = case.agreement.turns(OURS, &ours, &next, &[pay.clone()]).expect_err("gw-2 would serve `pay`");
+    case.judged(&ours, slice::from_ref(&pay));
+    let why =
+        case.agreement.turns(OURS, &ours, &next, slice::from_ref(&pay)).expect_err("gw-2 would serve `pay`");
     assert!(why.contains("gw-2") && why.contains("pay"), "{why}");
     assert_eq!(case.standings(), [Standing::Agreed, Standing::Agreed], "nothing has changed");
     // About what does not go on anybody may disagree: it is over.

@@ -15,8 +15,8 @@ use crate::{
     ticketing::Ticketing,
 };
 
-/// `tickets`: ours, where calls back are allowed on any route. Not a step of its own: each of them is made anew for every request,
-/// and this one waits for nothing.
+/// `tickets`: ours, where calls back are allowed on any route. It is a part of the step that asks whether a request goes round,
+/// which needs it.
 pub fn read(tickets: Option<&Ticketing>, request: &Clean) {
     if let Some(shown) = tickets.and_then(|tickets| shown(&request.presented, tickets)) {
         request.request.notes.shown.get_or_init(|| shown);

@@ -162,8 +162,9 @@ async fn the_parent_of_another_programs_lock_stays() {
 /// Nobody of them has been there before: the gateway makes all that is above the lock, as the programs would.
 #[tokio::test]
 async fn a_gateway_makes_the_parents_that_the_program_would_make() {
-    let site = Site::fresh().await;
     for (layout, kind) in [("curator-mutex", Kind::CuratorMutex), ("kazoo", Kind::KazooLock)] {
+        // Of their own: a gateway that locks otherwise than one that is still registered refuses.
+        let site = Site::fresh().await;
         let path = format!("/beside{}/{layout}/locks/7", site.root);
         let gateway = Gateway::start(
             &policy(&site, "gw-1", layout)

@@ -102,6 +102,15 @@ impl<L: Link> Link for Metered<L> {
         self.timed("create", self.inner.create(path, data, kind))
     }
 
+    fn create_like<'a>(
+        &'a self,
+        path: &'a str,
+        above: &'a str,
+        kind: Kind,
+    ) -> impl Future<Output = Result<(), Fault>> + 'a {
+        self.timed("create", self.inner.create_like(path, above, kind))
+    }
+
     fn delete(&self, path: &str) -> impl Future<Output = Result<(), Fault>> {
         self.timed("delete", self.inner.delete(path))
     }

@@ -133,7 +133,7 @@ fn waits(register: &mut Register, claim: &Claim) -> bool {
 }
 
 #[test]
-fn what_a_dispatch_calls_runs_beside_it_and_beside_all_that_has_begunit() {
+fn what_a_dispatch_calls_runs_beside_it_and_beside_all_that_has_called_it() {
     let mut register = register();
     runs(&mut register, &write(20, 1));
     assert!(waits(&mut register, &write(20, 2)), "another dispatch of the tenure is none of its own");

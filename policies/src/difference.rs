@@ -133,7 +133,10 @@ fn alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
 /// with the old one.
 fn locks_alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
     let lock = |route: &Route| {
-        route.fence.as_ref().map(|fence| (fence.keys.clone(), fence.placing.clone(), fence.mode))
+        route
+            .fence
+            .as_ref()
+            .map(|fence| (fence.keys.clone(), fence.placing.clone(), fence.former.clone(), fence.mode))
     };
     (lock(old).is_none() && lock(new).is_none())
         || named(before, old.upstream) == named(after, new.upstream)

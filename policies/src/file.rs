@@ -23,6 +23,7 @@ mod large_bodies;
 mod layout;
 mod listener;
 mod log;
+mod migrate;
 mod misplaced;
 mod nested;
 mod once;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::key::ResourceKey;
+
 /// Names an operation: a hash over scope, principal and the client's own name for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId([u8; 32]);
@@ -143,6 +145,13 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
         *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
     }
     Some(bytes)
+}
+
+/// The keys of an operation and those of its repeat name one resource: while a lock is migrated the ones have a key more than
+/// the others.
+pub fn one_resource(one: &[ResourceKey], other: &[ResourceKey]) -> bool {
+    let among = |few: &[ResourceKey], all: &[ResourceKey]| few.iter().all(|key| all.contains(key));
+    among(one, other) || among(other, one)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub use admin::Admin;
 pub use balancing::{Dns, Eject, Health, PoolLimits, Sharing};
 pub use conditions::Conditions;
 pub use ending::Ending;
-pub use fence::{BodyType, Caching, Enforce, Fence, Hold, LargeBodies, Mode, ModeRule, Nested};
+pub use fence::{BodyType, Caching, Enforce, Fence, Former, Hold, LargeBodies, Mode, ModeRule, Nested};
 pub use fields::{ReservedFields, TokenFields};
 pub use gateway::{Gateway, Mixed};
 pub use guard::{Guard, Journal, Missing, Postgres, Probe, Store};

@@ -6,7 +6,7 @@
 
 mod unlike;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -103,6 +103,16 @@ impl Published {
         Self { format: FORMAT, routes: plan.routes.routes().iter().filter_map(fenced).collect() }
     }
 
+    /// What holds while `next` takes the place of this one, and requests still run that took locks of this one: these, and
+    /// where requests go by `next` whose locks stay as they are.
+    #[must_use]
+    pub fn until(&self, next: &Self) -> Self {
+        let there: HashMap<Essence, &FencedRoute> =
+            next.routes.iter().map(|route| (route.essence(), route)).collect();
+        let routes = self.routes.iter().map(|route| there.get(&route.essence()).copied().unwrap_or(route));
+        Self { format: FORMAT, routes: routes.cloned().collect() }
+    }
+
     /// The same for equal routes, whoever writes them.
     ///
     /// # Panics
@@ -141,10 +151,7 @@ impl FencedRoute {
             methods: sorted(&mut route.methods.iter().cloned()),
             path: route.path.pieces().iter().map(Segment::from).collect(),
             conditions: Carried::of(&route.conditions),
-            locks: vec![Lock {
-                delay: upstream.fencing.delay().is_some(),
-                ..Lock::of(&fence.keys, &fence.placing, &route.path)
-            }],
+            locks: locks(fence, upstream, &route.path),
         }
     }
 }
@@ -156,6 +163,15 @@ impl FencedRoute {
     pub fn essence(&self) -> Essence<'_> {
         (&self.upstream, &self.methods, &self.path, &self.conditions, &self.locks)
     }
+}
+
+/// Two, while it is migrated from one to the other.
+fn locks(fence: &Fence, upstream: &Upstream, path: &PathTemplate) -> Vec<Lock> {
+    let ours = Lock::of(&fence.keys, &fence.placing, path);
+    let former = fence.former.as_ref();
+    let former = former.map(|former| Lock::of(std::slice::from_ref(&former.key), &former.placing, path));
+    let delay = upstream.fencing.delay().is_some();
+    std::iter::once(ours).chain(former).map(|lock| Lock { delay, ..lock }).collect()
 }
 
 impl Lock {

@@ -75,6 +75,7 @@ mod middleware_java;
 mod middleware_node;
 mod middleware_python;
 mod middleware_rust;
+mod migrate_key;
 mod names;
 mod nested;
 mod once;

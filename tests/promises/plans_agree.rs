@@ -4,6 +4,7 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Answer, Ask, Outcome},
     gateway::{Gateway, Launch},
+    patience::patiently,
     policy::Policy,
     site::Site,
 };
@@ -204,6 +205,9 @@ async fn a_gateway_that_cannot_give_way_is_given_way_to() {
     gateway.gauge_becomes(REFUSED, 0.0).await;
     assert_eq!(pays(&gateway).await.status, 200);
     tree.set(node, member("00000000000000ff").as_bytes()).await;
+    // Each session looks for itself.
+    let given_way = async { while pays(&gateway).await.status == 200 {} };
+    patiently("it to give way", given_way, || gateway.log()).await;
     is_refused(&gateway).await;
     tree.delete(node).await.expect("deleted");
     serves_again(&gateway).await;

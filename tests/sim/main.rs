@@ -7,6 +7,7 @@
 //! [`delayed`] plays the schedules of the model of that name.
 
 mod accidents;
+mod agreement;
 mod answers;
 mod beside;
 mod chronicle;

@@ -112,12 +112,6 @@ impl Agreement {
         Accord { agreement: self.clone(), marks }
     }
 
-    /// Some route is refused by some session.
-    pub fn refuses(&self) -> Option<String> {
-        let state = self.read();
-        (state.mixed == Mixed::Refuse && !state.said.is_empty()).then(|| tell::sentence(&state.said))
-    }
-
     fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

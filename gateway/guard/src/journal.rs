@@ -8,7 +8,7 @@ mod unfinished;
 
 use std::sync::Arc;
 
-use fencegate_policies::operation::Operation;
+use fencegate_policies::operation::{Operation, one_resource};
 
 use crate::{
     guard::Guard,
@@ -66,7 +66,7 @@ impl Guard {
             }
             return Ok(Found::New(Reserved::new(reservation, wanted)));
         };
-        if !entry.is_of(&wanted.operation) || *entry.keys != *wanted.keys {
+        if !entry.is_of(&wanted.operation) || !one_resource(&entry.keys, &wanted.keys) {
             return Err(Refused::Mismatch);
         }
         Ok(match entry.state {

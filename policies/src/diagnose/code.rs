@@ -117,6 +117,8 @@ codes! {
     NotInLayout       "FG0244" Error "the locks of other programs cannot do what a fence asks for"
     UnlikeLayout      "FG0245" Error "two routes lock one key in two places, or one place in two layouts"
     NestedPath        "FG0246" Error "a lock path lies below another one"
+    MigratesNothing   "FG0250" Error "a lock is migrated to itself"
+    NotMigrated       "FG0251" Error "two locks cannot be taken together, so the one is not migrated to the other"
     MixedPlans        "FG0254" Warning "gateways with other key templates are let be, so one resource may have two locks"
     NestedUnsigned    "FG0255" Error "calls back are to be allowed, and nothing is signed that could prove them"
 

@@ -9,6 +9,7 @@ use super::{
     key::{self, Naming},
     large_bodies::{body_type, large_bodies},
     layout::{self, WrittenLayout},
+    migrate,
     nested::nested,
     once::{self, Fencing},
     peer_forwarding, scalar,
@@ -109,12 +110,18 @@ pub(super) fn fence(
 
 fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &Terms) -> Option<Fenced> {
     let layout = WrittenLayout::read(block);
-    let of = Of::written(block.is_present("keys"), layout.foreign());
+    let former = migrate::former(block, naming);
+    // Both locks are taken at once.
+    let of = Of::written(block.is_present("keys") || block.is_present("migrate_from"), layout.foreign());
     let keys = key::keys(block, naming);
     let placing = layout.placing(block, naming, keys.as_deref());
     let terms = Terms::read(block, defaults, of);
     let (mode, enforce) = (terms.mode.unwrap_or(ModeRule::Exclusive), terms.enforce.unwrap_or_default());
     layout::shared(block, layout.foreign(), mode);
+    if let (Some(Some(former)), Some(keys), Some(placing)) = (&former, &keys, &placing) {
+        layout::shared(block, former.placing.layout().foreign(), mode);
+        migrate::check(block, former, keys, placing);
+    }
     let once = once::once(block, naming, &Fencing { level, mode, enforce });
     let locked_status = block.value("locked_status", locked_status).unwrap_or(423);
     let max_response = block.value("max_response", scalar::size).unwrap_or(1 << 20);
@@ -128,6 +135,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         keys: keys?,
         set: of == Of::Set,
         placing: placing?,
+        former: former?,
         mode,
         wait: terms.wait.unwrap_or(Duration::from_secs(5)),
         queue: terms.queue.unwrap_or(100),
@@ -142,7 +150,8 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         enforce,
         once: once?,
     };
-    let delayed = delay::fence(block, level, mode, layout.foreign(), terms.forward);
+    let former = fence.former.as_ref().and_then(|former| former.placing.layout().foreign());
+    let delayed = delay::fence(block, level, mode, layout.foreign().or(former), terms.forward);
     fence.forward = delayed.unwrap_or_else(|| peer_forwarding::settled(block, terms.forward, &fence));
     Some(Fenced { fence, place, placed })
 }

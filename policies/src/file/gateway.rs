@@ -52,7 +52,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     open_unmatched(block, unmatched, &upstreams);
     if let Some(zookeeper) = &zookeeper {
         lock_can_be_lost(&upstreams, zookeeper, block.faults());
-        layout::taken(&zookeeper.root, routes.iter().filter_map(WrittenRoute::placing), block.faults());
+        layout::taken(&zookeeper.root, routes.iter().flat_map(WrittenRoute::placings), block.faults());
     }
     let (zookeeper, upstreams) = (zookeeper?, upstreams.all()?);
     let route = |(index, written): (usize, WrittenRoute)| written.into_route(RouteId(index));
@@ -177,6 +177,10 @@ fn locks(fence: &Fence) -> String {
         Placing::Native => String::new(),
         Placing::Foreign { layout, path } => format!(" {} {path}", layout.word()),
     };
+    let former = fence.former.as_ref().map_or_else(String::new, |former| match &former.placing {
+        Placing::Native => format!(" from {}", former.key),
+        Placing::Foreign { layout, path } => format!(" from {} {} {path}", former.key, layout.word()),
+    });
     // No key has a tab.
-    format!("{} {}{place}{operations}", fence.mode.word(), keys.join("\t"))
+    format!("{} {}{place}{former}{operations}", fence.mode.word(), keys.join("\t"))
 }

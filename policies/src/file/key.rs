@@ -90,8 +90,13 @@ pub(super) fn keys(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate
 }
 
 fn one(block: &mut Block, naming: &Naming) -> Option<KeyTemplate> {
+    named(block, "key", naming)
+}
+
+/// The one key of a field.
+pub(super) fn named(block: &mut Block, field: &'static str, naming: &Naming) -> Option<KeyTemplate> {
     let faults = block.faults();
-    key(block.scalar("key")?, naming, faults)
+    key(block.scalar(field)?, naming, faults)
 }
 
 fn set(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {

@@ -40,11 +40,7 @@ impl<'n> WrittenLayout<'n> {
         naming: &Naming,
         keys: Option<&[KeyTemplate]>,
     ) -> Option<Placing> {
-        let Some(layout) = self.foreign() else {
-            self.native(fence);
-            return self.layout.map(|_| Placing::Native);
-        };
-        if fence.is_present("keys") {
+        if let (Some(layout), true) = (self.foreign(), fence.is_present("keys")) {
             let message = format!("a set of keys cannot be taken with `layout: {}`", layout.word());
             let fault = Diagnostic::new(Code::NotInLayout, message);
             let remedy = "write one `key`: a program that takes such locks one after the other could wait for the set, \
@@ -52,6 +48,20 @@ impl<'n> WrittenLayout<'n> {
             fence.fault("keys", fault.remedy(remedy));
             return None;
         }
+        self.of_one(fence, naming, keys)
+    }
+
+    /// The same, of a field that names one key.
+    pub(super) fn of_one(
+        &self,
+        fence: &mut Block,
+        naming: &Naming,
+        keys: Option<&[KeyTemplate]>,
+    ) -> Option<Placing> {
+        let Some(layout) = self.foreign() else {
+            self.native(fence);
+            return self.layout.map(|_| Placing::Native);
+        };
         let Some(path) = self.path else {
             if !fence.is_present("lock_path") {
                 let message = format!("`layout: {}` does not say where the locks are", layout.word());

@@ -80,8 +80,10 @@ impl WrittenRoute {
     }
 
     /// Where its locks are, and where the file says so.
-    pub(super) fn placing(&self) -> Option<(&str, &Placing, Place)> {
-        self.fenced().map(|(name, fenced)| (name, &fenced.fence.placing, fenced.placed))
+    pub(super) fn placings(&self) -> impl Iterator<Item = (&str, &Placing, Place)> {
+        self.fenced().into_iter().flat_map(|(name, fenced)| {
+            fenced.fence.locks().map(move |(_, placing)| (name, placing, fenced.placed))
+        })
     }
 
     fn fenced(&self) -> Option<(&str, &Fenced)> {

@@ -10,7 +10,7 @@ use crate::{
 /// `fences` with the names of their routes, in the order of the file. Every pair of which one has its locks where other
 /// programs have theirs; those are few.
 pub(super) fn check<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
-    let is_foreign = |fenced: &Fenced| fenced.fence.placing != Placing::Native;
+    let is_foreign = |fenced: &Fenced| fenced.fence.locks().any(|(_, placing)| *placing != Placing::Native);
     if !fences.iter().any(|(_, fenced)| is_foreign(fenced)) {
         return;
     }
@@ -23,14 +23,19 @@ pub(super) fn check<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
 }
 
 fn unlike(other: &str, above: &Fence, route: &str, fence: &Fence) -> Option<Diagnostic> {
-    let share = above.keys.iter().any(|one| fence.keys.iter().any(|two| meet(one, two)));
+    let share = above.templates().any(|one| fence.templates().any(|two| meet(one, two)));
     if share && !agree(above, fence) {
         let message = format!("routes `{other}` and `{route}` can lock one key at two places");
         let remedy = "write the same `layout` and `lock_path` on both, or keys that no values make equal";
         return Some(Diagnostic::new(Code::UnlikeLayout, message).remedy(remedy));
     }
+    above.locks().find_map(|(_, one)| fence.locks().find_map(|(_, two)| in_the_way(other, one, route, two)))
+}
+
+/// Of one fence each.
+fn in_the_way(other: &str, above: &Placing, route: &str, placing: &Placing) -> Option<Diagnostic> {
     let (Placing::Foreign { layout: one, path: here }, Placing::Foreign { layout: two, path: there }) =
-        (&above.placing, &fence.placing)
+        (above, placing)
     else {
         return None;
     };
@@ -60,7 +65,15 @@ fn meet(one: &KeyTemplate, two: &KeyTemplate) -> bool {
 
 /// Whatever key both make has one place. Values are told apart by where they stand in the key, so two templates of one
 /// shape can be compared, and others cannot.
+///
+/// Where a lock is migrated, it is enough that they have one lock in common: whoever takes it waits for whoever does.
 fn agree(one: &Fence, two: &Fence) -> bool {
+    if one.former.is_some() || two.former.is_some() {
+        let like = |(key, placing): (&KeyTemplate, &Placing)| {
+            two.locks().any(|(other, place)| key.shape() == other.shape() && placing == place)
+        };
+        return one.locks().any(like);
+    }
     let shape = |fence: &Fence| fence.keys.iter().map(|key| key.shape()).collect::<Vec<_>>();
     one.placing == two.placing && shape(one) == shape(two)
 }

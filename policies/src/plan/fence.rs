@@ -23,6 +23,8 @@ pub struct Fence {
     pub set: bool,
     /// Where the locks of its keys lie; only native for a set.
     pub placing: Placing,
+    /// The lock that its requests take as well, while a fleet turns from that one to this one.
+    pub former: Option<Former>,
     pub mode: ModeRule,
     /// How long a request waits for its lock. Default 5 s.
     pub wait: Duration,
@@ -43,6 +45,13 @@ pub struct Fence {
     pub enforce: Enforce,
     /// Operations of this route happen at most once.
     pub once: Option<Once>,
+}
+
+/// A lock from which a fence is migrated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Former {
+    pub key: KeyTemplate,
+    pub placing: Placing,
 }
 
 /// What a request has to say of a body that a key is taken from.
@@ -95,7 +104,7 @@ pub enum Enforce {
 impl Fence {
     /// Some requests of this one and some of `other` may lock one key, as far as the templates show.
     pub fn may_share_key(&self, other: &Self) -> bool {
-        self.keys.iter().any(|ours| other.keys.iter().any(|theirs| ours.shape() == theirs.shape()))
+        self.templates().any(|ours| other.templates().any(|theirs| ours.shape() == theirs.shape()))
     }
 
     /// True if a key or an operation is not known before the body is: see [`Fence::body`].
@@ -114,9 +123,20 @@ impl Fence {
         Body::parse(bytes, self.pointers())
     }
 
+    /// Those of its keys, and that of the lock that it is migrated from.
+    pub fn templates(&self) -> impl Iterator<Item = &KeyTemplate> {
+        self.keys.iter().chain(self.former.iter().map(|former| &former.key))
+    }
+
+    /// The same, each with the place of its locks.
+    pub fn locks(&self) -> impl Iterator<Item = (&KeyTemplate, &Placing)> {
+        let former = self.former.iter().map(|former| (&former.key, &former.placing));
+        self.keys.iter().map(|key| (key, &self.placing)).chain(former)
+    }
+
     fn pointers(&self) -> impl Iterator<Item = &Pointer> {
         let once = self.once.iter().flat_map(Once::templates);
-        self.keys.iter().chain(once).flat_map(KeyTemplate::pointers)
+        self.templates().chain(once).flat_map(KeyTemplate::pointers)
     }
 
     /// What makes a request of that method an operation; what changes nothing may happen often.
@@ -129,23 +149,32 @@ impl Fence {
     /// # Errors
     /// The values of a key make no path that ZooKeeper would take.
     pub fn sites(&self, keys: &[ResourceKey]) -> Result<Vec<LockSite>, BadKey> {
-        match (&self.placing, &*self.keys) {
-            (Placing::Foreign { .. }, [template]) => {
-                keys.iter().map(|key| self.placing.site(template, key)).collect()
+        match (&self.former, &*self.keys) {
+            (Some(former), _) if former.placing != Placing::Native || self.placing != Placing::Native => {
+                keys.iter().map(|key| self.site_beside(former, key)).collect()
             }
+            (None, [template]) => keys.iter().map(|key| self.placing.site(template, key)).collect(),
             _ => Ok(vec![LockSite::Native; keys.len()]),
+        }
+    }
+
+    /// Of a fence that is migrated: which of both locks a key is of shows in the key.
+    fn site_beside(&self, former: &Former, key: &ResourceKey) -> Result<LockSite, BadKey> {
+        match self.keys.iter().find(|template| template.values_of(key).is_some()) {
+            Some(template) => self.placing.site(template, key),
+            None => former.placing.site(&former.key, key),
         }
     }
 
     /// Where the lock of `key` lies, if some request of this fence may take it.
     pub fn site_of(&self, key: &ResourceKey) -> Option<LockSite> {
-        let template = self.keys.iter().find(|template| template.values_of(key).is_some())?;
-        self.placing.site(template, key).ok()
+        let (template, placing) = self.locks().find(|(template, _)| template.values_of(key).is_some())?;
+        placing.site(template, key).ok()
     }
 
     /// The keys of one request: at least one, each of them once, in the order in which everybody sorts them.
     pub fn expand_all(&self, values: &dyn Values) -> Result<Vec<ResourceKey>, BadKey> {
-        let keys = self.keys.iter().map(|key| key.expand(values));
+        let keys = self.templates().map(|key| key.expand(values));
         let mut keys = keys.collect::<Result<Vec<_>, _>>()?;
         keys.sort_unstable();
         keys.dedup();
@@ -270,6 +299,7 @@ mod tests {
             keys: keys.iter().map(|key| KeyTemplate::parse(key.as_ref()).expect("a template")).collect(),
             set: true,
             placing: Placing::Native,
+            former: None,
             mode: ModeRule::Exclusive,
             wait: Duration::ZERO,
             queue: 1,

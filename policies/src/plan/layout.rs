@@ -56,6 +56,13 @@ impl Layout {
         ("exclusive-node", Self::Foreign(Foreign::ExclusiveNode)),
     ];
 
+    pub fn foreign(self) -> Option<Foreign> {
+        match self {
+            Self::Native => None,
+            Self::Foreign(layout) => Some(layout),
+        }
+    }
+
     pub fn word(self) -> &'static str {
         let known = Self::WORDS.into_iter().find(|(_, layout)| *layout == self);
         known.expect("every layout has a word").0

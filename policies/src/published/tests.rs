@@ -137,6 +137,18 @@ fn a_delay_is_a_part_of_the_lock() {
 }
 
 #[test]
+fn until_its_requests_are_over_a_lock_is_told_as_it_was_and_the_place_of_the_service_as_it_is() {
+    let (mut old, mut new) = (published(&[PAY, BOOK]), published(&[OTHER_PAY, BOOK]));
+    let elsewhere = vec!["c:80".to_owned()];
+    new.routes[1].endpoints = elsewhere.clone();
+    new.routes[0].endpoints = elsewhere.clone();
+    let until = old.until(&new);
+    old.routes[1].endpoints = elsewhere;
+    assert_eq!(until, old);
+    assert_eq!(until.until(&until), until);
+}
+
+#[test]
 fn plans_too_large_and_too_different_are_unlike_in_all() {
     let many = |key: &str| -> Published {
         let mut plan = published(&[PAY]);

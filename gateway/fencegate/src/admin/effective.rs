@@ -47,7 +47,7 @@ impl InForce {
             let level = gateway.serving.upstream(route.upstream).fencing;
             let compared = level.compares() && fence.enforce == Enforce::Refuse;
             let known = if compared { &mut past.compared } else { &mut past.uncompared };
-            for key in &fence.keys {
+            for key in fence.templates() {
                 known.entry(key.to_string()).or_insert_with(|| key.clone());
             }
         }
@@ -169,7 +169,7 @@ fn shown(route: &Route, upstream: String) -> Shown {
 
 fn fence(fence: &Fence) -> EffectiveFence {
     EffectiveFence {
-        keys: fence.keys.iter().map(ToString::to_string).collect(),
+        keys: fence.templates().map(ToString::to_string).collect(),
         layout: fence.placing.layout().word(),
         mode: fence.mode.word(),
         wait: text(fence.wait),

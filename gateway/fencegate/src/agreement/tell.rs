@@ -33,14 +33,6 @@ pub(super) fn log(refused: &Refused, mixed: Mixed) {
     }
 }
 
-pub(super) fn sentence(refused: &Refused) -> String {
-    format!(
-        "FG0550: routes {} are refused, because {} locks them otherwise and was there before",
-        routes(refused),
-        gateways(refused)
-    )
-}
-
 fn routes(refused: &Refused) -> String {
     let more = refused.len().saturating_sub(NAMED);
     let named = refused.keys().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");

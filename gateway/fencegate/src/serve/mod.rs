@@ -10,6 +10,7 @@ pub mod guarding;
 mod main_thread;
 pub mod not_serving;
 mod notify;
+mod publishing;
 mod reception;
 pub mod reload;
 pub mod rlimit;

@@ -4,22 +4,17 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_http::{listen::certificates::Certificates, network::Tcp, upstream::health};
-use fencegate_lock::{
-    session::{nameplate::Nameplate, publication::Publication},
-    tenures::keeper::Keeper,
-};
+use fencegate_lock::{session::nameplate::Nameplate, tenures::keeper::Keeper};
 use fencegate_policies::{difference::Difference, file, plan::Gateway, published::Published};
 use fencegate_process::{client_tls::BadTls, said::causes, shown};
-use tokio::{
-    sync::{mpsc, oneshot},
-    task::JoinHandle,
-};
+use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
+use super::publishing::Publisher;
 use crate::{
     admin::{command::ReloadReport, effective::InForce},
     agreement::{Agreement, FleetReport, compared},
-    edition::{Edition, Term},
+    edition::Edition,
     metrics::{Metrics, Reloaded},
     trust::Guards,
     written::Written,
@@ -49,8 +44,7 @@ pub struct Reloader {
     pub nameplate: Nameplate,
     pub in_force: InForce,
     pub agreement: Arc<Agreement>,
-    /// Publishes the plan in force when all is over that took other locks.
-    pub published: Option<JoinHandle<()>>,
+    pub publisher: Publisher,
 }
 
 impl Reloader {
@@ -119,7 +113,7 @@ impl Reloader {
         self.guards.keep(&plan.upstreams);
         self.nameplate.says(gateway.fingerprint);
         self.agreement.turn_to(&gateway);
-        self.publish(Agreement::publication(&gateway.serving), Edition::left(&old, &edition));
+        self.publisher.turn_to(&gateway.serving, Edition::left(&old, &edition));
         self.in_force.turn_to(gateway.clone());
         old.fleets.retire();
         for opening in openings {
@@ -132,22 +126,6 @@ impl Reloader {
         }
         (self.gateway, self.edition) = (gateway, edition);
         Ok(())
-    }
-
-    /// Other gateways are told of the new plan when nothing runs any more that was told of before: until then they have to
-    /// give way to it.
-    fn publish(&mut self, publication: Publication, left: Vec<Arc<Term>>) {
-        let (before, nameplate) = (self.published.take(), self.nameplate.clone());
-        self.published = Some(tokio::spawn(async move {
-            if let Some(before) = before {
-                // It only fails when the process ends.
-                before.await.ok();
-            }
-            for term in left {
-                term.over().await;
-            }
-            nameplate.publishes_now(publication);
-        }));
     }
 
     /// What the file would mean beside all other gateways. `Err`: why that cannot be told.

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_policies::operation::OperationId;
+use fencegate_policies::operation::{OperationId, one_resource};
 use fencegate_process::{failpoint, randomness::Guid};
 use tokio::time::sleep;
 use tracing::{debug, warn};
@@ -226,7 +226,9 @@ impl OperationNode {
     /// What a repeat is told of the operation that was before it.
     fn told_of(&self, before: &Record) -> Denied {
         match before.state {
-            _ if before.fingerprint != self.record.fingerprint || before.keys != self.record.keys => {
+            _ if before.fingerprint != self.record.fingerprint
+                || !one_resource(&before.keys, &self.record.keys) =>
+            {
                 Denied::Mismatch
             }
             State::Admitted if self.census.runs(&before.attempt) => Denied::InProgress,

@@ -4,13 +4,14 @@
 //! node was made, through its own session, and what was made before is visible then. So at least one of them knows, and the
 //! younger one gives way. What is older than our node never becomes more: it only goes.
 
-use std::{cell::RefCell, collections::HashSet, convert::Infallible, future::pending, time::Duration};
+use std::{collections::HashSet, convert::Infallible, future::pending, time::Duration};
 
 use futures_util::future::{join, join_all};
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use super::{
+    announced::Announced,
     link::{Failed, Fault, Link},
     live::Live,
     member::{Member, gateway_of},
@@ -20,16 +21,6 @@ use super::{
     publication::{Age, Other, Publication, Says},
 };
 
-/// What one session has published.
-#[derive(Debug)]
-pub(super) struct Announced {
-    now: RefCell<Publication>,
-    /// Takes its place, and whether it has is not known: the answer was lost.
-    next: RefCell<Option<Publication>>,
-    /// What the log was told of why it does not take its place.
-    told: RefCell<String>,
-}
-
 /// Several come at once when gateways start: they are looked at together.
 const GATHERS: Duration = Duration::from_millis(50);
 
@@ -38,16 +29,6 @@ const TRIES: usize = 8;
 
 /// Plans of which no fingerprint tells that they are like ours, of one look.
 const MOST: usize = 4096;
-
-impl Announced {
-    pub(super) fn of(publication: Publication) -> Self {
-        Self { now: RefCell::new(publication), next: RefCell::default(), told: RefCell::default() }
-    }
-
-    fn now(&self) -> Publication {
-        self.now.borrow().clone()
-    }
-}
 
 /// Looks once, and has it judged.
 ///
@@ -167,22 +148,6 @@ async fn turn<L: Link>(live: &Live<L>, wanted: &Publication) -> Result<(), Fault
     Ok(())
 }
 
-impl Announced {
-    fn turned(&self) {
-        if let Some(next) = self.next.take() {
-            self.now.replace(next);
-        }
-        self.told.take();
-    }
-
-    fn waits(&self, why: String) {
-        if *self.told.borrow() != why {
-            warn!(code = "FG0550", why, "the new plan is not published yet: its new routes are refused");
-            self.told.replace(why);
-        }
-    }
-}
-
 /// The czxid of our own node, of whichever plan it is of.
 async fn own<L: Link>(live: &Live<L>, announced: &Announced) -> Result<i64, Fault> {
     let seen = async |plan: &Publication| {
@@ -263,7 +228,7 @@ async fn blind(
     plate: &Nameplate,
     quiet: &[String],
 ) -> Result<Vec<Other>, Fault> {
-    let quiet = not_ours(paths, plate, quiet);
+    let quiet = plate.unread(not_ours(paths, plate, quiet));
     let nodes: Vec<String> =
         quiet.iter().take(MOST).map(|member| format!("{}/{member}", paths.members())).collect();
     let read = join_all(nodes.iter().map(|path| link.data(path))).await;
@@ -274,6 +239,9 @@ async fn blind(
             read => read?.0,
         };
         let told = serde_json::from_slice::<Member>(&data).ok();
+        if let Some(told) = &told {
+            plate.is_program(member, told);
+        }
         if told.is_some_and(|told| told.publishes || plate.locks_like(&told.plan)) {
             continue;
         }

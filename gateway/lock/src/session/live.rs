@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::{
+    announced::Announced,
     epoch::epoch,
     heartbeat::Rhythm,
-    judged::Announced,
     link::Link,
     nameplate::{Nameplate, Publishes},
     paths::Paths,

@@ -1,7 +1,7 @@
 //! What a gateway's member node says of it. Written with every heartbeat, so that it changes with the plan.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -41,6 +41,8 @@ pub(super) struct Publishes {
     pub(super) judge: Arc<dyn Judge>,
     /// What others have published, by fingerprint: it is written once.
     known: Arc<Mutex<HashMap<String, Publication>>>,
+    /// Member nodes of programs that name their keys themselves: those say nothing of a plan as long as they are there.
+    programs: Arc<Mutex<HashSet<String>>>,
 }
 
 /// Of plans that are remembered. A fleet has two while it changes from one to another.
@@ -62,7 +64,7 @@ impl Nameplate {
     #[must_use]
     pub fn publishing(self, plan: u64, publication: Publication, judge: Arc<dyn Judge>) -> Self {
         let now = watch::Sender::new(publication);
-        let publishes = Some(Publishes { now, judge, known: Arc::default() });
+        let publishes = Some(Publishes { now, judge, known: Arc::default(), programs: Arc::default() });
         *self.written() = Written::of(plan, self.reach.as_ref(), publishes.as_ref());
         Self { publishes, ..self }
     }
@@ -115,6 +117,21 @@ impl Nameplate {
         known.insert(publication.fingerprint().to_owned(), publication.clone());
     }
 
+    /// Forgets all that are not among `members`, and gives those of `members` that have to be read.
+    pub(super) fn unread(&self, members: Vec<String>) -> Vec<String> {
+        let Some(publishes) = &self.publishes else { return members };
+        let mut programs = publishes.programs();
+        let all: HashSet<&String> = members.iter().collect();
+        programs.retain(|program| all.contains(program));
+        members.iter().filter(|member| !programs.contains(*member)).cloned().collect()
+    }
+
+    pub(super) fn is_program(&self, member: &str, told: &Member) {
+        if let Some(publishes) = self.publishes.as_ref().filter(|_| told.plan == written(NO_PLAN)) {
+            publishes.programs().insert(member.to_owned());
+        }
+    }
+
     fn written(&self) -> MutexGuard<'_, Written> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,6 +145,10 @@ fn written(plan: u64) -> String {
 }
 
 impl Publishes {
+    fn programs(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn known(&self) -> MutexGuard<'_, HashMap<String, Publication>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

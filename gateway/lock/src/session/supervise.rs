@@ -11,9 +11,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
+    announced::Announced,
     era::{self, Beginning, Era, Init, MetaUnreadable},
     heartbeat::{Beats, Rhythm},
-    judged::{self, Announced},
+    judged,
     keep::{Registration, SessionEnd, keep},
     link::{Connect, Failed, Fault, Link},
     live::{Current, Live, View},

@@ -8,6 +8,7 @@ use super::{options::GatewayOptions, role::Gatekeeping};
 use crate::{
     admin::{command::Command, effective::InForce},
     serve::{
+        publishing::Publisher,
         reload::{Reloader, Turn, Watcher},
         signals::{Demand, Signals},
         worker::Shared,
@@ -42,7 +43,7 @@ impl Reloads {
             certificates: shared.certificates.iter().cloned().chain(ours).collect(),
             keeper: shared.role.keeper.clone(),
             agreement: shared.role.agreement.clone(),
-            published: None,
+            publisher: Publisher::of(nameplate.clone(), &shared.edition.plan),
             nameplate,
             in_force,
             file: file.clone(),

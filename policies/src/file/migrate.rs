@@ -1,0 +1,68 @@
+//! Reads the lock from which a fence is migrated: its requests take that one as well, so that they wait for whoever takes it
+//! alone.
+
+use super::{
+    block::Block,
+    key::{self, Naming},
+    layout::WrittenLayout,
+};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    key::{KeyTemplate, Meeting, ResourceKey},
+    plan::{Foreign, Former, Layout, Placing},
+};
+
+const FIELD: &str = "migrate_from";
+
+/// `Some(None)` where there is none; `None` where it is bad.
+pub(super) fn former(fence: &mut Block, naming: &Naming) -> Option<Option<Former>> {
+    if !fence.is_present(FIELD) {
+        return Some(None);
+    }
+    if !fence.is_mapping(FIELD) {
+        let key = key::named(fence, FIELD, naming)?;
+        return Some(Some(Former { key, placing: Placing::Native }));
+    }
+    let read = fence.inner(FIELD, |block| {
+        let layout = WrittenLayout::read(block);
+        block.require("key", "key: \"order/{path.order_id}\"");
+        let key = key::named(block, "key", naming);
+        let placing = layout.of_one(block, naming, key.as_ref().map(std::slice::from_ref));
+        Some(Former { key: key?, placing: placing? })
+    });
+    read.flatten().map(Some)
+}
+
+/// Says what is wrong with it beside the lock that it is migrated to.
+pub(super) fn check(fence: &mut Block, former: &Former, keys: &[KeyTemplate], placing: &Placing) {
+    let same = |key: &KeyTemplate| key.to_string() == former.key.to_string();
+    if keys.iter().any(same) && *placing == former.placing {
+        let message = "the lock is migrated to itself: its key and its place are those of the fence";
+        let remedy =
+            "leave `migrate_from` out, or write the key that gateways have which were not changed yet";
+        fence.fault(FIELD, Diagnostic::new(Code::MigratesNothing, message).remedy(remedy));
+        return;
+    }
+    if keys.len() + 1 > ResourceKey::MOST_IN_SET {
+        let message =
+            format!("with `migrate_from` it is a set of {} keys, which is too large", keys.len() + 1);
+        let fault = Diagnostic::new(Code::TooManyKeys, message);
+        fence.fault(FIELD, fault.remedy(format!("there may be up to {}", ResourceKey::MOST_IN_SET)));
+    }
+    if [placing, &former.placing]
+        .into_iter()
+        .any(|one| one.layout() == Layout::Foreign(Foreign::ExclusiveNode))
+    {
+        let message = "a lock that is one node for everybody cannot be taken together with another one";
+        let remedy = "stop the programs that take it, and change all gateways meanwhile: whoever finds the node there makes \
+                      nothing, so the two would not be made in one transaction";
+        fence.fault(FIELD, Diagnostic::new(Code::NotMigrated, message).remedy(remedy));
+    }
+    let native = *placing == Placing::Native && former.placing == Placing::Native;
+    let confused = |key: &KeyTemplate| key.glob().meets(&former.key.glob()) != Meeting::Never;
+    if !native && keys.iter().any(confused) {
+        let message = "one key can be both that of the fence and the one that it is migrated from, and has two places then";
+        let remedy = "give the new lock a key with another first word: `orders/` beside `order/`";
+        fence.fault(FIELD, Diagnostic::new(Code::NotMigrated, message).remedy(remedy));
+    }
+}

@@ -1,0 +1,106 @@
+//! A key template is changed in a fleet that serves: under load nothing is refused, nothing overlaps, and nothing that was done is
+//! done again.
+
+use fencegate_tests::{
+    client::Ask,
+    gateway::Gateway,
+    history::History,
+    load::{Load, Plan},
+    policy::Policy,
+    site::Site,
+};
+use serde_json::json;
+
+const OLD: &str = "account/{path.account}";
+const NEW: &str = "konto/{path.account}";
+
+/// The three files, in the order in which a fleet goes through them.
+fn stages(policy: &Policy) -> [Policy; 3] {
+    let keyed = |key: &str| policy.clone().with("/routes/0/fence/key", key);
+    [keyed(OLD), keyed(NEW).with("/routes/0/fence/migrate_from", OLD), keyed(NEW)]
+}
+
+async fn turns(gateway: &Gateway, policy: &Policy) {
+    gateway.rewrite(policy);
+    let (code, report) = gateway.reload(&["--dry-run", "--fleet"]).await;
+    assert_eq!((code, &report["fleet"]["safe"]), (Some(0), &json!(true)), "{report}");
+    assert_eq!(gateway.reload(&[]).await.0, Some(0));
+}
+
+/// Under the name of the account alone: which keys it had, depends on the plan of the moment.
+fn by_account(mut history: History) -> History {
+    for execution in &mut history.executions {
+        execution.key = execution.key.split('/').next_back().unwrap_or_default().to_owned();
+    }
+    history
+}
+
+#[tokio::test]
+async fn a_key_template_moves_under_load_and_no_two_requests_of_one_resource_meet() {
+    let site = Site::fresh().await;
+    let [one, two] = ["gw-1", "gw-2"].map(|name| stages(&site.policy(name).cached()));
+    let (first, second) = Gateway::start_both(&one[0], &two[0]).await;
+    let load = Load::start("migration", &Plan::paying(&[&first, &second], 3, 6, 100_000));
+    let served = async || site.origin.request("/pay/0", site.origin.count("/pay/0") + 10).await;
+    served().await;
+    for stage in 1..3 {
+        for (gateway, stages) in [(&first, &one), (&second, &two)] {
+            turns(gateway, &stages[stage]).await;
+            served().await;
+        }
+    }
+    let told = load.stop().await;
+    for told in &told {
+        let answer = told.answer.as_ref().expect("an answer");
+        assert_eq!(answer.status, 200, "{}: {answer:?}", told.id);
+    }
+    let log = site.origin.log();
+    let keys: std::collections::BTreeSet<String> =
+        log.records.iter().filter_map(|record| record.key()).map(|key| key.replace('0', "N")).collect();
+    for seen in ["account/N", "account/N, konto/N", "konto/N"] {
+        assert!(keys.contains(seen), "not exercised: {seen} of {keys:?}");
+    }
+    by_account(History::of(&log)).with(&told).assert_holds();
+}
+
+/// Old and new have nothing in common; both of them have something in common with what takes both.
+#[tokio::test]
+async fn plain_old_and_plain_new_do_not_serve_beside_each_other() {
+    let site = Site::fresh().await;
+    let [old, both, new] = stages(&site.policy("gw-1"));
+    let first = Gateway::start(&old).await;
+    let named = |policy: &Policy| policy.clone().with("/name", "gw-2");
+    let second = Gateway::start(&named(&new)).await;
+    let pays = async |gateway: &Gateway| gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!(pays(&second).await.reason(), "config-mismatch");
+    second.rewrite(&named(&both));
+    assert_eq!(second.reload(&[]).await.0, Some(0));
+    let served = pays(&second).await;
+    assert_eq!(served.status, 200, "{served:?}");
+    // The one lock excludes the other gateway, which knows nothing of the new one.
+    let held = site.origin.holds_one(&first, Ask::post("/pay/7")).await;
+    let waiting = second.begin(Ask::post("/pay/7"));
+    tokio::time::sleep(fencegate_tests::patience::QUIET).await;
+    assert!(!waiting.is_over(), "both work on it");
+    assert_eq!(held.finishes().await.status, 200);
+    assert_eq!(waiting.answer().await.status, 200);
+}
+
+/// The operation is what it was, though its repeat has another key.
+#[tokio::test]
+async fn what_was_done_under_the_old_key_is_not_done_again_while_it_is_migrated() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
+    let [old, both, new] = stages(&policy);
+    let gateway = Gateway::start(&old).await;
+    let pay = |name: &str| Ask::post("/pay/7").field("idempotency-key", name);
+    assert_eq!(gateway.send(&pay("a")).await.status, 200);
+    turns(&gateway, &both).await;
+    assert_eq!(gateway.send(&pay("a")).await.reason(), "already-done");
+    assert_eq!(gateway.send(&pay("b")).await.status, 200);
+    turns(&gateway, &new).await;
+    assert_eq!(gateway.send(&pay("b")).await.reason(), "already-done");
+    // It was remembered by nobody who took both locks: it is not done again either.
+    assert_eq!(gateway.send(&pay("a")).await.reason(), "idempotency-mismatch");
+    assert_eq!(site.origin.count("/pay/7"), 2);
+}

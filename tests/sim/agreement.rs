@@ -1,0 +1,215 @@
+//! Two gateways with unlike templates come, go, reload and lose their sessions at any moment: never may both serve.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use fencegate::{
+    agreement::{Accord, Agreement, Standing},
+    metrics::Metrics,
+};
+use fencegate_lock::{
+    session::{nameplate::Nameplate, settings::Settings},
+    state::Memory,
+    tenures::keeper::{Keeper, keeper},
+};
+use fencegate_policies::{
+    file::load,
+    plan::{self, RouteId},
+};
+use fencegate_tests::memory::{self, Dice, Ensemble, Underway, Wire};
+use tokio::{
+    task::{JoinHandle, spawn_local},
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    doctored::{clock, key},
+    run, simulated,
+};
+
+const T: Duration = Duration::from_secs(2);
+const ACCIDENTS: Duration = Duration::from_secs(20);
+const SESSIONS: usize = 2;
+/// Keys of both sessions: they are spread by their hash.
+const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+fn gateway(template: &str) -> plan::Gateway {
+    let policy = fencegate_tests::policy::Policy::new(
+        "gw",
+        ([127, 0, 0, 1], 1).into(),
+        crate::plan::ROOT,
+        ([127, 0, 0, 1], 1).into(),
+    );
+    let policy = policy.with("/routes/0/fence/key", format!("{template}/{{path.account}}"));
+    load(&policy.to_string()).plan.expect("sound")
+}
+
+/// One process.
+struct Process {
+    keeper: Keeper,
+    agreement: Arc<Agreement>,
+    nameplate: Nameplate,
+    wire: Rc<Wire>,
+    /// The template in force, and what it may serve.
+    now: RefCell<(&'static str, Accord)>,
+    stop: CancellationToken,
+    desks: Vec<JoinHandle<()>>,
+}
+
+impl Process {
+    fn start(ensemble: &Ensemble, name: &str, template: &'static str, dice: &Dice) -> Self {
+        let plan = gateway(template);
+        let metrics = Metrics::of_gateway(&plan);
+        let agreement = Agreement::of(&plan, metrics.clone());
+        let publication = Agreement::publication(&plan.serving);
+        let nameplate =
+            Nameplate::of(plan.fingerprint).publishing(plan.fingerprint, publication, agreement.clone());
+        let (clock, wire, stop) = (clock(), ensemble.wire(), CancellationToken::new());
+        let (keeper, desks) = keeper(clock.clone(), SESSIONS);
+        let memory = Arc::<Memory>::default();
+        let mut policy = plan.zookeeper.clone();
+        policy.session_timeout = T;
+        let run = |(number, desk): (usize, fencegate_lock::tenures::desk::Desk)| {
+            let settings = Settings {
+                policy: policy.clone(),
+                gateway: name.to_owned(),
+                member: nameplate.clone(),
+                init: true,
+                complaints: Arc::default(),
+                sequence_limit: fencegate_lock::bounds::SEQUENCE_LIMIT,
+                memory: memory.clone(),
+                clock: clock.clone(),
+                randomness: Arc::new(Dice::seeded(dice.next())),
+                metrics: metrics.session(number),
+            };
+            spawn_local(desk.run(ensemble.client(&wire, T), Rc::new(settings), stop.clone()))
+        };
+        let desks = desks.into_iter().enumerate().map(run).collect();
+        let now = RefCell::new((template, agreement.accord(&plan.serving)));
+        Self { keeper, agreement, nameplate, wire, now, stop, desks }
+    }
+
+    /// Nothing of it runs at any moment, so there is nothing to wait for.
+    fn reload(&self, template: &'static str) {
+        let plan = gateway(template);
+        self.agreement.turn_to(&plan);
+        self.now.replace((template, self.agreement.accord(&plan.serving)));
+        self.nameplate.publishes_now(Agreement::publication(&plan.serving));
+    }
+
+    /// A request that came now would be sent.
+    fn serves(&self) -> bool {
+        KEYS.iter().any(|name| {
+            let key = key(name);
+            let standing = |session| self.now.borrow().1.standing(session, RouteId(0));
+            let granted =
+                self.keeper.session_of(&key).is_some_and(|session| standing(session) == Standing::Agreed);
+            granted && self.is_proven(self.keeper.session_of(&key))
+        })
+    }
+
+    fn is_proven(&self, session: Option<i64>) -> bool {
+        let id = session.map(|session| format!("{session:016x}"));
+        self.keeper.sessions().iter().any(|status| status.id == id && status.proven_for_ms > 0)
+    }
+
+    async fn stops(self) {
+        self.stop.cancel();
+        for desk in self.desks {
+            desk.await.expect("no panic");
+        }
+    }
+}
+
+const TEMPLATES: [&str; 2] = ["account", "konto"];
+
+/// What happened in one schedule.
+#[derive(Default)]
+struct Seen {
+    served: Cell<u32>,
+    /// One served, and the other one, with another template, did not.
+    refused: Cell<u32>,
+    both: Cell<u32>,
+}
+
+async fn play(seed: u64) -> Seen {
+    let dice = Dice::seeded(seed);
+    let ensemble = Ensemble::start(memory::Settings {
+        latency: Duration::ZERO..Duration::from_millis(30),
+        seed,
+        ..memory::Settings::default()
+    });
+    let mut places: [Option<Process>; 2] = [None, None];
+    let (seen, end) = (Seen::default(), Instant::now() + ACCIDENTS);
+    while Instant::now() < end {
+        let at = dice.index(2);
+        let template = *dice.one_of(&TEMPLATES);
+        match (dice.below(5), places[at].take()) {
+            (_, None) => {
+                places[at] = Some(Process::start(&ensemble, ["gw-1", "gw-2"][at], template, &dice));
+            }
+            (0, Some(process)) => process.stops().await,
+            (1 | 2, Some(process)) => {
+                process.reload(template);
+                places[at] = Some(process);
+            }
+            (3, Some(process)) => {
+                process.wire.disconnect(Underway::Lost);
+                places[at] = Some(process);
+            }
+            (_, Some(process)) => {
+                process.wire.reconnect();
+                places[at] = Some(process);
+            }
+        }
+        // Often at once, so that both do something at the same moment.
+        let until = Instant::now() + Duration::from_millis(dice.below(3) * dice.below(900));
+        loop {
+            if let [Some(one), Some(two)] = &places
+                && one.now.borrow().0 != two.now.borrow().0
+            {
+                let served = [one.serves(), two.serves()];
+                let count = |cell: &Cell<u32>| cell.set(cell.get() + 1);
+                match served {
+                    [true, true] => count(&seen.both),
+                    [false, false] => {}
+                    _ => count(&seen.refused),
+                }
+                if served.contains(&true) {
+                    count(&seen.served);
+                }
+            }
+            if Instant::now() >= until {
+                break;
+            }
+            sleep(Duration::from_millis(3)).await;
+        }
+    }
+    for process in places.into_iter().flatten() {
+        process.wire.reconnect();
+        process.stops().await;
+    }
+    seen
+}
+
+#[test]
+fn of_two_gateways_with_unlike_templates_never_both_may_serve() {
+    let (first, cases) = (run::seed("agreement"), run::cases(8));
+    let (mut served, mut refused) = (0, 0);
+    for seed in (0..u64::from(cases)).map(|number| first.wrapping_add(number)) {
+        let seen = simulated::run(play(seed));
+        assert_eq!(
+            seen.both.get(),
+            0,
+            "both served, at so many looks; FENCEGATE_SEED={seed} FENCEGATE_CASES=1"
+        );
+        served += seen.served.get();
+        refused += seen.refused.get();
+    }
+    assert!(served > 30 && refused > 30, "not exercised: {served} and {refused} looks");
+}

@@ -7,7 +7,7 @@ use fencegate_policies::token::Token;
 use fencegate_tests::{
     patience::patiently,
     scratch,
-    zookeeper::{self, OwnZooKeeper},
+    zookeeper::{self, OwnZooKeeper, Tree},
 };
 use tokio::task::spawn_blocking;
 
@@ -96,4 +96,28 @@ async fn a_program_is_told_that_its_lock_is_lost_when_no_server_answers_any_more
     patiently("the loss", held.lost(), || held.proven_for()).await;
     assert!(!held.holds());
     assert_eq!(held.proven_for(), Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_program_takes_a_node_that_others_make_as_well_alone_and_for_one_turn() {
+    let (servers, root) = (zookeeper::shared().to_string(), zookeeper::fresh_root());
+    let client = Client::connect(options(&servers, &root).init()).await.expect("connected");
+    let (tree, path) =
+        (Tree::connect(zookeeper::shared(), &format!("{root}-app")).await, format!("{root}-app/7"));
+    let held = client.lock("7").exclusive_node(&path).await.expect("free");
+    assert_eq!((held.token().number(), held.token().sequence()), (tree.created("/7").await, 0));
+    let refused = client.lock("7").exclusive_node(&path).await.err();
+    assert_eq!(refused, Some(Error::Locked));
+    held.release();
+    let next = client.lock("7").exclusive_node(&path).wait(Duration::from_secs(5)).await.expect("given back");
+    next.release();
+
+    let (cached, shared) = (client.lock("7").cached(), client.read("7"));
+    let several = client.lock_all(["7", "8"]);
+    for asked in [cached, shared, several].map(|asked| asked.exclusive_node(&path)) {
+        assert!(matches!(asked.await.err(), Some(Error::Key(_))));
+    }
+    let below = format!("{root}/7");
+    assert!(matches!(client.lock("7").exclusive_node(&below).await.err(), Some(Error::Key(_))));
+    client.close().await;
 }

@@ -25,6 +25,7 @@ mod ensemble;
 mod era;
 mod examples;
 mod exclusion;
+mod exclusive_node;
 mod explain;
 mod fields;
 mod flood;

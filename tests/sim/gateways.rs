@@ -5,6 +5,7 @@
 mod bound;
 mod gateway;
 mod judge;
+mod program;
 mod refused;
 mod rhythm;
 mod stolen;
@@ -13,6 +14,7 @@ mod world;
 
 use std::{rc::Rc, time::Duration};
 
+use futures_util::future::join_all;
 use gateway::Clocks;
 use judge::Storm;
 use tokio::time::Instant;
@@ -45,7 +47,16 @@ fn a_gateway_with_a_slow_clock_is_caught() {
 /// not which of several ready branches `tokio::select!` takes.
 fn sail_through(storm: Storm, name: &str, cases: u32) {
     let (first, cases) = (run::seed(name), run::cases(cases));
-    let exercised = [" has [", " sends v1-", "lost its lock", "refused", " gone", "sent on", "session.ended"];
+    let exercised = [
+        " has [",
+        "program 1 has",
+        " sends v1-",
+        "lost its lock",
+        "refused",
+        " gone",
+        "sent on",
+        "session.ended",
+    ];
     let mut counts = exercised.map(|what| (what, 0));
     let mut failed = Vec::new();
     for seed in (0..u64::from(cases)).map(|number| first.wrapping_add(number)) {
@@ -76,7 +87,12 @@ const ACCIDENTS: Duration = Duration::from_secs(15);
 async fn play(storm: Storm, clocks: Clocks, seed: u64) -> Vec<String> {
     let world = Rc::new(World::new(storm, clocks, seed));
     let end = Instant::now() + ACCIDENTS;
-    world.clone().run(end, storm::rage(world.clone(), end)).await;
+    let beside = world.clone();
+    let accidents = async move {
+        let programs = [0, 1].map(|number| program::share(beside.clone(), number, end));
+        tokio::join!(storm::rage(beside.clone(), end), join_all(programs));
+    };
+    world.clone().run(end, accidents).await;
     Rc::into_inner(world).expect("every task has ended").verdict()
 }
 

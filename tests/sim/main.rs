@@ -3,7 +3,8 @@
 //! [`answers`] shows that the ZooKeeper in memory is one: it answers what a real server answers. [`accidents`] shows
 //! that each accident is what its name says. [`gateways`] uses both against the lock. A library that is [`doctored`] plays
 //! what no wire does: [`wedged`] is one that is gone, [`lost_word`] an operation that nobody is told of, [`left_parents`]
-//! what is refused too late, [`beside`] both of these among the locks of other programs; [`latency`] is servers that take long.
+//! what is refused too late, [`beside`] both of these among the locks of other programs, [`exclusive_node`] a node that others
+//! make as well; [`latency`] is servers that take long.
 //! [`delayed`] plays the schedules of the model of that name.
 
 mod accidents;
@@ -13,6 +14,7 @@ mod beside;
 mod chronicle;
 mod delayed;
 mod doctored;
+mod exclusive_node;
 mod gateways;
 mod latency;
 mod left_parents;

@@ -20,7 +20,9 @@
 //! `tracing` with [`crate::session::granted::layer`] in the process, as the examples do: without it a session that loses its
 //! connection is not kept over the reconnect, because nobody hears for how long the server keeps it from then on.
 
+mod error;
 mod held_lock;
+mod named;
 mod options;
 mod session_thread;
 
@@ -33,7 +35,7 @@ use std::{
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Caching, Hold, Mode},
+    plan::{Caching, Hold, LockSite, Mode},
 };
 use fencegate_process::{
     clock::{MachineClock, SharedClock},
@@ -49,8 +51,11 @@ use tokio_util::sync::CancellationToken;
 
 pub use fencegate_policies::token::Token;
 
-use self::session_thread::start_sessions;
-pub use self::{held_lock::Held, options::Options};
+pub use self::{error::Error, held_lock::Held, options::Options};
+use self::{
+    named::{parsed, shared_node},
+    session_thread::start_sessions,
+};
 use crate::{
     bounds::SEQUENCE_LIMIT,
     metrics::SessionMetrics,
@@ -63,7 +68,7 @@ use crate::{
     },
     state::Memory,
     tenures::{
-        keeper::{Keeper, Refused, keeper},
+        keeper::{Keeper, keeper},
         wish::{Waits, Wish},
     },
 };
@@ -76,37 +81,11 @@ pub struct Client {
     clock: SharedClock,
     /// For whoever looks at what is held.
     name: Arc<str>,
+    root: String,
     families: Families,
     stop: CancellationToken,
     /// Closed when the thread of the sessions has ended.
     ended: watch::Receiver<()>,
-}
-
-/// Why there is no lock. Nothing is held, and nothing is left behind.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// No try will be better.
-    #[error("{0}")]
-    Options(String),
-    /// No try will be better: not printable ASCII without spaces, too long, none at all, or more than 16 at once.
-    #[error("{0}")]
-    Key(String),
-    /// Somebody else holds it, and the wait is over.
-    #[error("held by another and the wait is over")]
-    Locked,
-    /// The paths of everything that a session holds are bounded, at 512 KiB; more sessions hold more.
-    #[error("no more locks can be taken: {0}")]
-    KeyLimit(&'static str),
-    /// No session, or no answer in time: try again later.
-    #[error("no lock service: {0}")]
-    Unavailable(String),
-    /// Nobody has made the installation: see [`Options::init`].
-    #[error("{0}")]
-    NotInitialised(String),
-    /// ZooKeeper gives out tokens below those that were seen: it was wiped or restored, and an operator has to begin
-    /// the next era.
-    #[error("{0}")]
-    RolledBack(String),
 }
 
 impl Client {
@@ -174,7 +153,8 @@ impl Client {
         let stop = CancellationToken::new();
         let ended = start_sessions(desks.into_iter().zip(settings).collect(), &servers, stop.clone(), memory)
             .map_err(|error| Error::Options(format!("start the thread of the sessions: {error}")))?;
-        Ok(Self { keeper, clock, name: options.name.as_str().into(), families, stop, ended })
+        let (name, root) = (options.name.as_str().into(), options.root.clone());
+        Ok(Self { keeper, clock, name, root, families, stop, ended })
     }
 
     /// Asks for a key alone: nobody else holds it then, to read or to write.
@@ -199,7 +179,8 @@ impl Client {
     }
 
     fn ask<'k>(&self, keys: impl IntoIterator<Item = &'k str>, mode: Mode) -> Ask<'_> {
-        Ask { client: self, keys: parsed(keys), mode, hold: Hold::Strict, wait: Duration::ZERO }
+        let (hold, wait, site) = (Hold::Strict, Duration::ZERO, Ok(LockSite::Native));
+        Ask { client: self, keys: parsed(keys), mode, hold, wait, site }
     }
 
     /// Could a lock of any key be granted now?
@@ -233,20 +214,6 @@ impl Drop for Client {
 /// How often a client that connects looks whether it has.
 const LOOK: Duration = Duration::from_millis(10);
 
-fn parsed<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<Vec<ResourceKey>, Error> {
-    let parse = |key| ResourceKey::parse(key).map_err(|why| Error::Key(format!("`{key}`: {why}")));
-    let mut keys = keys.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-    keys.sort();
-    keys.dedup();
-    match keys.len() {
-        1..=ResourceKey::MOST_IN_SET => Ok(keys),
-        many => Err(Error::Key(format!(
-            "{many} keys: 1 to {} can be asked for at once",
-            ResourceKey::MOST_IN_SET
-        ))),
-    }
-}
-
 /// A lock that is asked for: await it.
 ///
 /// # Errors
@@ -262,6 +229,7 @@ pub struct Ask<'c> {
     mode: Mode,
     hold: Hold,
     wait: Duration,
+    site: Result<LockSite, Error>,
 }
 
 impl Ask<'_> {
@@ -282,6 +250,27 @@ impl Ask<'_> {
     pub fn kept(self, rules: Caching) -> Self {
         Self { hold: Hold::Cached(rules), ..self }
     }
+
+    /// The lock is the one ephemeral node at `path`, which programs that know nothing of us make as well: whoever makes it
+    /// holds. For one key that is asked for alone, and nothing is kept. All who ask for the key have to say the same.
+    pub fn exclusive_node(self, path: &str) -> Self {
+        let site = shared_node(path, &self.client.root);
+        Self { site, ..self }
+    }
+
+    /// Where the lock of each key lies, in their order; nothing where every one is native.
+    fn sites(&self) -> Result<Vec<LockSite>, Error> {
+        match self.site.clone()? {
+            LockSite::Native => Ok(Vec::new()),
+            _ if self.mode != Mode::Exclusive || self.hold != Hold::Strict => {
+                Err(Error::Key("a node that is shared with other programs is neither read nor kept".into()))
+            }
+            _ if self.keys.as_ref().is_ok_and(|keys| keys.len() > 1) => {
+                Err(Error::Key("a node that is shared with other programs is asked for alone".into()))
+            }
+            site => Ok(vec![site]),
+        }
+    }
 }
 
 impl<'c> IntoFuture for Ask<'c> {
@@ -289,12 +278,13 @@ impl<'c> IntoFuture for Ask<'c> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { client, keys, mode, hold, wait } = self;
+        let sites = self.sites();
+        let Self { client, keys, mode, hold, wait, .. } = self;
         Box::pin(async move {
-            let keys = keys?;
+            let (keys, sites) = (keys?, sites?);
             let wish = Wish {
                 keys: &keys,
-                sites: &[],
+                sites: &sites,
                 mode,
                 hold,
                 wait,
@@ -309,21 +299,5 @@ impl<'c> IntoFuture for Ask<'c> {
             };
             Held::of(tenure, &client.clock).ok_or_else(|| Error::Unavailable("no token".into()))
         })
-    }
-}
-
-impl From<Refused> for Error {
-    fn from(why: Refused) -> Self {
-        match why {
-            Refused::Locked | Refused::QueueFull => Self::Locked,
-            Refused::KeyLimit(which) => Self::KeyLimit(which),
-            Refused::NotInitialised(why) => Self::NotInitialised(why),
-            Refused::RolledBack(why) => Self::RolledBack(why),
-            Refused::Service(why) => Self::Unavailable(why),
-            // Nobody is sent on who waits here, and nobody who asks here has a delay.
-            Refused::Elsewhere(_) | Refused::NotHolder | Refused::Delayed(_) => {
-                Self::Unavailable(why.to_string())
-            }
-        }
     }
 }

@@ -18,7 +18,7 @@ pub(super) use fencegate_lock::{
 };
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
-    plan::{Caching, Hold},
+    plan::{Caching, Foreign, Hold, LockSite},
 };
 pub(super) use fencegate_policies::{plan::Mode, token::Token};
 use fencegate_process::clock::{self, Boot, Clock, SharedClock};
@@ -63,6 +63,8 @@ pub(super) enum Keeping {
     Cached,
     /// The same, and whoever would wait for another gateway is sent on to it.
     SentOn,
+    /// At the node that programs make as well.
+    OneNode,
 }
 
 /// May a tenure be acted under, at this moment?
@@ -180,11 +182,13 @@ impl Door {
     /// As a request does: first what is at hand, then in line.
     pub(super) async fn acquire(&self, want: &Want, waits: Waits) -> Result<Tenure, Refused> {
         let hold = match want.keeping {
-            Keeping::Strict => Hold::Strict,
+            Keeping::Strict | Keeping::OneNode => Hold::Strict,
             Keeping::Cached | Keeping::SentOn => Hold::Cached(Caching::default()),
         };
         let (keys, mode, wait, route) = (&want.keys, want.mode, want.wait, &"simulated".into());
-        let wish = Wish { keys, sites: &[], mode, hold, wait, queue: QUEUE, waits, delay: None, route };
+        let node = LockSite::Foreign { layout: Foreign::ExclusiveNode, path: NODE.into() };
+        let sites = if want.keeping == Keeping::OneNode { &[node][..] } else { &[] };
+        let wish = Wish { keys, sites, mode, hold, wait, queue: QUEUE, waits, delay: None, route };
         match self.keeper.at_once(wish) {
             Some(tenure) => Ok(tenure),
             None => self.keeper.acquire(wish).await,
@@ -203,7 +207,27 @@ impl Door {
     }
 }
 
+/// Of whom nobody takes its lock away while it works.
+#[derive(Debug)]
+struct Always;
+
+impl clock::Permission for Always {
+    fn holds(&self, _: Boot) -> bool {
+        true
+    }
+
+    fn deadline(&self) -> Boot {
+        Boot::from_nanos(u64::MAX)
+    }
+}
+
 impl Permission {
+    pub(super) fn of_a_program() -> Self {
+        let began = Instant::now();
+        let clock = Arc::new(SimulatedClock { uptime: Duration::ZERO, began, pace: Clocks::Right });
+        Self { evidence: Arc::new(Always), clock }
+    }
+
     pub(super) fn holds(&self) -> bool {
         self.evidence.holds(self.clock.now())
     }
@@ -219,7 +243,13 @@ pub(super) fn key(name: &str) -> ResourceKey {
     KeyTemplate::parse(name).expect("a literal").expand(&()).expect("short")
 }
 
+/// The node that gateways and programs share.
+pub(super) const NODE: &str = "/app/d";
+
 /// Whether a path is that of a lock node.
 pub(super) fn is_lock(path: &str) -> bool {
-    path.strip_prefix(ROOT).is_some_and(|rest| rest.starts_with("/locks/") && rest.matches('/').count() == 4)
+    path == NODE
+        || path
+            .strip_prefix(ROOT)
+            .is_some_and(|rest| rest.starts_with("/locks/") && rest.matches('/').count() == 4)
 }

@@ -29,7 +29,7 @@ pub(super) struct World {
     pub(super) dice: Dice,
     keys: Vec<ResourceKey>,
     scale: Scale,
-    judge: Judge,
+    pub(super) judge: Judge,
 }
 
 /// Where one gateway runs, one process after the other.
@@ -190,6 +190,9 @@ impl World {
 
     fn want(&self) -> Want {
         let dice = &self.dice;
+        if dice.below(5) == 0 {
+            return Want { wait: *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]), ..one_node() };
+        }
         let (first, others) = (dice.index(3), 1 + dice.index(2));
         let mut keys = vec![self.keys[first].clone()];
         if dice.below(4) == 0 {
@@ -230,10 +233,9 @@ impl World {
     async fn calm(&self) {
         sleep(T * 3).await;
         for at in 0..self.gateways.len() {
-            for (key, keeping) in
-                self.keys.iter().flat_map(|key| [(key, Keeping::Strict), (key, Keeping::Cached)])
-            {
-                let want = Want { keys: vec![key.clone()], mode: Mode::Exclusive, keeping, wait: T * 2 };
+            let alone = |key: &ResourceKey, keeping| Want { keys: vec![key.clone()], keeping, ..one_node() };
+            let both = |key| [alone(key, Keeping::Strict), alone(key, Keeping::Cached)];
+            for want in self.keys.iter().flat_map(both).chain([one_node()]) {
                 match self.gateways[at].gateway().door().acquire(&want, Waits::Here).await {
                     Ok(tenure) => tenure.known(),
                     Err(refused) => self.judge.find(format!("gateway {at} in the calm: {want:?}: {refused}")),
@@ -257,6 +259,11 @@ impl World {
             self.judge.find("sessions are left open".to_owned());
         }
     }
+}
+
+/// What gateways share with programs.
+fn one_node() -> Want {
+    Want { keys: vec![key("d")], mode: Mode::Exclusive, keeping: Keeping::OneNode, wait: T * 2 }
 }
 
 /// What is never sent on waits for several keys, or beside others.

@@ -184,6 +184,10 @@ pub fn says(gateway: &str, here: Option<&survey::Lock>, line: Option<&[LineEntry
     }
     match line {
         Some([]) | None if waiting > 0 => "ZooKeeper has not answered the request for it yet.".into(),
+        // A node that everybody makes was given back, and is about to be made.
+        Some([first, ..]) if !first.holds => {
+            format!("Nobody holds it at this moment; {} is next.", first.whose())
+        }
         Some([first, ..]) => {
             let who = first.whose();
             let behind = others(line.unwrap_or_default());

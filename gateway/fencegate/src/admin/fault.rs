@@ -93,7 +93,6 @@ impl From<Untold> for Fault {
             Untold::Away | Untold::Ended | Untold::Fault(_) => Word::Away,
             Untold::Late(_) => Word::Late,
             Untold::Unknown => Word::Unknown,
-            Untold::NoLine => Word::NotFound,
         };
         Self::new(word, untold.to_string())
     }

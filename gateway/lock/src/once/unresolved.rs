@@ -4,8 +4,9 @@ use fencegate_process::{again, clock::wall_clock};
 
 use super::record::{Record, State};
 
+use crate::recipe::saying;
 use crate::session::{
-    link::{Failed, Fault, Link, Step},
+    link::{Failed, Fault, Link, Seen, Step},
     paths::Paths,
 };
 
@@ -134,11 +135,22 @@ pub(super) async fn is_held(
         Err(Fault::NoNode) => return Ok(false),
         nodes => nodes?,
     };
+    let makes_the_token = |seen: Seen| {
+        let epoch = u64::try_from(seen.czxid).ok().and_then(|czxid| czxid.checked_add(base));
+        epoch == Some(record.token.number())
+    };
     for name in nodes {
-        let seen = link.seen(&format!("{parent}/{name}")).await?;
-        let epoch =
-            seen.and_then(|seen| u64::try_from(seen.czxid).ok()).and_then(|czxid| czxid.checked_add(base));
-        if epoch == Some(record.token.number()) {
+        let (says, seen) = match link.data(&format!("{parent}/{name}")).await {
+            Err(Fault::NoNode) => continue,
+            read => read?,
+        };
+        if makes_the_token(seen) {
+            return Ok(true);
+        }
+        // It stands in line for a node that everybody makes: by that one's number its tokens are made.
+        if let Some(path) = saying::stands_for(&says)
+            && link.seen(path).await?.is_some_and(makes_the_token)
+        {
             return Ok(true);
         }
     }

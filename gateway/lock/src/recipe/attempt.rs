@@ -34,8 +34,8 @@ pub struct Attempt<L: Link> {
     pub candidate: Candidate<L>,
     /// The name of its node.
     made: Made<String>,
-    /// Its nodes say whose they are.
-    signed: bool,
+    /// What is written in its nodes.
+    says: Box<[u8]>,
     /// Where its parent keeps a record.
     delayed: Option<Delayed>,
     registered: Registered<L>,
@@ -60,19 +60,18 @@ impl<L: Link> Attempt<L> {
     }
 
     fn of(registered: Registered<L>, live: &Rc<Live<L>>, at: &Berth, mode: Mode) -> Self {
-        Self {
-            candidate: Candidate::new(live.clone(), at, registered.guid, mode),
-            made: Made::default(),
-            signed: false,
-            delayed: None,
-            registered,
-        }
+        let candidate = Candidate::new(live.clone(), at, registered.guid, mode);
+        // For whoever looks at the line of other programs. Nobody is sent on from there.
+        let says: &[u8] = if candidate.line.is_native() { b"" } else { live.member.as_bytes() };
+        Self { says: says.into(), candidate, made: Made::default(), delayed: None, registered }
     }
 
     /// Of a tenure that is kept for others: its nodes say which gateway that is, if others can reach it and it is
     /// alone in holding.
     pub fn signed(mut self) -> Self {
-        self.signed = self.candidate.mode == Mode::Exclusive;
+        if self.candidate.mode == Mode::Exclusive && self.candidate.line.is_native() {
+            self.says = self.candidate.live.signature().into();
+        }
         self
     }
 
@@ -104,13 +103,10 @@ impl<L: Link> Attempt<L> {
         self.delayed.as_ref().is_some_and(Delayed::leaves_clean)
     }
 
-    fn says(&self) -> &[u8] {
-        let Candidate { live, line, .. } = &self.candidate;
-        if !line.is_native() {
-            // For whoever looks at the line. Nobody is sent on from there.
-            return live.member.as_bytes();
-        }
-        if self.signed { self.candidate.live.signature() } else { b"" }
+    /// Of one that stands here for the node at `path`: its nodes say so.
+    pub fn towards(mut self, path: &str) -> Self {
+        self.says = path.as_bytes().into();
+        self
     }
 
     /// Makes the node and waits until it holds.
@@ -206,7 +202,7 @@ impl<L: Link> Attempt<L> {
         let makes = round >= PATIENT_ROUNDS && self.candidate.line.is_native();
         let (record, kind) = self.candidate.above();
         let above = makes.then(|| live.link.create(parent, record, kind));
-        let create = live.link.create(&requested, self.says(), Kind::EphemeralSequential);
+        let create = live.link.create(&requested, &self.says, Kind::EphemeralSequential);
         let list = live.link.children(parent);
         failpoint::pass("after_create_sent");
         // Whether there is one says the node's own answer; one of ours goes again where there is to be no node.
@@ -247,7 +243,7 @@ impl<L: Link> Attempt<L> {
         let (record, kind) = self.candidate.above();
         let steps = [
             Step::Create { path: parent, data: record, kind },
-            Step::Create { path: &requested, data: self.says(), kind: Kind::EphemeralSequential },
+            Step::Create { path: &requested, data: &self.says, kind: Kind::EphemeralSequential },
         ];
         self.sending();
         let made = live.link.commit(&steps);
@@ -287,7 +283,7 @@ impl<L: Link> Attempt<L> {
         if old.leaves_clean() {
             steps.push(Step::Set { path: &old.candidate.parent, data: &clean });
         }
-        steps.push(Step::Create { path: &requested, data: self.says(), kind: Kind::EphemeralSequential });
+        steps.push(Step::Create { path: &requested, data: &self.says, kind: Kind::EphemeralSequential });
         self.sending();
         let created = match live.link.commit(&steps).await {
             Ok(mut paths) => paths.pop().flatten(),
@@ -328,6 +324,11 @@ impl<L: Link> Attempt<L> {
     /// The name of the node, once an unambiguous answer gave it.
     pub fn node(&self) -> Option<String> {
         self.made.names()
+    }
+
+    /// Its node, the only one, was removed.
+    pub(super) fn was_removed(&self) {
+        self.made.nothing();
     }
 
     /// Returns when no node of this attempt is left, or the session is over.

@@ -128,7 +128,8 @@ impl<L: Link> Candidate<L> {
     /// Makes what the key's parent belongs in, and of other programs' locks the parent as well.
     pub async fn create_above(&self) -> Result<(), NotGranted> {
         if !self.line.is_native() {
-            return foreign_parent::make(&self.live, &self.parent, self.line).await.map_err(refused);
+            let kind = foreign_parent::kind(self.line);
+            return foreign_parent::make(&self.live, &self.parent, kind).await.map_err(refused);
         }
         match self.live.link.create(&self.shard, b"", Kind::Persistent).await {
             Ok(_) | Err(Fault::NodeExists | Fault::Ambiguous(_)) => Ok(()),
@@ -271,6 +272,13 @@ impl<L: Link> Candidate<L> {
         }
     }
 
+    /// Our node is gone, and `last`: the parent as well.
+    pub(super) fn has_left(&self, last: bool) {
+        if last {
+            self.live.registry.parents.is_gone(&self.parent);
+        }
+    }
+
     /// Deletes until the node is known to be gone, or its session was given up: until then the next holder waits. The
     /// last to leave takes the parent along: keys are mostly new ones, and the server alone removes no more than 167
     /// empty parents in a second.
@@ -286,8 +294,7 @@ impl<L: Link> Candidate<L> {
                     Ok(()) => {}
                     Err(_over) => return,
                 },
-                // Somebody has come since, or the parent is not ours to remove.
-                Err(_) if last => self.alone.set(false),
+                Err(_) if last => self.others_came(),
                 Err(fault) => {
                     warn!(%fault, path = self.shown(&path), "lock node not removed yet");
                     sleep(PAUSE).await;
@@ -313,7 +320,7 @@ impl<L: Link> Candidate<L> {
         let steps = [Step::Delete { path, version: None }, parent];
         match self.live.link.commit(&steps).await {
             Ok(_) => {
-                self.live.registry.parents.is_gone(&self.parent);
+                self.has_left(true);
                 Ok(())
             }
             // Of the parent; our own node is as it was.

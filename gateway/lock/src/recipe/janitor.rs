@@ -2,11 +2,12 @@
 
 use std::{convert::Infallible, time::Duration};
 
+use fencegate_process::randomness::Guid;
 use tracing::{debug, warn};
 
-use super::layout::guid_of;
+use super::{layout::guid_of, saying};
 use crate::session::{
-    link::{Fault, Link},
+    link::{Fault, Link, Step},
     live::Live,
 };
 
@@ -28,11 +29,22 @@ async fn sweep<L: Link>(live: &Live<L>) {
     };
     for path in nodes {
         let name = path.rsplit('/').next().unwrap_or_default();
-        let owned = guid_of(name).is_none_or(|guid| live.registry.contains(&guid));
-        if owned {
-            continue;
-        }
-        match live.link.delete(&path).await {
+        let is_forgotten = |guid: Guid| !live.registry.contains(&guid);
+        let removed = match guid_of(name) {
+            Some(guid) if is_forgotten(guid) => live.link.delete(&path).await,
+            Some(_) => continue,
+            // One that other programs make as well has their name for it, and ours in it.
+            None => match live.link.data(&path).await {
+                Ok((says, seen))
+                    if seen.owner == live.link.id() && saying::attempt(&says).is_some_and(is_forgotten) =>
+                {
+                    let steps = [Step::Delete { path: &path, version: Some(seen.version) }];
+                    live.link.commit(&steps).await.map(drop).map_err(|failed| failed.fault)
+                }
+                Ok(_) | Err(_) => continue,
+            },
+        };
+        match removed {
             Ok(()) => warn!(path = live.paths.shown(&path), "lock node without an owner removed"),
             // Its owner has removed it since the server made the list.
             Err(Fault::NoNode) => {}

@@ -24,3 +24,8 @@ pub struct Member {
 pub fn gateway_of(node: &str) -> &str {
     node.rsplit_once('-').map_or(node, |(gateway, _)| gateway)
 }
+
+/// Of that session, among the names of member nodes; `session`: as they have it.
+pub fn gateway_among(members: &[String], session: &str) -> Option<String> {
+    members.iter().find_map(|member| member.strip_suffix(session)?.strip_suffix('-')).map(str::to_owned)
+}

@@ -43,8 +43,6 @@ pub enum Untold {
     /// Whoever was asked has ended: the process stops.
     #[error("nobody answers any more: the gateway is stopping")]
     Ended,
-    #[error("nobody stands in line there: with `layout: exclusive-node` there is one node, or none")]
-    NoLine,
     #[error("ask ZooKeeper: {0}")]
     Fault(String),
     /// Only of what changes something.
@@ -103,6 +101,18 @@ pub enum Broken {
     NotHolding,
     /// The answer was lost: it may be gone.
     Unknown,
+}
+
+impl Broken {
+    /// What came of removing the node.
+    pub(super) fn of(removed: Result<(), Fault>) -> Result<Self, Untold> {
+        match removed {
+            Ok(()) => Ok(Self::Gone),
+            Err(Fault::NoNode | Fault::BadVersion) => Ok(Self::NotHolding),
+            Err(Fault::Ambiguous(_) | Fault::Over) => Ok(Self::Unknown),
+            Err(fault) => Err(fault.into()),
+        }
+    }
 }
 
 /// A gateway as it is registered in ZooKeeper, by one of its sessions.

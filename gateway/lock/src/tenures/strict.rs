@@ -4,7 +4,7 @@ use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{LockSite, Mode},
+    plan::{Foreign, LockSite, Mode},
 };
 use fencegate_process::clock::{Boot, SharedClock};
 use futures_util::future::join_all;
@@ -23,6 +23,7 @@ use crate::{
     recipe::{
         attempt::Attempt,
         candidate::PAUSE,
+        exclusive_node::ExclusiveNode,
         grant::{Caller, Grant, Stop},
         set::SetAttempt,
     },
@@ -55,6 +56,9 @@ pub async fn serve<L: Link>(live: Rc<Live<L>>, request: StrictRequest) {
     let StrictRequest { keys, mode, waits, delay, caller, ahead, places } = request;
     let mut caller = Asker { answer: Some(caller), waits, ahead, clock: live.clock.clone() };
     let begun = match keys.as_slice() {
+        [(key, LockSite::Foreign { layout: Foreign::ExclusiveNode, path })] => {
+            ExclusiveNode::begin(&live, key, path).await.map(Nodes::Shared)
+        }
         [(key, site)] => {
             Attempt::begin(&live, key, site, mode).await.map(|one| Nodes::One(one.delayed(delay)))
         }
@@ -90,6 +94,7 @@ pub async fn serve<L: Link>(live: Rc<Live<L>>, request: StrictRequest) {
 enum Nodes<L: Link> {
     One(Attempt<L>),
     Set(SetAttempt<L>),
+    Shared(ExclusiveNode<L>),
 }
 
 impl<L: Link> Nodes<L> {
@@ -97,6 +102,7 @@ impl<L: Link> Nodes<L> {
         match self {
             Self::One(attempt) => attempt.acquire(caller).await,
             Self::Set(attempt) => attempt.acquire(caller).await,
+            Self::Shared(attempt) => attempt.acquire(caller).await,
         }
     }
 
@@ -105,6 +111,8 @@ impl<L: Link> Nodes<L> {
         match self {
             Self::One(attempt) => attempt.all_known(),
             Self::Set(attempt) => attempt.all_known(),
+            // Nothing is written down of it.
+            Self::Shared(_) => {}
         }
     }
 
@@ -112,6 +120,7 @@ impl<L: Link> Nodes<L> {
         match self {
             Self::One(attempt) => attempt.clear().await,
             Self::Set(attempt) => attempt.clear().await,
+            Self::Shared(attempt) => attempt.clear().await,
         }
     }
 
@@ -153,6 +162,10 @@ impl<L: Link> Nodes<L> {
         let candidates = match self {
             Self::One(attempt) => std::slice::from_ref(&attempt.candidate),
             Self::Set(attempt) => attempt.candidates(),
+            Self::Shared(attempt) => {
+                attempt.watch_own(gone).await;
+                return std::future::pending().await;
+            }
         };
         // The nodes of a set were made in one transaction by one session: all of them go, or a stranger took one.
         join_all(candidates.iter().map(|candidate| candidate.watch_own(gone))).await;

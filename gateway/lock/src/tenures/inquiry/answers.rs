@@ -6,6 +6,7 @@ use fencegate_policies::{key::ResourceKey, plan::LockSite};
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
+use super::shared_node;
 use crate::tenures::question::{
     Broken, Fleet, Holder, LineEntry, MOST, PATIENCE, Program, Question, RegisteredGateway, Resolution,
     Resolved, Told, Untold,
@@ -22,7 +23,8 @@ use crate::{
         judged,
         link::{Failed, Fault, Link},
         live::{Current, Live},
-        member::{Member, gateway_of},
+        member::{Member, gateway_among, gateway_of},
+        paths::Paths,
     },
 };
 
@@ -108,8 +110,7 @@ async fn children<L: Link>(live: &Live<L>, path: &str) -> Result<Vec<String>, Un
 }
 
 async fn line<L: Link>(live: &Live<L>, key: &ResourceKey, site: &LockSite) -> Result<Vec<LineEntry>, Untold> {
-    let Some(order) = Line::of(site) else { return Err(Untold::NoLine) };
-    let parent = live.paths.of_lock(key, site);
+    let Stood { order, parent, shared } = Stood::of(&live.paths, key, site);
     let mut nodes = children(live, &parent).await?;
     nodes.retain(|name| order.contender(name).is_some());
     nodes.sort_by_key(|name| order.contender(name).map(|one| one.sequence));
@@ -122,12 +123,12 @@ async fn line<L: Link>(live: &Live<L>, key: &ResourceKey, site: &LockSite) -> Re
         let (Some(seen), Some(contender)) = (seen?, order.contender(name)) else { continue };
         let rank = order.rank(&nodes, name);
         let session = format!("{:016x}", seen.owner);
-        let gateway = members.iter().find_map(|member| gateway(member, &session));
+        let gateway = gateway_among(&members, &session);
         line.push(LineEntry {
             node: name.clone(),
             mode: contender.mode,
             program: program(order, &contender, gateway.is_some()),
-            gateway: gateway.map(str::to_owned),
+            gateway,
             number: epoch(live.base, seen.czxid).ok(),
             holds: rank == Rank::First,
             behind: match rank {
@@ -137,7 +138,10 @@ async fn line<L: Link>(live: &Live<L>, key: &ResourceKey, site: &LockSite) -> Re
             session,
         });
     }
-    Ok(line)
+    match shared {
+        Some(path) => shared_node::settle(live, path, &members, line).await,
+        None => Ok(line),
+    }
 }
 
 /// Other programs call their nodes as we do there, so that the session says which are ours.
@@ -151,11 +155,6 @@ fn program(order: Line, contender: &Contender<'_>, registered: bool) -> Program 
     }
 }
 
-/// The name in front of the session in a member node's name.
-fn gateway<'a>(member: &'a str, session: &str) -> Option<&'a str> {
-    member.strip_suffix(session)?.strip_suffix('-')
-}
-
 /// The node that was meant, and no other: a list may be older than the last hand-over, and then it is gone already.
 async fn remove_holder<L: Link>(
     live: &Live<L>,
@@ -163,22 +162,43 @@ async fn remove_holder<L: Link>(
     holder: &str,
     still_meant: impl Fn() -> bool,
 ) -> Result<Broken, Untold> {
-    let Some(order) = Line::of(site) else { return Err(Untold::NoLine) };
-    let parent = live.paths.of_lock(key, site);
+    let Stood { order, parent, shared } = Stood::of(&live.paths, key, site);
     live.link.sync(&parent).await?;
     let nodes = children(live, &parent).await?;
-    if order.rank(&nodes, holder) != Rank::First {
+    let first = order.rank(&nodes, holder) == Rank::First;
+    if !first && shared.is_none() {
         return Ok(Broken::NotHolding);
     }
     // The operator has been told that no answer came: what happens from now on would surprise.
     if !still_meant() {
         return Err(Untold::Late(PATIENCE));
     }
-    match live.link.delete(&format!("{parent}/{holder}")).await {
-        Ok(()) => Ok(Broken::Gone),
-        Err(Fault::NoNode) => Ok(Broken::NotHolding),
-        Err(Fault::Ambiguous(_) | Fault::Over) => Ok(Broken::Unknown),
-        Err(fault) => Err(fault.into()),
+    let place = format!("{parent}/{holder}");
+    match shared {
+        None => Broken::of(live.link.delete(&place).await),
+        Some(path) if first => shared_node::remove_ours(live, &place, path).await,
+        Some(path) => shared_node::remove_theirs(live, holder, path).await,
+    }
+}
+
+/// Where ours and, mostly, others stand in line for a lock.
+struct Stood<'s> {
+    order: Line,
+    parent: String,
+    /// Path of the node that whoever is first has yet to make.
+    shared: Option<&'s str>,
+}
+
+impl<'s> Stood<'s> {
+    fn of(paths: &Paths, key: &ResourceKey, site: &'s LockSite) -> Self {
+        match (Line::of(site), site) {
+            (Some(order), _) => Self { order, parent: paths.of_lock(key, site), shared: None },
+            // Only ours.
+            (None, LockSite::Foreign { path, .. }) => {
+                Self { order: Line::Native, parent: paths.lock(key), shared: Some(path) }
+            }
+            (None, LockSite::Native) => Self { order: Line::Native, parent: paths.lock(key), shared: None },
+        }
     }
 }
 

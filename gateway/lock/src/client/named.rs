@@ -1,0 +1,71 @@
+//! What a program names: the keys that it asks for, and the node that it shares with others.
+
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Foreign, LockSite},
+};
+
+use super::error::Error;
+
+pub(super) fn parsed<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<Vec<ResourceKey>, Error> {
+    let parse = |key| ResourceKey::parse(key).map_err(|why| Error::Key(format!("`{key}`: {why}")));
+    let mut keys = keys.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    keys.sort();
+    keys.dedup();
+    match keys.len() {
+        1..=ResourceKey::MOST_IN_SET => Ok(keys),
+        many => Err(Error::Key(format!(
+            "{many} keys: 1 to {} can be asked for at once",
+            ResourceKey::MOST_IN_SET
+        ))),
+    }
+}
+
+/// `root`: of the installation.
+pub(super) fn shared_node(path: &str, root: &str) -> Result<LockSite, Error> {
+    match is_elsewhere(path, root) {
+        true => Ok(LockSite::Foreign { layout: Foreign::ExclusiveNode, path: path.into() }),
+        false => Err(Error::Key(format!(
+            "`{path}`: a node that is shared with other programs has a path like `/app/locks/7`, not below the root"
+        ))),
+    }
+}
+
+/// A path that ZooKeeper takes, where gateways and ZooKeeper itself have nothing.
+fn is_elsewhere(path: &str, root: &str) -> bool {
+    let plain = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(char::is_control);
+    let below =
+        |above: &str| path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let above = root.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
+    path.strip_prefix('/').is_some_and(|rest| rest.split('/').all(plain))
+        && !below(root)
+        && !below("/zookeeper")
+        && !above
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_node_is_where_nothing_of_ours_is() {
+        for path in ["/app", "/app/locks/7", "/billing-app/7", "/app/billing"] {
+            assert!(shared_node(path, "/billing").is_ok(), "{path}");
+        }
+        for path in [
+            "",
+            "/",
+            "app",
+            "/app/",
+            "//app",
+            "/app/../x",
+            "/a\u{7}",
+            "/billing",
+            "/billing/locks/7",
+            "/zookeeper/x",
+        ] {
+            assert!(shared_node(path, "/billing").is_err(), "{path}");
+        }
+        assert!(shared_node("/apps", "/apps/billing").is_err(), "an ephemeral node has nothing below it");
+    }
+}

@@ -1,0 +1,304 @@
+//! A node that everybody makes: gateways and a program that knows nothing of them hold it one after the other, whoever is
+//! killed or stands still meanwhile, and nobody's node is removed but one's own.
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate::demo::child::{Child, Signal};
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    faulty_link::FaultyLink,
+    gateway::Gateway,
+    history::History,
+    load::{Load, Plan},
+    origin::Log,
+    patience::{QUIET, patiently},
+    policy::Policy,
+    process::Process,
+    prometheus::deploy,
+    site::Site,
+    zookeeper::{self, Tree},
+};
+use serde_json::{Value, json};
+use tokio::{sync::OnceCell, time::sleep};
+
+use super::clients::venv;
+
+/// Long enough for a session to end and for the next holder to begin.
+const PAUSE: Duration = Duration::from_millis(3500);
+/// The name under which the origin knows what the other program sends.
+const PLAIN: &str = "plain";
+const ACCOUNT: &str = "/pay/7";
+
+/// Gateways and another program that share a node for each account.
+struct Shared {
+    site: Site,
+    /// Each test has nodes of its own.
+    folder: String,
+}
+
+impl Shared {
+    async fn fresh() -> Self {
+        let site = Site::at(zookeeper::shared()).await.comparing();
+        site.origin.works_for(Duration::from_millis(3));
+        let folder = format!("{}-app", site.root);
+        Self { site, folder }
+    }
+
+    fn policy(&self, name: &str) -> Policy {
+        let path = format!("{}/accounts/{{path.account}}", self.folder);
+        let policy = self.site.policy(name).with("/routes/0/fence/layout", "exclusive-node");
+        policy.with("/routes/0/fence/lock_path", path)
+    }
+
+    async fn gateway(&self, name: &str) -> Gateway {
+        Gateway::start(&self.policy(name)).await
+    }
+
+    /// What is in the folder, by somebody who looks on.
+    async fn tree(&self) -> Tree {
+        Tree::connect(self.site.zookeeper, &self.folder).await
+    }
+
+    /// The program; a gateway has made the parent of the node, which it needs.
+    async fn plain(&self, door: &str) -> Arc<Child> {
+        static PYTHON: OnceCell<String> = OnceCell::const_new();
+        let python = PYTHON.get_or_init(|| venv("plain-node", "kazoo==2.10.0")).await;
+        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/promises/exclusive_node/plain.py");
+        let (servers, door) = (self.site.zookeeper.to_string(), self.site.origin.door(door).to_string());
+        let node = format!("{}/accounts/7", self.folder);
+        let arguments = [program, &servers, &node, &door, "account/7", ACCOUNT];
+        Arc::new(Child::spawn(python, arguments).expect("setpriv"))
+    }
+
+    /// All clients ask for one account, and leave the other program its turns.
+    fn load(&self, name: &str, gateways: &[&Gateway]) -> Load {
+        let pause = Duration::from_millis(10);
+        Load::start(
+            name,
+            &Plan { paths: vec![ACCOUNT.to_owned()], pause, ..Plan::paying(gateways, 1, 4, 20_000) },
+        )
+    }
+
+    /// So many more of each.
+    async fn both_go_on(&self, gateway: &str, count: usize) {
+        tokio::join!(self.site.origin.sees_more(gateway, count), self.site.origin.sees_more(PLAIN, count));
+    }
+
+    /// Returns while something that came through that door is worked on.
+    async fn works_on(&self, door: &str) {
+        let begun = |log: &Log| {
+            let last = log.records.last()?;
+            (last.gateway == door && last.ended.is_none()).then_some(())
+        };
+        self.site.origin.when(&format!("a request through {door} in flight"), begun).await;
+    }
+}
+
+/// What was done by whom, in which turns.
+fn turns(history: &History, of: &str) -> usize {
+    history.executions.iter().filter(|execution| execution.gateway == of).count()
+}
+
+#[tokio::test]
+async fn gateways_and_another_program_take_turns_at_a_node_and_tokens_grow_over_all_of_them() {
+    let shared = Shared::fresh().await;
+    let (one, two) = tokio::join!(shared.gateway("gw-1"), shared.gateway("gw-2"));
+    assert_eq!(one.send(&Ask::post(ACCOUNT)).await.status, 200);
+    let plain = shared.plain(PLAIN).await;
+    let load = shared.load("load", &[&one, &two]);
+    for _ in 0..4 {
+        shared.both_go_on("gw-1", 50).await;
+    }
+    let told = load.stop().await;
+
+    let history = History::of(&shared.site.origin.log()).with(&told);
+    history.assert_holds();
+    let (ours, theirs) = (turns(&history, "gw-1").min(turns(&history, "gw-2")), turns(&history, PLAIN));
+    assert!(ours >= 200 && theirs >= 200, "not exercised: {ours} and {theirs}");
+    assert!(history.hand_overs() >= 200, "not exercised: {} hand-overs", history.hand_overs());
+    assert!(told.iter().all(|told| told.answer.as_ref().is_ok_and(|answer| answer.status == 200)));
+    assert!(!plain.log().contains("lost") && !plain.log().contains("trouble"), "{}", plain.log());
+}
+
+#[tokio::test]
+async fn whoever_is_killed_or_stands_still_the_node_is_held_by_one_at_a_time() {
+    let shared = Shared::fresh().await;
+    let survivor = shared.gateway("survivor").await;
+    assert_eq!(survivor.send(&Ask::post(ACCOUNT)).await.status, 200);
+    let (victim, plain) = tokio::join!(shared.gateway("victim"), shared.plain(PLAIN));
+    let mut load = shared.load("first", &[&survivor, &victim]);
+    shared.both_go_on("victim", 20).await;
+
+    // Each stands still while it holds, for longer than its session lasts.
+    for stopped in [Stopped::Gateway(&victim), Stopped::Program(&plain)] {
+        shared.works_on(stopped.door()).await;
+        stopped.signal(Signal::STOP);
+        let stands = sleep(PAUSE);
+        shared.site.origin.sees_more("survivor", 10).await;
+        stands.await;
+        stopped.signal(Signal::CONT);
+        victim.becomes_ready().await;
+        shared.both_go_on("victim", 20).await;
+    }
+    let mut told = load.stop().await;
+
+    // Each dies while it holds.
+    load = shared.load("second", &[&survivor, &victim]);
+    shared.works_on("victim").await;
+    victim.signal(Signal::KILL);
+    shared.both_go_on("survivor", 20).await;
+    shared.works_on(PLAIN).await;
+    Stopped::Program(&plain).signal(Signal::KILL);
+    shared.site.origin.sees_more("survivor", 20).await;
+    let _next = shared.plain(PLAIN).await;
+    shared.both_go_on("survivor", 20).await;
+    told.extend(load.stop().await);
+
+    let history = History::of(&shared.site.origin.log()).with(&told);
+    history.assert_holds();
+    assert!(history.hand_overs() >= 60, "not exercised: {} hand-overs", history.hand_overs());
+}
+
+/// Who stands still, or dies.
+enum Stopped<'s> {
+    Gateway(&'s Gateway),
+    Program(&'s Child),
+}
+
+impl Stopped<'_> {
+    fn door(&self) -> &'static str {
+        match self {
+            Self::Gateway(_) => "victim",
+            Self::Program(_) => PLAIN,
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        match self {
+            Self::Gateway(gateway) => gateway.signal(signal),
+            Self::Program(program) => program.signal(signal).expect("the kernel lets us"),
+        }
+    }
+}
+
+/// The node is taken away from under a holder, and another one has made its own before that holder gives it back.
+#[tokio::test]
+async fn a_node_that_a_stranger_removes_is_missed_and_what_follows_it_is_left_alone() {
+    let shared = Shared::fresh().await;
+    let victim = shared.site.pausing(&shared.policy("victim"), "before_upstream_write", PAUSE).await;
+    let asked = victim.begin(Ask::post(ACCOUNT));
+    victim.stands_at("before_upstream_write").await;
+    let tree = shared.tree().await;
+    tree.delete("/accounts/7").await.expect("the victim holds it");
+    let plain = shared.plain(PLAIN).await;
+    shared.site.origin.sees_more(PLAIN, 20).await;
+    let answer = asked.answer().await;
+
+    assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"));
+    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    victim.says("that it is gone", |line| line.message().contains("removed by somebody else")).await;
+    let written = shared.site.origin.log().pieces.iter().filter(|piece| piece.gateway == "victim").count();
+    assert_eq!(written, 0, "written under a lock that was gone");
+    // By then it has given back what was left of its own.
+    let later = victim.send(&Ask::post(ACCOUNT)).await;
+    assert_eq!(later.status, 200, "{later:?}");
+    shared.site.origin.sees_more(PLAIN, 20).await;
+    assert!(!plain.log().contains("lost"), "its node was removed:\n{}", plain.log());
+    History::of(&shared.site.origin.log()).assert_holds();
+}
+
+/// Only the server knows that the node was removed; by the time that it can be asked for again, somebody else has one.
+#[tokio::test]
+async fn a_removal_that_was_answered_to_nobody_is_not_done_to_the_next_holder() {
+    let shared = Shared::fresh().await;
+    let link = FaultyLink::to(shared.site.zookeeper).await;
+    let policy = shared.policy("gw-1").with("/zookeeper/session_timeout", "60s").through(link.address());
+    let gateway = Gateway::start(&policy).await;
+    let (held, tree) =
+        (shared.site.origin.holds_one(&gateway, Ask::post(ACCOUNT)).await, shared.tree().await);
+    let node = || tree.data_if_there("/accounts/7");
+
+    link.lose_replies();
+    assert_eq!(held.finishes().await.status, 200);
+    let removed = async {
+        while node().await.is_some() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    patiently("the removal", removed, || gateway.log()).await;
+    tree.create("/accounts/7", b"theirs").await;
+    let theirs = tree.created("/accounts/7").await;
+    link.cut();
+    link.mend();
+    gateway.becomes_ready().await;
+    sleep(QUIET).await;
+    assert!(node().await.is_some() && tree.created("/accounts/7").await == theirs, "removed twice");
+    shared.site.tree().await.no_lock_is_left().await;
+    tree.delete("/accounts/7").await.expect("there");
+    assert_eq!(gateway.send(&Ask::post(ACCOUNT)).await.status, 200);
+}
+
+async fn told(process: &Process, path: &str) -> Value {
+    let answer = process.admin(path).await;
+    assert_eq!(answer.status, 200, "{path}: {answer:?}");
+    serde_json::from_slice(&answer.body).expect("JSON")
+}
+
+#[tokio::test]
+async fn whoever_holds_the_node_is_told_and_can_be_broken() {
+    let shared = Shared::fresh().await;
+    let (one, two) = tokio::join!(shared.gateway("gw-1"), shared.gateway("gw-2"));
+    assert_eq!(one.send(&Ask::post(ACCOUNT)).await.status, 200);
+    let tree = shared.tree().await;
+    tree.create("/accounts/7", b"theirs").await;
+    let refused = one.send(&Ask::post(ACCOUNT)).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"), "it ends with no session");
+    tree.delete("/accounts/7").await.expect("there");
+
+    let held = shared.site.origin.holds_one(&one, Ask::post(ACCOUNT)).await;
+    let waits = two.begin(Ask::post(ACCOUNT));
+    let places = |told: &Value| -> Vec<(Option<String>, bool)> {
+        let line = told["line"].as_array().cloned().unwrap_or_default();
+        let place = |one: &Value| (one["gateway"].as_str().map(str::to_owned), one["holds"] == json!(true));
+        line.iter().map(place).collect()
+    };
+    let seen = async {
+        loop {
+            let told = told(&two, "/api/v1/locks/account%2F7").await;
+            if places(&told).len() == 2 {
+                return told;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let seen = patiently("one that waits", seen, || two.log()).await;
+    assert_eq!(places(&seen), [(Some("gw-1".into()), true), (Some("gw-2".into()), false)]);
+    assert_eq!(seen["line"][0]["number"], json!(held.record.stamped().number()));
+
+    let broken =
+        Ask::post("/api/v1/locks/account%2F7/break").body(json!({"confirm": "account/7"}).to_string());
+    let broken = broken.to(two.admin).await.expect("an answer");
+    assert_eq!(broken.status, 200, "{broken:?}");
+    assert_eq!(waits.answer().await.status, 200, "nobody is in its way any more");
+    held.finishes().await;
+    let gone = async {
+        while tree.data_if_there("/accounts/7").await.is_some() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    patiently("nothing to be left", gone, || one.log()).await;
+    assert_eq!(one.send(&Ask::post(ACCOUNT)).await.status, 200);
+}
+
+#[test]
+fn the_lines_that_are_shown_are_the_ones_that_ran() {
+    let shown = std::fs::read_to_string(deploy().join("ZOOKEEPER.md")).expect("shipped");
+    let (_, behind) = shown.split_once("*A node that everybody makes*").expect("it is told of");
+    let ran = include_str!("exclusive_node/plain.py");
+    let code = behind.lines().skip_while(|line| !line.starts_with("        ")).map(str::trim);
+    let lines: Vec<_> = code.take_while(|line| !line.is_empty()).collect();
+    assert_eq!(lines.len(), 5, "{lines:?}");
+    for line in lines {
+        assert!(ran.lines().any(|ran| ran.trim() == line), "{line}");
+    }
+}

@@ -1,0 +1,320 @@
+//! One node that we share with programs that know nothing of us: who makes it holds it, and nobody's but our own is ever
+//! removed by us.
+
+mod lost_answers;
+mod strangers;
+
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_lock::{
+    not_granted::NotGranted,
+    recipe::{
+        exclusive_node::ExclusiveNode,
+        grant::{Caller, Grant, Stop},
+        saying,
+    },
+    session::{
+        link::{Connect, Fault, Kind, Link, Seen, Step},
+        live::{Current, Live, View},
+        supervise::supervise,
+    },
+    tenures::chores,
+};
+use fencegate_process::randomness::{Guid, SystemRandomness};
+use fencegate_tests::memory::{Ensemble, Session, Settings};
+use tokio::{
+    sync::watch,
+    task::{JoinHandle, spawn_local},
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    doctored::{Asked, Doctor, Handle, Library, clock, key, settings},
+    plan::ROOT,
+    simulated,
+};
+
+const T: Duration = Duration::from_secs(2);
+const NODE: &str = "/app/locks/7";
+
+/// A gateway's session, and the node that it shares.
+struct Stage {
+    ensemble: Ensemble,
+    doctor: Doctor,
+    current: Rc<Current<Handle>>,
+    stop: CancellationToken,
+    supervised: JoinHandle<()>,
+}
+
+type Ours = ExclusiveNode<Handle>;
+
+impl Stage {
+    async fn set() -> Self {
+        let (ensemble, doctor) = (Ensemble::start(Settings::default()), Doctor::new());
+        let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+        let (view, mut seen) = watch::channel(View::Away("not yet".into()));
+        let (current, stop) = (Rc::new(Current::default()), CancellationToken::new());
+        let (clock, settings) = (clock(), Rc::new(settings(clock(), T)));
+        let chores = chores::of(settings.clone(), Arc::default());
+        let supervised = supervise(library, settings, current.clone(), view, stop.clone(), chores);
+        let supervised = spawn_local(supervised);
+        seen.wait_for(|view| view.is_ready(&clock)).await.expect("supervised");
+        Self { ensemble, doctor, current, stop, supervised }
+    }
+
+    fn live(&self) -> Rc<Live<Handle>> {
+        self.current.live().expect("a session")
+    }
+
+    async fn ours(&self) -> Ours {
+        ExclusiveNode::begin(&self.live(), &key("7"), NODE).await.expect("room")
+    }
+
+    /// One that holds.
+    async fn held(&self) -> (Ours, Grant) {
+        let ours = self.ours().await;
+        let grant = ours.acquire(&mut Asker::default()).await.unwrap_or_else(|stop| panic!("{stop:?}"));
+        (ours, grant)
+    }
+
+    async fn plain(&self) -> Plain {
+        let session = self.ensemble.client(&self.ensemble.wire(), T).connect().await.expect("a session");
+        Plain(session)
+    }
+
+    fn node(&self) -> Option<Seen> {
+        self.ensemble.seen(NODE)
+    }
+
+    /// Nodes in line.
+    fn line(&self) -> Vec<String> {
+        let below = format!("{ROOT}/locks/");
+        let in_line =
+            |path: &String| path.strip_prefix(&below).is_some_and(|rest| rest.matches('/').count() == 2);
+        self.ensemble.paths().into_iter().filter(in_line).collect()
+    }
+
+    /// Nothing of ours is left, and nothing is counted as if it were.
+    fn assert_clear(&self, what: &str) {
+        let ours = self.node().filter(|seen| seen.owner == self.live().link.id());
+        assert_eq!((ours, self.line()), (None, Vec::new()), "{what}");
+        assert_eq!((self.live().registry.nodes(), self.live().registry.bytes()), (0, 0), "{what}");
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        timeout(T * 10, self.supervised).await.expect("it ends").expect("no panic");
+    }
+}
+
+/// Somebody who waits for as long as nobody says otherwise.
+#[derive(Default)]
+struct Asker {
+    gone: CancellationToken,
+    impatient: bool,
+    behind: Rc<Cell<bool>>,
+}
+
+impl Caller for Asker {
+    fn is_gone(&self) -> bool {
+        self.gone.is_cancelled()
+    }
+
+    async fn gone(&mut self) {
+        self.gone.cancelled().await;
+    }
+
+    fn behind(&mut self) -> Result<(), Stop> {
+        self.behind.set(true);
+        if self.impatient { Err(NotGranted::Locked.into()) } else { Ok(()) }
+    }
+}
+
+/// A program that knows nothing of us.
+struct Plain(Session);
+
+impl Plain {
+    /// Waits until it has made the node; in which transaction.
+    async fn takes(&self) -> i64 {
+        loop {
+            match self.0.create(NODE, b"host-7", Kind::Ephemeral).await {
+                Ok(created) => return created.seen.czxid,
+                Err(Fault::NodeExists) => {}
+                Err(Fault::NoNode) => {
+                    for above in ["/app", "/app/locks"] {
+                        self.0.create(above, b"", Kind::Persistent).await.ok();
+                    }
+                    continue;
+                }
+                Err(fault) => panic!("{fault}"),
+            }
+            if let Ok(gone) = self.0.watch(NODE).await {
+                gone.await;
+            }
+        }
+    }
+
+    async fn gives_back(&self) {
+        self.0.delete(NODE).await.expect("nobody else removes it");
+    }
+}
+
+/// Does a transaction make the shared node?
+fn makes(asked: Asked<'_>) -> bool {
+    let makes = |step: &Step<'_>| matches!(step, Step::Create { path, .. } if *path == NODE);
+    matches!(asked, Asked::Commit { steps } if steps.iter().any(makes))
+}
+
+/// Waits until the node can be made.
+fn asks(ours: Ours) -> (Rc<Cell<bool>>, JoinHandle<(Ours, Grant)>) {
+    let mut asker = Asker::default();
+    let behind = asker.behind.clone();
+    let granted = spawn_local(async move {
+        let grant = ours.acquire(&mut asker).await.unwrap_or_else(|stop| panic!("{stop:?}"));
+        (ours, grant)
+    });
+    (behind, granted)
+}
+
+#[test]
+fn whoever_makes_the_node_holds_it_and_whoever_is_next_has_a_larger_number() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        let (plain, mut last) = (Rc::new(stage.plain().await), 0);
+        let (mut ours, mut grant) = stage.held().await;
+        for round in 0..3 {
+            let (seen, live) = (stage.node().expect("made"), stage.live());
+            let number = u64::try_from(seen.czxid).expect("counted from one");
+            assert_eq!((grant.epoch, grant.sequence, seen.owner), (live.base + number, 0, live.link.id()));
+            assert!(seen.czxid > last, "round {round}");
+            let theirs = plain.clone();
+            let taken = spawn_local(async move { theirs.takes().await });
+            sleep(T).await;
+            assert!(!taken.is_finished() && stage.node() == Some(seen), "round {round}: held twice");
+            ours.clear().await;
+            drop(ours);
+            stage.assert_clear("given back");
+            last = taken.await.expect("no panic");
+            assert!(last > seen.czxid, "round {round}");
+
+            let (behind, granted) = asks(stage.ours().await);
+            sleep(T).await;
+            assert!(behind.get() && !granted.is_finished(), "round {round}: held twice");
+            plain.gives_back().await;
+            (ours, grant) = granted.await.expect("no panic");
+            assert!(grant.contended, "round {round}");
+        }
+        ours.clear().await;
+        drop(ours);
+        stage.assert_clear("at the end");
+        stage.end().await;
+    });
+}
+
+#[test]
+fn ours_stand_in_line_and_only_the_first_of_them_looks_at_the_node() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        let plain = stage.plain().await;
+        plain.takes().await;
+        let mut asking = Vec::new();
+        for _ in 0..5 {
+            asking.push(asks(stage.ours().await).1);
+            sleep(T / 100).await;
+        }
+        let tries = Rc::new(Cell::new(0));
+        let counted = tries.clone();
+        stage.doctor.rules(move |asked| {
+            counted.set(counted.get() + u32::from(makes(asked)));
+            crate::doctored::Fate::Passes
+        });
+        sleep(T).await;
+        assert_eq!((stage.line().len(), tries.get()), (5, 0), "nothing has changed");
+        plain.gives_back().await;
+        let mut last = 0;
+        for granted in asking {
+            let (ours, grant) = granted.await.expect("no panic");
+            assert!(grant.epoch > last, "first come, first served");
+            last = grant.epoch;
+            ours.clear().await;
+        }
+        assert_eq!(tries.get(), 5, "each makes it once");
+        stage.assert_clear("all were served");
+        stage.end().await;
+    });
+}
+
+#[test]
+fn who_does_not_wait_is_told_at_once_and_leaves_nothing() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        let plain = stage.plain().await;
+        let theirs = plain.takes().await;
+        let ours = stage.ours().await;
+        let told = ours.acquire(&mut Asker { impatient: true, ..Asker::default() }).await;
+        assert!(matches!(told, Err(Stop::NotGranted(NotGranted::Locked))), "{told:?}");
+        ours.clear().await;
+        drop(ours);
+        stage.assert_clear("refused");
+        assert_eq!(stage.node().map(|seen| seen.czxid), Some(theirs));
+        stage.end().await;
+    });
+}
+
+#[test]
+fn what_is_missing_above_the_node_is_made_to_stay_and_what_is_there_is_left() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        let plain = stage.plain().await;
+        plain.0.create("/app", b"theirs", Kind::Persistent).await.expect("new");
+        plain.0.create("/app/other", b"", Kind::Ephemeral).await.expect("new");
+        let (ours, _) = stage.held().await;
+        ours.clear().await;
+        stage.ensemble.remove_empty_containers();
+        let kept = ["/app", "/app/locks", "/app/other"].map(|path| stage.ensemble.seen(path).is_some());
+        assert_eq!(kept, [true; 3]);
+        assert_eq!(plain.0.data("/app").await.expect("theirs").0, b"theirs");
+        stage.end().await;
+    });
+}
+
+#[test]
+fn a_node_that_ends_with_no_session_is_nobody_s_lock() {
+    for kind in [Kind::Persistent, Kind::Container] {
+        simulated::run(async move {
+            let stage = Stage::set().await;
+            let plain = stage.plain().await;
+            for (path, kind) in [("/app", Kind::Persistent), ("/app/locks", Kind::Persistent), (NODE, kind)] {
+                plain.0.create(path, b"", kind).await.expect("new");
+            }
+            let ours = stage.ours().await;
+            let told = ours.acquire(&mut Asker::default()).await;
+            let why = format!("{told:?}");
+            assert!(why.contains("Service") && why.contains("lock_path"), "{why}");
+            ours.clear().await;
+            drop(ours);
+            stage.assert_clear("refused");
+            stage.end().await;
+        });
+    }
+}
+
+#[test]
+fn a_forgotten_node_of_ours_is_removed_and_no_other() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        let (held, _) = stage.held().await;
+        let (live, plain) = (stage.live(), stage.plain().await);
+        let forgotten = saying::of(&live.member, Guid::new(&SystemRandomness));
+        live.link.create("/app/forgotten", forgotten.as_bytes(), Kind::Ephemeral).await.expect("new");
+        // Of another recipe of this session, and of another session.
+        live.link.create("/app/unsigned", b"x", Kind::Ephemeral).await.expect("new");
+        plain.0.create("/app/theirs", forgotten.as_bytes(), Kind::Ephemeral).await.expect("new");
+        sleep(T * 3).await;
+        let left = ["/app/forgotten", "/app/unsigned", "/app/theirs", NODE];
+        assert_eq!(left.map(|path| stage.ensemble.seen(path).is_some()), [false, true, true, true]);
+        held.clear().await;
+        stage.end().await;
+    });
+}

@@ -1,0 +1,145 @@
+//! At each step the answer is lost, whether it was done or not, or who asked goes away, or the session ends, or a stranger
+//! takes something away: the lock is had or it is not, nothing of it is left, and no node is removed that is not ours.
+
+use super::{
+    Asked, Asker, CancellationToken, Cell, Duration, Fault, Link, Ours, Plain, Rc, Stage, Step, Stop, T,
+    simulated, sleep, spawn_local, timeout,
+};
+use crate::doctored::Fate;
+
+/// What happens directly before, or at, one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Accident {
+    LostAnswer,
+    LostRequest,
+    CallerGone,
+    SessionEnds,
+    NodeStolen,
+    PlaceStolen,
+}
+
+/// From asking for the lock to its end there are so many operations at least.
+const LEAST: u32 = 10;
+
+fn is_heartbeat(asked: Asked<'_>) -> bool {
+    let of_a_member = |step: &Step<'_>| matches!(step, Step::Set { path, .. } if path.contains("/members/"));
+    matches!(asked, Asked::Commit { steps } if steps.iter().any(of_a_member))
+}
+
+/// Who had the node before us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// Nobody ever.
+    Nobody,
+    /// The program that shares it.
+    Program,
+}
+
+/// A program that shares the node wants it behind us.
+struct Scene {
+    stage: Rc<Stage>,
+    plain: Rc<Plain>,
+    gone: CancellationToken,
+    struck: Rc<Cell<bool>>,
+}
+
+impl Scene {
+    async fn set(before: Before) -> Self {
+        let stage = Rc::new(Stage::set().await);
+        let plain = Rc::new(stage.plain().await);
+        if before == Before::Program {
+            plain.takes().await;
+        }
+        Self { stage, plain, gone: CancellationToken::new(), struck: Rc::default() }
+    }
+
+    /// At this operation of our session, counted from now.
+    fn happens(&self, accident: Accident, at: u32) {
+        let (stage, plain, gone) = (self.stage.clone(), self.plain.clone(), self.gone.clone());
+        let (mut count, struck) = (0, self.struck.clone());
+        self.stage.doctor.rules(move |asked| {
+            if is_heartbeat(asked) || struck.get() {
+                return Fate::Passes;
+            }
+            count += 1;
+            if count <= at {
+                return Fate::Passes;
+            }
+            struck.set(true);
+            let lost = Fault::Ambiguous("the connection broke".into());
+            match accident {
+                Accident::LostAnswer => return Fate::Done(lost),
+                Accident::LostRequest => return Fate::Refused(lost),
+                Accident::CallerGone => gone.cancel(),
+                Accident::SessionEnds => stage.doctor.wire().expire(),
+                Accident::NodeStolen if stage.node().is_some_and(|seen| seen.owner == plain.0.id()) => {}
+                Accident::NodeStolen => stage.ensemble.steal(super::NODE),
+                Accident::PlaceStolen => stage.line().iter().for_each(|path| stage.ensemble.steal(path)),
+            }
+            Fate::Passes
+        });
+    }
+
+    /// What the program has in the end: it gives back, and takes it again as soon as it can.
+    async fn theirs(plain: Rc<Plain>, before: Before) -> i64 {
+        sleep(Duration::from_millis(200)).await;
+        if before == Before::Program {
+            plain.gives_back().await;
+        }
+        // Ours have their turn.
+        sleep(Duration::from_millis(200)).await;
+        plain.takes().await
+    }
+
+    /// Asks, holds for a while, and gives back. `Err`: it was not granted.
+    async fn ours(&self, ours: &Ours) -> Result<u64, Stop> {
+        let mut asker = Asker { gone: self.gone.clone(), ..Asker::default() };
+        let granted = timeout(T * 20, ours.acquire(&mut asker)).await.expect("an attempt ends");
+        if granted.is_ok() {
+            let removed = Cell::new(false);
+            let gone = |_: &str| removed.set(true);
+            drop(timeout(T / 2, ours.watch_own(&gone)).await);
+        }
+        timeout(T * 20, ours.clear()).await.expect("giving back ends");
+        granted.map(|grant| grant.epoch)
+    }
+}
+
+/// Whether it came to that operation at all.
+fn play(before: Before, accident: Accident, at: u32) -> bool {
+    simulated::run(async move {
+        let what = format!("{accident:?} at operation {at}, after {before:?}");
+        let scene = Scene::set(before).await;
+        let (stage, plain) = (scene.stage.clone(), scene.plain.clone());
+        let theirs = spawn_local(Scene::theirs(plain.clone(), before));
+        scene.happens(accident, at);
+        let ours = stage.ours().await;
+        let came_to = scene.ours(&ours).await;
+        let may_fail = !matches!(accident, Accident::LostAnswer | Accident::LostRequest);
+        assert!(came_to.is_ok() || may_fail, "{what}: {came_to:?}");
+        drop(ours);
+        let theirs = timeout(T * 20, theirs).await.unwrap_or_else(|_| panic!("{what}: it is not given back"));
+        // Whatever of ours is still on its way.
+        sleep(T * 3).await;
+        let seen = stage.node().map(|seen| (seen.owner, seen.czxid));
+        assert_eq!(
+            seen,
+            Some((plain.0.id(), theirs.expect("no panic"))),
+            "{what}: a node of theirs was removed"
+        );
+        stage.assert_clear(&what);
+        scene.struck.get()
+    })
+}
+
+#[test]
+fn an_accident_at_any_step_leaves_nothing_of_ours_and_all_of_theirs() {
+    use Accident::*;
+    for before in [Before::Nobody, Before::Program] {
+        for accident in [LostAnswer, LostRequest, CallerGone, SessionEnds, NodeStolen, PlaceStolen] {
+            let steps = (0..200).find(|at| !play(before, accident, *at)).expect("it ends");
+            eprintln!("{accident:?} after {before:?}: {steps} operations");
+            assert!(steps >= LEAST, "{accident:?} after {before:?}: {steps} operations");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What others do to our node while we hold it: we learn of it, and do nothing to what is theirs by then.
+
+use super::{
+    Asked, Cell, Duration, Fault, Kind, Link, NODE, Rc, Stage, Step, T, simulated, sleep, spawn_local,
+    timeout,
+};
+use crate::doctored::Fate;
+
+/// Does a transaction remove the shared node?
+fn removes(asked: Asked<'_>) -> bool {
+    let of_it = |step: &Step<'_>| matches!(step, Step::Delete { path, .. } if *path == NODE);
+    matches!(asked, Asked::Commit { steps } if steps.iter().any(of_it))
+}
+
+/// The delete was done, nobody heard of it, and by the time that it is asked for again the next one holds.
+#[test]
+fn a_delete_that_is_asked_for_again_never_removes_the_successor() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        let plain = Rc::new(stage.plain().await);
+        let (ours, _) = stage.held().await;
+        let lost = Rc::new(Cell::new(0));
+        let counted = lost.clone();
+        stage.doctor.rules(move |asked| match removes(asked) {
+            true if counted.replace(counted.get() + 1) < 3 => Fate::Done(Fault::Ambiguous("it broke".into())),
+            _ => Fate::Passes,
+        });
+        let next = plain.clone();
+        let taken = spawn_local(async move { next.takes().await });
+        ours.clear().await;
+        drop(ours);
+        let theirs = timeout(T, taken).await.expect("it is given back").expect("no panic");
+        sleep(T * 3).await;
+        assert!(lost.get() > 1, "it was not asked for again");
+        assert_eq!(stage.node().map(|seen| seen.czxid), Some(theirs), "the successor's node was removed");
+        stage.assert_clear("given back");
+        stage.end().await;
+    });
+}
+
+/// It was not done, and is asked for again until it is.
+#[test]
+fn a_delete_that_was_not_done_is_asked_for_again() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        let (ours, _) = stage.held().await;
+        let lost = Cell::new(0);
+        stage.doctor.rules(move |asked| match removes(asked) {
+            true if lost.replace(lost.get() + 1) < 3 => Fate::Refused(Fault::Ambiguous("it broke".into())),
+            _ => Fate::Passes,
+        });
+        ours.clear().await;
+        drop(ours);
+        assert_eq!(stage.node(), None);
+        stage.assert_clear("given back");
+        stage.end().await;
+    });
+}
+
+/// Whoever takes the node away, and whoever follows before we know.
+#[test]
+fn what_a_stranger_made_in_the_place_of_ours_is_noticed_and_left() {
+    for written in 0..2 {
+        simulated::run(async move {
+            let stage = Stage::set().await;
+            let plain = stage.plain().await;
+            let (ours, _) = stage.held().await;
+            let (watching, gone) = (Rc::new(ours), Rc::new(Cell::new(false)));
+            let (watched, told) = (watching.clone(), gone.clone());
+            let watch = spawn_local(async move { watched.watch_own(&|_| told.set(true)).await });
+            sleep(T).await;
+            assert!(!gone.get(), "nothing has happened");
+            stage.ensemble.steal(NODE);
+            let theirs = plain.takes().await;
+            for _ in 0..written {
+                let steps = [Step::Set { path: NODE, data: b"host-7" }];
+                plain.0.commit(&steps).await.expect("its own");
+            }
+            timeout(T / 10, watch).await.expect("it is told").expect("no panic");
+            assert!(gone.get());
+            watching.clear().await;
+            drop(watching);
+            assert_eq!(stage.node().map(|seen| seen.czxid), Some(theirs), "written {written} times");
+            stage.assert_clear("given back");
+            stage.end().await;
+        });
+    }
+}
+
+/// Nothing had been heard of it: both are gone, or only our place, and somebody has followed.
+#[test]
+fn whatever_a_stranger_took_away_nothing_of_a_successor_is_removed() {
+    for node in [true, false] {
+        simulated::run(async move {
+            let stage = Stage::set().await;
+            let plain = stage.plain().await;
+            let (ours, _) = stage.held().await;
+            stage.line().iter().for_each(|path| stage.ensemble.steal(path));
+            let mut theirs = None;
+            if node {
+                stage.ensemble.steal(NODE);
+                theirs = Some(plain.takes().await);
+            }
+            ours.clear().await;
+            drop(ours);
+            assert_eq!(stage.node().map(|seen| seen.czxid), theirs);
+            stage.assert_clear("given back");
+            stage.end().await;
+        });
+    }
+}
+
+#[test]
+fn what_somebody_writes_into_our_node_does_not_make_it_theirs() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        let plain = stage.plain().await;
+        let (ours, _) = stage.held().await;
+        let (watching, gone) = (Rc::new(ours), Rc::new(Cell::new(false)));
+        let (watched, told) = (watching.clone(), gone.clone());
+        let watch = spawn_local(async move { watched.watch_own(&|_| told.set(true)).await });
+        sleep(T / 2).await;
+        plain.0.commit(&[Step::Set { path: NODE, data: b"mine" }]).await.expect("anybody may");
+        sleep(T / 2).await;
+        assert!(!gone.get() && !watch.is_finished(), "it is still ours");
+        watch.abort();
+        drop(watch.await);
+        watching.clear().await;
+        drop(watching);
+        assert_eq!(stage.node(), None, "and is given back");
+        stage.assert_clear("given back");
+        stage.end().await;
+    });
+}
+
+/// Ours only ever stand in its line; who holds the node itself is not asked for more than a node.
+#[test]
+fn a_node_that_comes_and_goes_all_the_time_is_had_in_the_end() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        let plain = Rc::new(stage.plain().await);
+        let theirs = plain.clone();
+        let busy = spawn_local(async move {
+            loop {
+                if theirs.0.create(NODE, b"host-7", Kind::Ephemeral).await.is_ok() {
+                    sleep(Duration::from_millis(5)).await;
+                    theirs.gives_back().await;
+                }
+                sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let (ours, _) = timeout(T * 5, stage.held()).await.expect("it is had");
+        ours.clear().await;
+        busy.abort();
+        drop((ours, busy.await));
+        stage.assert_clear("given back");
+        stage.end().await;
+    });
+}

@@ -1,0 +1,75 @@
+//! A program that knows nothing of gateways, and shares one node with them: whoever makes it holds it.
+
+use std::{rc::Rc, time::Duration};
+
+use fencegate_lock::session::link::{Connect, Fault, Kind, Link};
+use fencegate_tests::memory::Session;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    gateway::{Keeping, Mode, NODE, Permission, T, Token, Want, key},
+    judge::Storm,
+    world::World,
+};
+
+/// Its session outlives every accident, so that it never works without its lock: it would not notice.
+const SESSION: Duration = Duration::from_secs(50);
+
+/// Takes the node and gives it back until then, over a wire of its own.
+pub(super) async fn share(world: Rc<World>, number: usize, end: Instant) {
+    let wire = world.ensemble.wire();
+    let session = loop {
+        match world.ensemble.client(&wire, SESSION).connect().await {
+            Ok(session) => break session,
+            Err(_) => sleep(T / 10).await,
+        }
+    };
+    let who = format!("program {number}");
+    while Instant::now() < end {
+        if let Some(czxid) = makes(&world, &session).await {
+            works(&world, &who, czxid).await;
+            gives_back(&world, &session, &who, czxid).await;
+        }
+        sleep(world.dice.within(&(Duration::ZERO..T / 10))).await;
+    }
+    session.close().await;
+}
+
+/// In which transaction; `None`: it is somebody else's, who may have given it back since.
+async fn makes(world: &World, session: &Session) -> Option<i64> {
+    match session.create(NODE, b"host-7", Kind::Ephemeral).await {
+        Ok(_) | Err(Fault::Ambiguous(_)) => {}
+        Err(Fault::NoNode) => drop(session.create("/app", b"", Kind::Persistent).await),
+        Err(_) => {
+            if let Ok(gone) = session.watch(NODE).await {
+                // It is told of events only while it is connected.
+                timeout(T, gone).await.ok();
+            }
+        }
+    }
+    world.ensemble.seen(NODE).filter(|seen| seen.owner == session.id()).map(|seen| seen.czxid)
+}
+
+async fn works(world: &World, who: &str, czxid: i64) {
+    let (mode, keeping) = (Mode::Exclusive, Keeping::OneNode);
+    let want = Want { keys: vec![key("d")], mode, keeping, wait: Duration::ZERO };
+    let number = world.judge.enters(who, &want, &Permission::of_a_program());
+    // The four lines that fence it: its writes carry the number of its node.
+    let token = Token::new(czxid.unsigned_abs(), 0, 1).expect("a small number");
+    world.judge.dispatches(who, &want, token);
+    sleep(world.dice.within(&(Duration::ZERO..T / 10))).await;
+    world.judge.leaves(number);
+}
+
+/// As one should: the name alone does not say whose it is.
+async fn gives_back(world: &World, session: &Session, who: &str, czxid: i64) {
+    let ours = || world.ensemble.seen(NODE).is_some_and(|seen| seen.czxid == czxid);
+    if !ours() && world.storm == Storm::Honest {
+        world.judge.find(format!("the node of {who} was removed by somebody else"));
+    }
+    while ours() {
+        if session.delete(NODE).await.is_err() {
+            sleep(T / 100).await;
+        }
+    }
+}

@@ -24,6 +24,7 @@ pub mod difference;
 pub mod file;
 pub mod plan;
 pub mod published;
+pub mod unlike;
 
 // What a request means.
 pub mod host;

@@ -1,16 +1,13 @@
 //! What of a plan decides which lock a request takes, as gateways publish it for each other.
 //!
 //! Two gateways that give one request two locks let two requests change one resource at once. So each of them publishes its
-//! fenced routes, and [`unlike`] tells which of them may be taken by another gateway, for the same service, under
+//! fenced routes, and [`crate::unlike`] tells which of them may be taken by another gateway, for the same service, under
 //! another lock. Routes without a fence do not count: whoever sends a request around the lock says so in the file.
-
-mod unlike;
 
 use std::collections::{BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::unlike::{Compared, unlike};
 use crate::{
     host::{Hosts, Served},
     key::KeyTemplate,
@@ -232,6 +229,3 @@ impl Carried {
 fn is_false(flag: &bool) -> bool {
     !flag
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,7 +4,7 @@ use std::{fs, net::SocketAddr, time::Duration};
 
 use fencegate::demo::child::{Child, Signal};
 
-use crate::{outcome::Outcome, peers, process, run::Run};
+use crate::{outcome::Outcome, process, run::Run};
 
 /// What it does with each request, as a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Nginx {
             "nginx.conf",
         ];
         let nginx = Self { master: Child::spawn("setpriv", arguments)?, address };
-        peers::listens(address, &nginx.master)?;
+        process::listens(address, &nginx.master)?;
         Ok(nginx)
     }
 

@@ -1,11 +1,6 @@
 //! Other proxies that a user would take instead, each passing everything on over connections that are kept.
 
-use std::{
-    fs,
-    net::{SocketAddr, TcpStream},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, net::SocketAddr, time::Duration};
 
 use fencegate::demo::child::Child;
 
@@ -132,7 +127,7 @@ fn configured(
     fs::write(&file, text)?;
     let arguments = arguments.iter().map(|argument| argument.as_ref()).chain([file.as_os_str()]);
     let child = Child::spawn(program, arguments)?;
-    listens(*address, &child)?;
+    process::listens(*address, &child)?;
     Ok(Started::Single(Single { child, address: *address }))
 }
 
@@ -143,15 +138,4 @@ pub(crate) fn bare(words: &[String], upstream: SocketAddr) -> Outcome<Single> {
     let line = child.wait_line(|line| line.starts_with("listening "), PATIENCE)?;
     let address = line["listening ".len()..].parse()?;
     Ok(Single { child, address })
-}
-
-pub(crate) fn listens(address: SocketAddr, child: &Child) -> Outcome<()> {
-    let deadline = Instant::now() + PATIENCE;
-    while TcpStream::connect(address).is_err() {
-        if Instant::now() > deadline || !child.is_running() {
-            return Err(format!("nobody listens at {address}; it said:\n{}", child.log()).into());
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
 }

@@ -1,11 +1,17 @@
-//! The processor time of a process, and a port for one that cannot choose its own.
+//! The processor time of a process, a port for one that cannot choose its own, and whether it listens there.
 
 use std::{
     fs, io,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    thread,
+    time::{Duration, Instant},
 };
 
+use fencegate::demo::child::Child;
+
 use crate::outcome::Outcome;
+
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Linux tells times to user space in hundredths of a second, whatever its own tick is.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -47,4 +53,15 @@ impl Stat {
 /// Free a moment ago.
 pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+pub(crate) fn listens(address: SocketAddr, child: &Child) -> Outcome<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while TcpStream::connect(address).is_err() {
+        if Instant::now() > deadline || !child.is_running() {
+            return Err(format!("nobody listens at {address}; it said:\n{}", child.log()).into());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }

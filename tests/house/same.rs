@@ -17,6 +17,10 @@ pub(crate) const FILES: &[Allowed] = &[
         names: "journal*3 operation operations",
         are: "operations that happen at most once, and the journal of them, wherever they are kept",
     },
+    Allowed {
+        names: "plans",
+        are: "the plans of gateways: what is counted of them, and where they are published",
+    },
     Allowed { names: "admit*3 claim", are: "a dispatch that asks a guard to be let in, and is" },
     Allowed {
         names: "time view",

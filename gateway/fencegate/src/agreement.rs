@@ -3,7 +3,7 @@
 //! The sessions publish the fenced routes of the plan, and look at what the others have published; here both are compared. Of two
 //! sessions that disagree about a route the younger one refuses it, until the other has gone or agrees.
 
-mod fleet;
+mod fleet_report;
 mod tell;
 
 use std::{
@@ -19,7 +19,7 @@ use fencegate_policies::{
 };
 use tokio::sync::watch;
 
-pub use self::fleet::{FleetReport, RouteAgreement, compared};
+pub use self::fleet_report::{FleetReport, RouteAgreement, compared};
 use crate::metrics::Metrics;
 
 /// What all sessions of a gateway have been told.

@@ -95,21 +95,21 @@ pub fn look<C, F>(settings: C, look: F) -> Look<C, F> {
 }
 
 impl<C: Clone, F: Clone, S> Layer<S> for Look<C, F> {
-    type Service = Looked<C, F, S>;
+    type Service = Looking<C, F, S>;
 
     fn layer(&self, next: S) -> Self::Service {
-        Looked { settings: self.settings.clone(), look: self.look.clone(), next }
+        Looking { settings: self.settings.clone(), look: self.look.clone(), next }
     }
 }
 
 /// A step that waits for nothing, in front of the rest of the stack.
-pub struct Looked<C, F, S> {
+pub struct Looking<C, F, S> {
     settings: C,
     look: F,
     next: S,
 }
 
-impl<C, F, S, In, Out> Serve<In> for Looked<C, F, S>
+impl<C, F, S, In, Out> Serve<In> for Looking<C, F, S>
 where
     C: 'static,
     S: Serve<Out>,

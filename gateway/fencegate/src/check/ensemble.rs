@@ -219,7 +219,7 @@ async fn ask(
     let members = match members(link, &paths).await {
         Ok(members) => {
             others(findings, gateway, &members);
-            if let Err(fault) = fleet::look(findings, gateway, link, &paths).await {
+            if let Err(fault) = other_gateways::look(findings, gateway, link, &paths).await {
                 findings.saw("members", format!("what they have published is not to be told: {fault}"));
             }
             members

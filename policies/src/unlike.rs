@@ -7,8 +7,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Carried, FencedRoute, Published, Segment};
-use crate::plan::{Conditions, Spot};
+use crate::{
+    plan::{Conditions, Spot},
+    published::{Carried, FencedRoute, Published, Segment},
+};
 
 /// What came of comparing two plans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -163,3 +165,6 @@ fn paths_meet(ours: &[Segment], theirs: &[Segment]) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use fencegate_lock::session::publication::{Other, Publication, Says};
-use fencegate_policies::published::{Published, unlike};
+use fencegate_policies::{published::Published, unlike::unlike};
 use serde::{Deserialize, Serialize};
 
 /// What came of the comparison.

@@ -216,7 +216,7 @@ impl Carried {
     }
 
     /// Back in the form in which a plan has them. A host that this build cannot read may be any.
-    fn conditions(&self) -> Conditions {
+    pub(crate) fn conditions(&self) -> Conditions {
         let served: Option<Vec<Served>> = self.hosts.iter().map(|host| Served::parse(host).ok()).collect();
         Conditions {
             hosts: served.filter(|served| !served.is_empty()).map_or(Hosts::Any, Hosts::Only),

@@ -15,7 +15,8 @@ use std::{
 use fencegate_lock::session::publication::{Age, Judge, Other, Publication, Says};
 use fencegate_policies::{
     plan::{Gateway, Mixed, Plan, RouteId},
-    published::{Essence, FencedRoute, Published, unlike},
+    published::{Essence, FencedRoute, Published},
+    unlike::unlike,
 };
 use tokio::sync::watch;
 

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use super::{
     block::Block,
-    delay,
+    delay, former_lock,
     hold::{self, Of},
     key::{self, Naming},
     large_bodies::{body_type, large_bodies},
     layout::{self, WrittenLayout},
-    migrate,
     nested::nested,
     once::{self, Fencing},
     peer_forwarding, scalar,
@@ -110,7 +109,7 @@ pub(super) fn fence(
 
 fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &Terms) -> Option<Fenced> {
     let layout = WrittenLayout::read(block);
-    let former = migrate::former(block, naming);
+    let former = former_lock::former(block, naming);
     // Both locks are taken at once.
     let of = Of::written(block.is_present("keys") || block.is_present("migrate_from"), layout.foreign());
     let keys = key::keys(block, naming);
@@ -120,7 +119,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
     layout::shared(block, layout.foreign(), mode);
     if let (Some(Some(former)), Some(keys), Some(placing)) = (&former, &keys, &placing) {
         layout::shared(block, former.placing.layout().foreign(), mode);
-        migrate::check(block, former, keys, placing);
+        former_lock::check(block, former, keys, placing);
     }
     let once = once::once(block, naming, &Fencing { level, mode, enforce });
     let locked_status = block.value("locked_status", locked_status).unwrap_or(423);

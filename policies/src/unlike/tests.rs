@@ -1,7 +1,7 @@
 //! Which plans agree, and by which routes they do not.
 
 use super::*;
-use crate::{file::load, plan::Plan};
+use crate::{file::load, published::Unreadable};
 
 const HEAD: &str = r#"version: 1
 listeners: {public: {address: 127.0.0.1:8080}}

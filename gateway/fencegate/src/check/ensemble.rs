@@ -27,7 +27,7 @@ use fencegate_process::{
 use futures_util::future::{join_all, join3};
 use tokio::time::timeout;
 
-use super::{files, findings::Findings, fleet, writers};
+use super::{files, findings::Findings, other_gateways, writers};
 
 /// For a session, and once more for all questions.
 const PATIENCE: Duration = Duration::from_secs(8);

@@ -11,7 +11,6 @@ use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use super::{
-    announced::Announced,
     link::{Failed, Fault, Link},
     live::Live,
     member::{Member, gateway_of},
@@ -19,6 +18,7 @@ use super::{
     paths::{Paths, PlanPart},
     plans,
     publication::{Age, Other, Publication, Says},
+    published_plan::Announced,
 };
 
 /// Several come at once when gateways start: they are looked at together.

@@ -15,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::{
-    announced::Announced,
     epoch::epoch,
     heartbeat::Rhythm,
     link::Link,
     nameplate::{Nameplate, Publishes},
     paths::Paths,
     proof::Proof,
+    published_plan::Announced,
 };
 use crate::{
     metrics::SessionMetrics, not_granted::NotGranted, reach::Reach, session::registry::Registry,

@@ -4,10 +4,9 @@
 //! [`servers`] connects, with `credentials`; [`handshake`] finds out why it could not. [`heartbeat`] turns
 //! committed writes into the deadline of a [`proof`], [`granted`] hears for how long a server keeps the session, [`evidence`] is that of one tenure; [`supervise`] makes a session,
 //! has it kept, and begins anew when it is over; `node_access` is who may write our nodes, [`open_nodes`] looks who may, [`applied`] changes it; [`bump`] begins the next era; `others` sees what the other gateways do;
-//! `plans` publishes what the gateway locks, `announced` is what a session has published, `judged` has what the others have published judged by whoever knows what it means ([`publication`]); [`live`] is the one of the
+//! `plans` publishes what the gateway locks, `published_plan` is what a session has published, `judged` has what the others have published judged by whoever knows what it means ([`publication`]); [`live`] is the one of the
 //! moment.
 
-mod announced;
 pub mod applied;
 pub mod bump;
 pub(crate) mod compare;
@@ -34,6 +33,7 @@ pub mod paths;
 mod plans;
 pub mod proof;
 pub mod publication;
+mod published_plan;
 pub mod reattach;
 pub mod registry;
 pub mod servers;

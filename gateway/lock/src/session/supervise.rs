@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
-    announced::Announced,
     era::{self, Beginning, Era, Init, MetaUnreadable},
     heartbeat::{Beats, Rhythm},
     judged,
@@ -22,6 +21,7 @@ use super::{
     plans,
     proof::Proof,
     publication::Publication,
+    published_plan::Announced,
     settings::Settings,
 };
 use crate::{meta::Suspicion, session::registry::Registry, state::WentBack};

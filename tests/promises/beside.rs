@@ -2,6 +2,7 @@
 //! nothing that overlaps, also when either side is killed or frozen.
 
 mod foreign;
+mod moving;
 
 use std::{
     os::unix::fs::PermissionsExt,

@@ -20,7 +20,7 @@ fn stages(policy: &Policy) -> [Policy; 3] {
     [keyed(OLD), keyed(NEW).with("/routes/0/fence/migrate_from", OLD), keyed(NEW)]
 }
 
-async fn turns(gateway: &Gateway, policy: &Policy) {
+pub(super) async fn turns(gateway: &Gateway, policy: &Policy) {
     gateway.rewrite(policy);
     let (code, report) = gateway.reload(&["--dry-run", "--fleet"]).await;
     assert_eq!((code, &report["fleet"]["safe"]), (Some(0), &json!(true)), "{report}");
@@ -28,7 +28,7 @@ async fn turns(gateway: &Gateway, policy: &Policy) {
 }
 
 /// Under the name of the account alone: which keys it had, depends on the plan of the moment.
-fn by_account(mut history: History) -> History {
+pub(super) fn by_account(mut history: History) -> History {
     for execution in &mut history.executions {
         execution.key = execution.key.split('/').next_back().unwrap_or_default().to_owned();
     }

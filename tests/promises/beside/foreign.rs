@@ -4,6 +4,7 @@ use std::{
     collections::hash_map::DefaultHasher,
     fs,
     hash::{Hash, Hasher},
+    net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::{Arc, LazyLock},
 };
@@ -28,7 +29,8 @@ pub(super) enum Kind {
 /// It takes turns until this is dropped.
 pub(super) struct Program(Arc<Child>);
 
-const SOURCE: &str = include_str!("Foreign.java");
+const SOURCES: [(&str, &str); 2] =
+    [("Foreign.java", include_str!("Foreign.java")), ("Service.java", include_str!("Service.java"))];
 
 /// Debian's.
 const JARS: [&str; 9] = [
@@ -43,19 +45,22 @@ const JARS: [&str; 9] = [
     "netty-all",
 ];
 
-/// Where the class is, compiled once for each content of its source.
+/// Where the classes are, compiled once for each content of their sources.
 static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
     let mut content = DefaultHasher::new();
-    SOURCE.hash(&mut content);
+    SOURCES.hash(&mut content);
     let classes = kept("beside").join(format!("{:016x}", content.finish()));
     // Made last: a folder that was half compiled is compiled again.
     let made = classes.join("made");
     if !made.exists() {
         fs::create_dir_all(&classes).expect("our own folder");
-        let source = classes.join("Foreign.java");
-        fs::write(&source, SOURCE).expect("our own folder");
         let mut javac = std::process::Command::new("javac");
-        javac.args(["-Xlint:all", "-d"]).arg(&classes).args(["-cp", &jars()]).arg(source);
+        javac.args(["-Xlint:all", "-d"]).arg(&classes).args(["-cp", &jars()]);
+        for (name, text) in SOURCES {
+            let source = classes.join(name);
+            fs::write(&source, text).expect("our own folder");
+            javac.arg(source);
+        }
         let output = javac.output().expect("a compiler, from the package default-jdk-headless");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         fs::write(made, "").expect("our own folder");
@@ -80,9 +85,9 @@ impl Program {
 
     pub(super) async fn at(site: &Site, kind: Kind, name: &str, path: &str, pause: u32) -> Self {
         let (word, program) = match kind {
-            Kind::CuratorMutex => ("mutex", Self::java().await),
-            Kind::CuratorWrite => ("write", Self::java().await),
-            Kind::CuratorRead => ("read", Self::java().await),
+            Kind::CuratorMutex => ("mutex", java("Foreign").await),
+            Kind::CuratorWrite => ("write", java("Foreign").await),
+            Kind::CuratorRead => ("read", java("Foreign").await),
             Kind::KazooLock => ("lock", Self::python().await),
             Kind::KazooWrite => ("write", Self::python().await),
             Kind::KazooRead => ("read", Self::python().await),
@@ -96,24 +101,6 @@ impl Program {
         let up = spawn_blocking(move || waiting.wait_line(|line| line == "UP", PATIENCE));
         up.await.expect("no panic").expect("it connects");
         Self(child)
-    }
-
-    /// A machine that starts fast.
-    async fn java() -> Vec<String> {
-        let classes = spawn_blocking(|| CLASSES.display().to_string()).await.expect("compiled");
-        let class_path = format!("{classes}:{}", jars());
-        let quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off";
-        let words = [
-            "java",
-            "-XX:TieredStopAtLevel=1",
-            "-XX:+UseSerialGC",
-            "-Xmx64m",
-            quiet,
-            "-cp",
-            &class_path,
-            "Foreign",
-        ];
-        words.map(str::to_owned).into()
     }
 
     async fn python() -> Vec<String> {
@@ -132,5 +119,37 @@ impl Program {
     pub(super) fn had_no_trouble(&self) {
         let said = self.0.log();
         assert!(!said.contains("TROUBLE"), "{said}");
+    }
+}
+
+/// A machine that starts fast.
+async fn java(class: &str) -> Vec<String> {
+    let classes = spawn_blocking(|| CLASSES.display().to_string()).await.expect("compiled");
+    let class_path = format!("{classes}:{}", jars());
+    let quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off";
+    let words =
+        ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64m", quiet, "-cp", &class_path, class];
+    words.map(str::to_owned).into()
+}
+
+/// A service that takes Curator's lock for requests that no gateway has one for. Dropping it ends it.
+pub(super) struct Service {
+    pub(super) address: SocketAddr,
+    _child: Arc<Child>,
+}
+
+impl Service {
+    /// `locks`: the path above the locks of accounts; `door`: what it is called at the origin.
+    pub(super) async fn start(site: &Site, locks: &str, door: &str) -> Self {
+        let program = java("Service").await;
+        let (server, url) = (site.zookeeper.to_string(), format!("http://{}", site.origin.door(door)));
+        let arguments = [server, locks.to_owned(), url];
+        let (first, rest) = program.split_first().expect("a program");
+        let child = Arc::new(Child::spawn(first, rest.iter().chain(&arguments)).expect("setpriv"));
+        let waiting = child.clone();
+        let up = spawn_blocking(move || waiting.wait_line(|line| line.starts_with("UP "), PATIENCE));
+        let line = up.await.expect("no panic").expect("it connects");
+        let port = line["UP ".len()..].parse().expect("a port");
+        Self { address: (Ipv4Addr::LOCALHOST, port).into(), _child: child }
     }
 }

@@ -1,0 +1,79 @@
+//! A service that took Curator's lock itself moves behind gateways, in the five steps of the runbook: under load nothing is refused
+//! and nothing overlaps, wherever the fleet is at that moment.
+
+use std::collections::BTreeSet;
+
+use fencegate_tests::{
+    gateway::Gateway,
+    history::History,
+    load::{Load, Plan},
+    policy::Policy,
+    site::Site,
+};
+use serde_json::{Value, json};
+
+use super::{
+    super::migrate_key::{by_account, turns},
+    foreign::Service,
+};
+
+/// What the fence of the route says from the second step on. With the first one the service has learnt to leave its lock alone.
+fn fences(locks: &str) -> [Value; 4] {
+    let curators = json!({
+        "key": "order/{path.account}", "layout": "curator-mutex", "lock_path": format!("{locks}/{{path.account}}"),
+    });
+    let with = |key: Value| {
+        let mut fence = json!({"wait": "20s", "queue": 50});
+        fence.as_object_mut().expect("an object").extend(key.as_object().expect("an object").clone());
+        fence
+    };
+    [
+        json!("none"),
+        with(curators.clone()),
+        with(json!({"key": "orders/{path.account}", "migrate_from": curators})),
+        with(json!({"key": "orders/{path.account}"})),
+    ]
+}
+
+#[tokio::test]
+async fn a_service_that_took_curators_lock_moves_behind_gateways_under_load() {
+    let site = Site::fresh().await;
+    let locks = format!("/moving{}/locks", site.root);
+    let service = Service::start(&site, &locks, "service").await;
+    let step = |name: &str, fence: &Value| -> Policy {
+        site.policy(name)
+            .with("/upstreams/ledger/endpoints", json!([format!("http://{}", service.address)]))
+            .with("/routes/0/fence", fence.clone())
+    };
+    let fences = fences(&locks);
+    let (one, two) = Gateway::start_both(&step("gw-1", &fences[0]), &step("gw-2", &fences[0])).await;
+    let load = Load::start("through", &Plan::paying(&[&one, &two], 3, 6, 100_000));
+    // Jobs that have always called the service itself.
+    let direct = Plan { gateways: vec![service.address], ..Plan::paying(&[&one], 3, 3, 100_000) };
+    let mut direct = Some(Load::start("direct", &direct));
+    let served = async || site.origin.request("/pay/0", site.origin.count("/pay/0") + 10).await;
+    served().await;
+    let mut told = Vec::new();
+    for (number, fence) in fences.iter().enumerate().skip(1) {
+        // Before the gateways leave Curator's lock nobody else may take it any more.
+        if number == 3 {
+            told.extend(direct.take().expect("begun").stop().await);
+        }
+        for (gateway, name) in [(&one, "gw-1"), (&two, "gw-2")] {
+            turns(gateway, &step(name, fence)).await;
+            served().await;
+        }
+    }
+    told.extend(load.stop().await);
+    for told in &told {
+        let answer = told.answer.as_ref().expect("an answer");
+        assert_eq!(answer.status, 200, "{}: {answer:?}", told.id);
+    }
+    let log = site.origin.log();
+    let keys: BTreeSet<String> =
+        log.records.iter().filter_map(|record| record.key()).map(str::to_owned).collect();
+    for seen in ["own/0", "order/0", "order/0, orders/0", "orders/0"] {
+        assert!(keys.contains(seen), "not exercised: {seen} of {keys:?}");
+    }
+    by_account(History::of(&log)).with(&told).assert_holds();
+}

@@ -286,8 +286,28 @@ async fn nothing_overlaps_when_gateways_or_programs_with_kazoo_are_killed_or_fro
 }
 
 #[tokio::test]
+async fn nothing_overlaps_when_gateways_or_writers_with_kazoo_are_killed_or_frozen() {
+    trouble_on_either_side("kazoo", Kind::KazooWrite).await;
+}
+
+#[tokio::test]
+async fn nothing_overlaps_when_gateways_or_readers_with_kazoo_are_killed_or_frozen() {
+    trouble_on_either_side("kazoo", Kind::KazooRead).await;
+}
+
+#[tokio::test]
 async fn nothing_overlaps_when_gateways_or_programs_with_curator_are_killed_or_frozen() {
     trouble_on_either_side("curator-mutex", Kind::CuratorMutex).await;
+}
+
+#[tokio::test]
+async fn nothing_overlaps_when_gateways_or_writers_with_curator_are_killed_or_frozen() {
+    trouble_on_either_side("curator-rw", Kind::CuratorWrite).await;
+}
+
+#[tokio::test]
+async fn nothing_overlaps_when_gateways_or_readers_with_curator_are_killed_or_frozen() {
+    trouble_on_either_side("curator-rw", Kind::CuratorRead).await;
 }
 
 /// A holder that was killed holds for as long as its session, to either side.

@@ -230,7 +230,8 @@ mod tests {
         assert!(zookeeper.version().expect("answers").starts_with("3."));
 
         zookeeper.pause().expect("paused");
-        assert!(ask(address, "srvr").is_err(), "a frozen server answered");
+        // Its threads stop one after another, and the signal does not wait for them.
+        assert!((0..40).any(|_| ask(address, "srvr").is_err()), "a frozen server answered");
         zookeeper.resume().expect("resumed");
         // A busy machine may need more than one patience.
         assert!((0..40).any(|_| ask(address, "srvr").is_ok()), "it does not answer any more");

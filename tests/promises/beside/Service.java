@@ -35,9 +35,11 @@ public final class Service {
             String path = exchange.getRequestURI().getPath();
             HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(url + path))
                     .POST(HttpRequest.BodyPublishers.noBody());
-            String attempt = exchange.getRequestHeaders().getFirst("X-Attempt");
-            if (attempt != null) {
-                request.header("X-Attempt", attempt);
+            for (String name : new String[] {"X-Attempt", "Idempotency-Key"}) {
+                String value = exchange.getRequestHeaders().getFirst(name);
+                if (value != null) {
+                    request.header(name, value);
+                }
             }
             String token = exchange.getRequestHeaders().getFirst("Fencing-Token");
             status = token != null ? fenced(exchange, request, token) : alone(path, request);

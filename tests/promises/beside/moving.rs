@@ -1,12 +1,16 @@
-//! A service that took Curator's lock itself moves behind gateways, in the five steps of the runbook: under load nothing is refused
-//! and nothing overlaps, wherever the fleet is at that moment.
+//! A service that took Curator's lock itself moves behind gateways, in the five steps of the runbook: under load nothing is refused,
+//! nothing overlaps, and no operation is done twice, wherever the fleet is at that moment.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use fencegate_tests::{
+    client::Ask,
     gateway::Gateway,
     history::History,
-    load::{Load, Plan},
+    load::{Load, Plan, Told},
     policy::Policy,
     site::Site,
 };
@@ -33,6 +37,34 @@ fn fences(locks: &str) -> [Value; 4] {
         with(json!({"key": "orders/{path.account}", "migrate_from": curators})),
         with(json!({"key": "orders/{path.account}"})),
     ]
+}
+
+/// Each operation is asked for by two clients, about at the same time.
+fn asked_for_twice(path: &str) -> Ask {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let operation = ASKED.fetch_add(1, Ordering::Relaxed) / 2;
+    Ask::post(path).field(OPERATION, &format!("operation-{operation}"))
+}
+
+const OPERATION: &str = "idempotency-key";
+
+/// Of those whose repeat is told that they are done, or at work.
+fn assert_done_once(site: &Site, told: &[Told]) {
+    let mut repeats = BTreeMap::<String, usize>::new();
+    for told in told {
+        let answer = told.answer.as_ref().expect("an answer");
+        if answer.status != 200 {
+            assert!(["already-done", "in-progress"].contains(&&*answer.reason()), "{}: {answer:?}", told.id);
+            *repeats.entry(answer.reason()).or_default() += 1;
+        }
+    }
+    assert!(repeats.values().sum::<usize>() > 10, "not exercised: {repeats:?}");
+    let mut done = BTreeMap::<String, usize>::new();
+    for operation in site.origin.log().records.iter().filter_map(|record| record.request.field(OPERATION)) {
+        *done.entry(operation.to_owned()).or_default() += 1;
+    }
+    let twice: Vec<_> = done.iter().filter(|(_, times)| **times != 1).collect();
+    assert!(done.len() > 10 && twice.is_empty(), "done twice: {twice:?}");
 }
 
 #[tokio::test]
@@ -76,4 +108,37 @@ async fn a_service_that_took_curators_lock_moves_behind_gateways_under_load() {
         assert!(keys.contains(seen), "not exercised: {seen} of {keys:?}");
     }
     by_account(History::of(&log)).with(&told).assert_holds();
+}
+
+/// From where the gateways have the lock. While they still leave it to the service they record no operations.
+#[tokio::test]
+async fn no_operation_is_done_twice_while_the_lock_moves_from_curators_to_the_gateways() {
+    let site = Site::fresh().await;
+    let locks = format!("/moving{}/locks", site.root);
+    let service = Service::start(&site, &locks, "service").await;
+    let step = |name: &str, fence: &Value| -> Policy {
+        site.policy(name)
+            .with("/upstreams/ledger/endpoints", json!([format!("http://{}", service.address)]))
+            .with("/routes/0/fence", fence.clone())
+            .with("/routes/0/fence/once", json!({"store": "zookeeper"}))
+    };
+    let fences = fences(&locks);
+    let (one, two) = Gateway::start_both(&step("gw-1", &fences[1]), &step("gw-2", &fences[1])).await;
+    let paying = Plan { paths: vec!["/pay/7".into()], ..Plan::paying(&[&one, &two], 1, 6, 100_000) };
+    let load = Load::of(asked_for_twice, "twice", &paying);
+    let served = async || site.origin.request("/pay/7", site.origin.count("/pay/7") + 10).await;
+    served().await;
+    for fence in &fences[2..] {
+        for (gateway, name) in [(&one, "gw-1"), (&two, "gw-2")] {
+            turns(gateway, &step(name, fence)).await;
+            served().await;
+        }
+    }
+    let told = load.stop().await;
+    assert_done_once(&site, &told);
+    let log = site.origin.log();
+    let keys: BTreeSet<String> =
+        log.records.iter().filter_map(|record| record.key()).map(str::to_owned).collect();
+    assert_eq!(keys.len(), 3, "not exercised: {keys:?}");
+    by_account(History::of(&log)).assert_holds();
 }

@@ -43,13 +43,15 @@ install_missing() {
         need yamllint command -v yamllint
         need systemd command -v systemd-analyze
         need lintian command -v lintian
-        # Databases that run the statements of the README and of deploy/upstream.
+        # Databases that run the statements of deploy/docs/SERVICES.md and of deploy/upstream.
         need postgresql sh -c 'ls /usr/lib/postgresql/*/bin/postgres'
         need mariadb-server test -x /usr/sbin/mariadbd
         need redis-server command -v redis-server
         # The languages of its middlewares, with a server and a driver of the database each; those of Node come from npm.
         need golang-go command -v go
         need golang-github-lib-pq-dev test -e /usr/share/gocode/src/github.com/lib/pq/go.mod
+        # A client of Go that repeats.
+        need golang-github-hashicorp-go-retryablehttp-dev test -d /usr/share/gocode/src/github.com/hashicorp/go-retryablehttp
         need default-jdk-headless command -v javac
         need libtomcat10-java test -e /usr/share/java/tomcat10-catalina.jar
         # Locks that Java services have, to stand in one line with; kazoo comes from PyPI.

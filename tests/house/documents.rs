@@ -1,7 +1,7 @@
-//! Finds what the documents name and is not there: links to files, and source files by their names.
+//! Finds what the documents name and is not there: links to files and to headings, and source files by their names.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Component, Path, PathBuf},
 };
@@ -32,12 +32,70 @@ fn missing_in(document: &Path, text: &str, files: &BTreeSet<PathBuf>) -> Vec<Str
     linked.chain(named).collect()
 }
 
+/// Links of the documents below `root` that lead to a heading which its document does not have.
+pub(crate) fn astray(root: &Path) -> Vec<String> {
+    let mut files = BTreeSet::new();
+    collect(root, Path::new(""), &mut files);
+    let documents = files.into_iter().filter(|file| file.extension().is_some_and(|kind| kind == "md"));
+    let texts = documents.map(|file| {
+        let text = fs::read_to_string(root.join(&file)).expect("text");
+        (file, text)
+    });
+    astray_in(&texts.collect())
+}
+
+fn astray_in(texts: &BTreeMap<PathBuf, String>) -> Vec<String> {
+    let mut told = Vec::new();
+    for (document, text) in texts {
+        let folder = document.parent().unwrap_or(Path::new(""));
+        for (link, heading) in targets(text).filter_map(|target| target.split_once('#')) {
+            let file = if link.is_empty() { document.clone() } else { walked(folder, link) };
+            let there = texts.get(&file).is_none_or(|there| headings(there).contains(heading));
+            if !there {
+                told.push(format!("{}: no heading for {link}#{heading}", document.display()));
+            }
+        }
+    }
+    told
+}
+
+/// The headings of a document, as links call them: small letters, hyphens for blanks, no other signs. Of two with one name
+/// the second is called by a number as well.
+fn headings(text: &str) -> BTreeSet<String> {
+    let mut called = BTreeMap::<String, usize>::new();
+    let mut names = BTreeSet::new();
+    for title in outside_of_fences(text)
+        .filter_map(|line| line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#')))
+    {
+        let kept = title.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        let name: String =
+            kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect();
+        let before = called.entry(name.clone()).or_default();
+        names.insert(if *before == 0 { name } else { format!("{name}-{before}") });
+        *before += 1;
+    }
+    names
+}
+
+/// The lines that are no code between fences.
+fn outside_of_fences(text: &str) -> impl Iterator<Item = &str> {
+    let mut fenced = false;
+    text.lines().filter(move |line| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        !fenced && !fence
+    })
+}
+
 /// Where the text leads within the repository, without the place in the file.
 fn links(text: &str) -> impl Iterator<Item = &str> {
+    targets(text).filter_map(|target| target.split('#').next()).filter(|link| !link.is_empty())
+}
+
+/// Where the text leads within the repository.
+fn targets(text: &str) -> impl Iterator<Item = &str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '\n']).next());
-    targets
-        .filter_map(|target| target.split('#').next())
-        .filter(|link| !link.is_empty() && !link.contains(':'))
+    targets.filter(|target| !target.contains(':'))
 }
 
 /// Source files that stand between backticks.
@@ -88,6 +146,19 @@ mod tests {
             ["a/Cargo.toml", "a/DESIGN.md", "a/src/own.rs", "b/src/sweep.rs"].map(PathBuf::from).into();
         let told = missing_in(Path::new("a/DESIGN.md"), "`own.rs`, `sweep.rs`, `b/src/sweep.rs`", &files);
         assert_eq!(told, ["a/DESIGN.md: no file is called sweep.rs"]);
+    }
+
+    #[test]
+    fn a_heading_that_is_called_otherwise_now_is_missed() {
+        let house =
+            "# The `house[]` of <all>\n## Door\n```sh\n# Key\n```\n## Door\n[in](#door-1), [out](#key)";
+        let note = "[a](house.md#the-house-of-all), [b](house.md#window), [c](https://a.example/#b), [d](house.rs#L7)";
+        let texts =
+            [("house.md", house), ("note.md", note)].map(|(file, text)| (file.into(), text.to_owned()));
+        assert_eq!(
+            astray_in(&texts.into()),
+            ["house.md: no heading for #key", "note.md: no heading for house.md#window"]
+        );
     }
 
     #[test]

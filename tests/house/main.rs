@@ -11,7 +11,9 @@ mod names;
 mod picture;
 mod reading;
 mod same;
+mod sentences;
 mod sources;
+mod translation;
 mod walls;
 
 use std::{
@@ -24,6 +26,7 @@ use self::{
     modules::{Edges, Modules},
     names::Places,
     sources::Sources,
+    translation::Document,
 };
 
 fn root() -> PathBuf {
@@ -145,4 +148,86 @@ fn the_picture_of_the_floors_is_current() {
 fn what_documents_name_is_there() {
     let missing = documents::missing(&root());
     assert!(missing.is_empty(), "documents name what is not there:\n{}", missing.join("\n"));
+}
+
+fn read(document: &str) -> String {
+    fs::read_to_string(root().join(document)).expect("a document")
+}
+
+/// What strangers read, first of all.
+const READ_BY_STRANGERS: [&str; 12] = [
+    "README.md",
+    "policies/README.md",
+    "deploy/RUNBOOK.md",
+    "deploy/ZOOKEEPER.md",
+    "deploy/docs/ADOPTION.md",
+    "deploy/docs/CLIENTS.md",
+    "deploy/docs/COMMANDS.md",
+    "deploy/docs/COMPARISON.md",
+    "deploy/docs/GLOSSARY.md",
+    "deploy/docs/PROMISES.md",
+    "deploy/docs/PROXY.md",
+    "deploy/docs/SERVICES.md",
+];
+
+#[test]
+fn sentences_are_short() {
+    const LONGEST: usize = 35;
+    const MEDIAN: usize = 18;
+    let mut told = String::new();
+    for document in READ_BY_STRANGERS {
+        let lengths = sentences::lengths(&read(document));
+        assert!(lengths.len() > 10, "{document}: nothing was found");
+        let median = sentences::median(&lengths);
+        if median > MEDIAN {
+            told.push_str(&format!("{document}: half of its sentences have {median} words and more\n"));
+        }
+        for (words, sentence) in lengths.iter().filter(|(words, _)| *words > LONGEST) {
+            told.push_str(&format!("{document}: {words} words: {sentence}\n"));
+        }
+    }
+    assert!(told.is_empty(), "more than {LONGEST} words in a sentence, or {MEDIAN} in half of them:\n{told}");
+}
+
+#[test]
+fn the_first_document_is_short() {
+    let words = read("README.md").split_whitespace().count();
+    assert!(words <= 1200, "README.md has {words} words, with all of its code and tables");
+}
+
+#[test]
+fn the_chinese_readme_has_the_commands_the_links_and_the_figures_of_the_english_one() {
+    let (original, translated) = (read("README.md"), read("deploy/docs/README.zh-CN.md"));
+    let (translation, own) = translation::parts(&translated);
+    let original = Document { folder: "", text: &original };
+    let differing = translation::differing(&original, &Document { folder: "deploy/docs", text: translation });
+    assert!(differing.is_empty(), "README.md, and then README.zh-CN.md:\n{}", differing.join("\n"));
+    let terms = translation::terms(&read("deploy/docs/GLOSSARY.md"), own);
+    assert!(terms.is_empty(), "terms of GLOSSARY.md, and those translated: {}", terms.join(", "));
+    // What it answers beyond that has its figures and its words of policies from the other documents.
+    let english: String = READ_BY_STRANGERS.map(read).concat();
+    for figure in translation::figures(own) {
+        assert!(english.contains(&figure), "no English document says {figure}");
+    }
+}
+
+#[test]
+fn promises_name_test_modules_that_are_there() {
+    let text = read("README.md") + &read("deploy/docs/PROMISES.md");
+    let cells = text.lines().filter(|line| line.starts_with("| `") || line.starts_with("| all"));
+    let cells = cells.filter_map(|row| row.trim_end_matches([' ', '|']).rsplit('|').next());
+    let lists = text.split("Tests: ").skip(1).filter_map(|rest| rest.split(".\n").next());
+    let named = cells.chain(lists).flat_map(|list| list.split('`').skip(1).step_by(2));
+    let named: Vec<&str> = named.collect();
+    assert!(named.len() > 40, "not all were found: {named:?}");
+    for module in named {
+        let file = root().join(format!("tests/promises/{module}.rs"));
+        assert!(file.exists(), "no promise is called {module}");
+    }
+}
+
+#[test]
+fn links_lead_to_headings_that_are_there() {
+    let astray = documents::astray(&root());
+    assert!(astray.is_empty(), "links lead astray:\n{}", astray.join("\n"));
 }

@@ -178,20 +178,3 @@ async fn alertmanager_takes_its_example() {
     let said = text(&run("amtool", &["check-config", &shipped("prometheus/alertmanager.yml")]).await);
     assert!(said.contains("2 receivers"), "{said}");
 }
-
-/// Each document that is linked from another one is there.
-#[test]
-fn documents_lead_to_documents_that_exist() {
-    for name in ["RUNBOOK.md", "ZOOKEEPER.md", "SECURITY.md", "CHANGELOG.md", "METRICS.md"] {
-        let text = read(name);
-        let links = text.match_indices("](").map(|(at, _)| &text[at + 2..]);
-        for link in links.filter_map(|rest| rest.split(')').next()).filter(|link| !link.starts_with("http")) {
-            let (file, section) = link.split_once('#').unwrap_or((link, ""));
-            let there = if file.is_empty() { text.clone() } else { read(file) };
-            let titles = there.lines().filter_map(|line| line.trim_start_matches('#').strip_prefix(' '));
-            let known = section.is_empty()
-                || titles.map(|title| title.to_lowercase().replace(' ', "-")).any(|title| title == section);
-            assert!(known, "{name}: {link} leads nowhere");
-        }
-    }
-}

@@ -29,7 +29,7 @@ pub(super) fn text(output: &Output) -> String {
 }
 
 /// A folder that outlives the test, so that what was fetched is there the next time.
-fn kept(name: &str) -> PathBuf {
+pub(super) fn kept(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).expect("the target folder can be written");
     folder

@@ -1,4 +1,4 @@
-//! The statements that the README gives to services that compare do what it says, in the databases that it names.
+//! The statements that SERVICES.md gives to services that compare do what it says, in the databases that it names.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -10,16 +10,16 @@ use fencegate_tests::{
 use rusqlite::{Connection, named_params};
 
 const KEY: &str = "account/7";
-/// As the README says what tokens look like; of one tenure, and then of a later one.
+/// As SERVICES.md says what tokens look like; of one tenure, and then of a later one.
 const OLDER: &str = "v1-0000000000000011-00000000-00000001";
 const FIRST: &str = "v1-0000000000000017-00000000-00000001";
 const NEWER: &str = "v1-0000000000000017-00000000-0000000a";
 const NEWEST: &str = "v1-000000000000006c-00000002-00000001";
 
-/// The blocks of SQL in the README, as they stand there: a table for each database, and the statement.
+/// The blocks of SQL in SERVICES.md, as they stand there: a table for each database, and the statement.
 fn blocks() -> [String; 3] {
-    let readme = fs::read_to_string(deploy().join("../README.md")).expect("shipped");
-    let blocks: Vec<String> = readme
+    let document = fs::read_to_string(deploy().join("docs/SERVICES.md")).expect("shipped");
+    let blocks: Vec<String> = document
         .split("```sql\n")
         .skip(1)
         .map(|rest| rest.split("```").next().unwrap_or_default().to_owned())
@@ -37,7 +37,7 @@ const STORY: [(&str, bool, &str); 6] = [
     (NEWEST, true, "one of a later tenure"),
 ];
 
-/// In a transaction of its own, with the README's statement as its only one.
+/// In a transaction of its own, with its statement as its only one.
 fn raised(connection: &mut Connection, statement: &str, token: &str) -> rusqlite::Result<usize> {
     let transaction = connection.transaction()?;
     let rows = transaction.execute(statement, named_params! {":key": KEY, ":token": token})?;
@@ -56,9 +56,9 @@ fn sqlite(file: &Path) -> Connection {
 fn sqlite_lets_in_what_is_newer_and_nothing_else() {
     let [_, table, statement] = blocks();
     let mut connection = Connection::open_in_memory().expect("a database");
-    connection.execute_batch(&table).expect("the table of the README");
+    connection.execute_batch(&table).expect("the table of the document");
     for (token, passes, which) in STORY {
-        let rows = raised(&mut connection, &statement, token).expect("the statement of the README");
+        let rows = raised(&mut connection, &statement, token).expect("the statement of the document");
         assert_eq!(rows, usize::from(passes), "{which}");
     }
 }
@@ -69,7 +69,7 @@ fn in_sqlite_the_older_of_two_for_a_new_key_never_comes_second() {
     let home = scratch::place();
     let file = home.path().join("service.sqlite");
     let (mut one, mut other) = (sqlite(&file), sqlite(&file));
-    one.execute_batch(&table).expect("the table of the README");
+    one.execute_batch(&table).expect("the table of the document");
     let transaction = one.transaction().expect("a transaction");
     let rows = transaction.execute(&statement, named_params! {":key": KEY, ":token": NEWER});
     assert_eq!(rows, Ok(1));

@@ -1,4 +1,4 @@
-//! What the README tells clients to do with an answer is what the list of refusals means.
+//! What CLIENTS.md tells clients to do with an answer is what the list of refusals means.
 
 use std::fs;
 
@@ -7,8 +7,8 @@ use fencegate_tests::prometheus::deploy;
 
 /// The rows of the first table behind a title, as cells.
 fn table(title: &str) -> Vec<Vec<String>> {
-    let readme = fs::read_to_string(deploy().join("../README.md")).expect("shipped");
-    let section = readme.split(&format!("## {title}\n")).nth(1).expect("a section of this title");
+    let document = fs::read_to_string(deploy().join("docs/CLIENTS.md")).expect("shipped");
+    let section = document.split(&format!("## {title}\n")).nth(1).expect("a section of this title");
     let rows =
         section.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
     rows.skip(2)
@@ -16,10 +16,10 @@ fn table(title: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Those that the README says are not for clients, in backticks.
+/// Those that CLIENTS.md says are not for clients, in backticks.
 fn of_others() -> Vec<String> {
-    let readme = fs::read_to_string(deploy().join("../README.md")).expect("shipped");
-    let paragraph = readme.split("Not for clients:").nth(1).and_then(|rest| rest.split("\n\n").next());
+    let document = fs::read_to_string(deploy().join("docs/CLIENTS.md")).expect("shipped");
+    let paragraph = document.split("Not for clients:").nth(1).and_then(|rest| rest.split("\n\n").next());
     paragraph.expect("a paragraph").split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 

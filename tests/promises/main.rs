@@ -103,6 +103,7 @@ mod readings;
 mod recipes;
 mod reload;
 mod response;
+mod retries;
 mod rolled_back;
 mod rolling;
 mod rotation;

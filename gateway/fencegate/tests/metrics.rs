@@ -12,7 +12,7 @@ const HEAD: &str = "\
 What `/metrics` on the admin listener shows, of a gateway (port 9901) and of a guard (port 9902), in the text format of
 Prometheus. Labels come from the configuration or from fixed lists, never from a request: traffic cannot make series.
 Requests that no route took have `route=\"none\"`. Times are seconds, sizes bytes. A reason or refusal is one word in
-metrics, logs and answers: the list is in [`README.md`](../README.md).
+metrics, logs and answers: the list is in [`CLIENTS.md`](docs/CLIENTS.md).
 
 This table is written by a test (`REWRITE=1 cargo test -p fencegate --test metrics`).
 

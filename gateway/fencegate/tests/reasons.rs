@@ -1,4 +1,4 @@
-//! The list of reasons in the first document is the table that the gateway answers by.
+//! The list of reasons in the document for clients is the table that the gateway answers by.
 
 use std::{env, fmt::Write as _, fs, path::PathBuf};
 
@@ -52,8 +52,8 @@ fn of_others() -> String {
     };
     let (gateways, askers) = (listed(Hearers::Gateways), listed(Hearers::AskersOfGuards));
     wrapped(&format!(
-        "Not for clients: {gateways} are told to gateways. {askers} are told by a guard to whoever asks it; a gateway makes \
-         of them what stands in the table."
+        "Not for clients: {gateways} are told to gateways. A guard tells whoever asks it: {askers}. A gateway answers its client \
+         with a reason of the table instead."
     ))
 }
 
@@ -76,9 +76,9 @@ fn wrapped(text: &str) -> String {
 
 #[test]
 fn documented_reasons_are_those_of_the_table() {
-    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let readme = fs::read_to_string(&file).expect("shipped");
-    let (before, rest) = readme.split_once(BEGIN).expect("the place where it begins");
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy/docs/CLIENTS.md");
+    let document = fs::read_to_string(&file).expect("shipped");
+    let (before, rest) = document.split_once(BEGIN).expect("the place where it begins");
     let (written, after) = rest.split_once(END).expect("the place where it ends");
     let wanted = format!("\n{}\n{}\n", table(), of_others());
     if env::var_os("REWRITE").is_some() {

@@ -1,0 +1,193 @@
+//! Holds a translation to its original: section by section the same commands, code, links and figures.
+
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+};
+
+/// Where the part of a translation begins that has no original.
+const OWN: &str = "<!-- From here on there is no English counterpart. -->";
+
+/// The part that translates, and the rest.
+pub(crate) fn parts(translation: &str) -> (&str, &str) {
+    translation.split_once(OWN).unwrap_or((translation, ""))
+}
+
+/// A document with the folder it lies in, below the root.
+pub(crate) struct Document<'a> {
+    pub(crate) folder: &'a str,
+    pub(crate) text: &'a str,
+}
+
+/// What a reader of one document would do or see otherwise than a reader of the other.
+pub(crate) fn differing(original: &Document<'_>, translation: &Document<'_>) -> Vec<String> {
+    let (ours, theirs) = (sections(original), sections(translation));
+    if ours.len() != theirs.len() {
+        return vec![format!("{} sections, and {} translated", ours.len(), theirs.len())];
+    }
+    let pairs = ours.iter().zip(&theirs).enumerate();
+    let told = pairs.flat_map(|(n, (ours, theirs))| {
+        let kinds = [
+            ("code", &ours.code, &theirs.code),
+            ("words of code", &ours.words, &theirs.words),
+            ("links", &ours.links, &theirs.links),
+            ("figures", &ours.figures, &theirs.figures),
+        ];
+        kinds.map(|(kind, ours, theirs)| match ours == theirs {
+            true => None,
+            false => Some(format!("section {n}, {kind}:\n  {ours:?}\n  {theirs:?}")),
+        })
+    });
+    told.flatten().collect()
+}
+
+/// Numbers of a text, code and links left out.
+pub(crate) fn figures(text: &str) -> Vec<String> {
+    let text = spoken(&without_code(text).join("\n"));
+    let pieces = text.split(|c: char| !c.is_ascii_digit() && c != '.');
+    let numbers = pieces.map(|piece| piece.trim_matches('.').to_owned());
+    numbers.filter(|number| !number.is_empty()).collect()
+}
+
+#[derive(Default)]
+struct Section {
+    /// Lines of code blocks, in their order and without comments.
+    code: Vec<String>,
+    /// What stands between backticks.
+    words: Vec<String>,
+    /// Where links lead, from the root.
+    links: Vec<String>,
+    figures: Vec<String>,
+}
+
+fn sections(document: &Document<'_>) -> Vec<Section> {
+    let mut texts = vec![String::new()];
+    for line in document.text.lines() {
+        if line.starts_with("## ") {
+            texts.push(String::new());
+        }
+        let last = texts.last_mut().expect("there is one");
+        last.push_str(line);
+        last.push('\n');
+    }
+    texts.iter().map(|text| section(document.folder, text)).collect()
+}
+
+fn section(folder: &str, text: &str) -> Section {
+    let prose = without_code(text).join("\n");
+    let sorted = |mut all: Vec<String>| {
+        all.sort();
+        all
+    };
+    Section {
+        code: code(text),
+        words: sorted(prose.split('`').skip(1).step_by(2).map(str::to_owned).collect()),
+        links: sorted(links(folder, &prose)),
+        figures: sorted(figures(text)),
+    }
+}
+
+fn code(text: &str) -> Vec<String> {
+    let prose = without_code(text);
+    let mut prose = prose.iter().peekable();
+    let lines = text.lines().filter(|line| match prose.peek() == Some(&line) {
+        true => {
+            prose.next();
+            false
+        }
+        false => true,
+    });
+    let bare = lines.map(|line| line.split("  #").next().unwrap_or_default().trim_end().to_owned());
+    bare.filter(|line| !line.is_empty()).collect()
+}
+
+/// The lines outside of code blocks, of both kinds.
+fn without_code(text: &str) -> Vec<&str> {
+    let mut fenced = false;
+    let outside = text.lines().filter(|line| {
+        let fence = line.starts_with("```");
+        fenced ^= fence;
+        !fenced && !fence && !line.starts_with("    ")
+    });
+    outside.collect()
+}
+
+/// But for links between the two documents, which each has for the readers of the other.
+fn links(folder: &str, prose: &str) -> Vec<String> {
+    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let named = targets.map(|target| {
+        let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+        format!("{}#{heading}", from_root(folder, file).display())
+    });
+    named.filter(|link| !link.contains("README.zh-CN.md") && link != "README.md#").collect()
+}
+
+fn from_root(folder: &str, file: &str) -> PathBuf {
+    let mut at = PathBuf::from(folder);
+    for step in Path::new(file).components() {
+        match step {
+            Component::ParentDir => drop(at.pop()),
+            step => at.push(step),
+        }
+    }
+    at
+}
+
+/// Without code between backticks, and without the targets of links.
+fn spoken(text: &str) -> String {
+    let worded: String = text.split('`').step_by(2).collect();
+    let pieces = worded.split("](");
+    let said = pieces.enumerate().map(|(n, piece)| match n {
+        0 => piece,
+        _ => piece.split_once(')').map_or("", |(_, behind)| behind),
+    });
+    said.collect()
+}
+
+/// How often each title of a glossary is missing in the first cells of a table, or there without being asked for.
+pub(crate) fn terms(glossary: &str, translated: &str) -> Vec<String> {
+    let mut balance = BTreeMap::<&str, i32>::new();
+    for term in glossary.lines().filter_map(|line| line.strip_prefix("#### ")) {
+        *balance.entry(term).or_default() += 1;
+    }
+    let (_, table) = translated.split_once("|---|---|---|\n").unwrap_or_default();
+    for row in table.lines().take_while(|line| line.starts_with('|')) {
+        *balance.entry(row.split('|').nth(1).unwrap_or_default().trim()).or_default() -= 1;
+    }
+    let off = balance.into_iter().filter(|(_, count)| *count != 0);
+    off.map(|(term, count)| format!("{term}: {count}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_command_link_or_figure_is_told() {
+        let original =
+            "# A\n\n    run it  # now\n\nTwo of 35 `x`.\n\n## B\n\n[more](docs/c.md#d)\n\n```sh\nls\n```\n";
+        let same =
+            "# 甲\n\n    run it  # 现在\n\n`x` 中的 35。\n\n## 乙\n\n[更多](c.md#d)\n\n```sh\nls\n```\n";
+        let differs = |text: &str| {
+            let original = Document { folder: "", text: original };
+            differing(&original, &Document { folder: "docs", text }).len()
+        };
+        assert_eq!(differs(same), 0);
+        for (word, other) in [
+            ("run it", "run that"),
+            ("35", "36"),
+            ("c.md", "e.md"),
+            ("ls", "ps"),
+            ("`x`", "x"),
+            ("## 乙", "乙"),
+        ] {
+            assert_eq!(differs(&same.replace(word, other)), 1, "{word}");
+        }
+    }
+
+    #[test]
+    fn a_term_that_is_not_translated_is_told() {
+        let table = "| a | b | c |\n|---|---|---|\n| Key | 键 | - |\n| Lock | 锁 | - |\n";
+        assert_eq!(terms("#### Key\n#### Mark\n", table), ["Lock: -1", "Mark: 1"]);
+    }
+}

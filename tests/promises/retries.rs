@@ -1,0 +1,160 @@
+//! The settings that CLIENTS.md gives to clients repeat what was not dispatched, and nothing else.
+//!
+//! The blocks are taken out of the document, and run with the libraries that they are for: those of Debian, PyPI and npm.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::{Command, Output},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use fencegate_tests::{client::Ask, gateway::Gateway, origin::Act, prometheus::deploy, scratch, site::Site};
+use tokio::task::spawn_blocking;
+
+use super::clients::{fetched_by_npm, kept, run, venv};
+
+/// The first block of code below a heading of CLIENTS.md.
+fn block(heading: &str) -> String {
+    let document = fs::read_to_string(deploy().join("docs/CLIENTS.md")).expect("shipped");
+    let (_, section) = document.split_once(&format!("### {heading}\n")).expect("a section of this name");
+    let (_, code) = section.split_once("```").expect("a block of code");
+    let (_, code) = code.split_once('\n').expect("the language of the block");
+    code.split("```").next().expect("a block that ends").to_owned()
+}
+
+/// A client as its users have it: a command that asks the URL behind it, once by its own account.
+struct Client(Vec<String>);
+
+impl Client {
+    fn new(words: &[&str]) -> Self {
+        Self(words.iter().map(|&word| word.to_owned()).collect())
+    }
+
+    async fn asks(&self, url: &str) -> Output {
+        let mut command = Command::new("timeout");
+        command.arg("90").args(&self.0).arg(url);
+        spawn_blocking(move || command.output()).await.expect("no panic").expect("`timeout` is there")
+    }
+}
+
+/// Reads each request, and ends its connection without a word. Nobody knows what came of such a request.
+fn breaks_off() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}/pay/9", listener.local_addr().expect("bound"));
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&seen);
+    thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            let mut request = [0; 4096];
+            if std::io::Read::read(&mut connection, &mut request).is_ok_and(|read| read > 0) {
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    (url, seen)
+}
+
+/// Asks for a key that another request has, for one whose outcome nobody knows, and over a connection that breaks.
+async fn repeats_what_was_not_dispatched_and_nothing_else(client: &Client) {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "100ms")).await;
+    let url = |path: &str| format!("http://{}{path}", gateway.public);
+
+    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let locked = ["reason=\"locked\""];
+    let refused = async {
+        gateway.series_reaches("fencegate_rejections_total", &locked, 1.0).await;
+        assert_eq!(holder.finishes().await.status, 200);
+    };
+    let target = url("/pay/7");
+    let (output, ()) = tokio::join!(client.asks(&target), refused);
+    assert!(output.status.success(), "a locked key: {output:?}");
+    assert_eq!(site.origin.count("/pay/7"), 2, "{output:?}");
+
+    site.origin.script("/pay/8", [Act::Reset]);
+    let output = client.asks(&url("/pay/8")).await;
+    assert_eq!(site.origin.count("/pay/8"), 1, "an unknown outcome: {output:?}");
+
+    let (target, seen) = breaks_off();
+    let output = client.asks(&target).await;
+    assert_eq!(seen.load(Ordering::SeqCst), 1, "a connection that broke: {output:?}");
+}
+
+#[tokio::test]
+async fn curl_in_a_loop() {
+    let script = block("curl") + "fenced -d hi \"$1\"\n";
+    repeats_what_was_not_dispatched_and_nothing_else(&Client::new(&["bash", "-c", &script, "fenced"])).await;
+}
+
+#[tokio::test]
+async fn urllib3() {
+    let python = venv("urllib3", "urllib3==2.5.0").await;
+    let ask = "import sys\nanswer = fenced.request('POST', sys.argv[1], body=b'hi')\nsys.exit(answer.status != 200)\n";
+    let program = block("urllib3") + ask;
+    repeats_what_was_not_dispatched_and_nothing_else(&Client::new(&[&python, "-c", &program])).await;
+}
+
+const JAVA: &str = "
+    public static void main(String[] words) throws Exception {
+        var body = HttpRequest.BodyPublishers.ofString(\"hi\");
+        var request = HttpRequest.newBuilder(URI.create(words[0])).POST(body).build();
+        System.exit(fenced(HttpClient.newHttpClient(), request).statusCode() == 200 ? 0 : 1);
+    }
+}
+";
+
+#[tokio::test]
+async fn the_client_of_java() {
+    let home = scratch::place();
+    let imports = "import java.net.URI;\nimport java.net.http.*;\nimport java.util.Set;\n\nclass Ask {\n";
+    let file = written(home.path(), "Ask.java", &(imports.to_owned() + &block("Java HttpClient") + JAVA));
+    repeats_what_was_not_dispatched_and_nothing_else(&Client::new(&["java", &file])).await;
+}
+
+const GO: &str = "
+func main() {
+\tanswer, err := fenced().Post(os.Args[1], \"text/plain\", strings.NewReader(\"hi\"))
+\tif err != nil || answer.StatusCode != 200 {
+\t\tos.Exit(1)
+\t}
+}
+";
+
+#[tokio::test]
+async fn retryablehttp_of_go() {
+    let home = scratch::place();
+    let names = ["context", "net/http", "os", "strings", "github.com/hashicorp/go-retryablehttp"];
+    let imports = names.map(|name| format!("import \"{name}\"\n")).concat();
+    let text = format!("package main\n\n{imports}\n{}{GO}", block("go-retryablehttp"));
+    let file = written(home.path(), "main.go", &text);
+    let cache = format!("GOCACHE={}", kept("retries-go").display());
+    let program = home.path().join("ask").display().to_string();
+    // Debian's sources, and nothing from the network.
+    let words = ["GO111MODULE=off", "GOPATH=/usr/share/gocode", &cache, "go", "build", "-o", &program, &file];
+    run("env", &words).await;
+    repeats_what_was_not_dispatched_and_nothing_else(&Client::new(&[&program])).await;
+}
+
+#[tokio::test]
+async fn axios_with_axios_retry() {
+    let modules = fetched_by_npm("axios-retry", "axios-retry@4.5.0").await;
+    let required = "const axios = require('axios');\nconst axiosRetry = require('axios-retry').default;\n";
+    let ask = "fenced.post(process.argv[1], 'hi').then(() => process.exit(0), () => process.exit(1));\n";
+    let program = required.to_owned() + &block("axios-retry") + ask;
+    repeats_what_was_not_dispatched_and_nothing_else(&Client::new(&[
+        "env", &modules, "node", "-e", &program,
+    ]))
+    .await;
+}
+
+fn written(folder: &Path, name: &str, text: &str) -> String {
+    let file = folder.join(name);
+    fs::write(&file, text).expect("our own folder");
+    file.display().to_string()
+}

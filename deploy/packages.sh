@@ -71,6 +71,18 @@ install_missing() {
         need nginx-light test -x /usr/sbin/nginx
         need haproxy test -x /usr/sbin/haproxy
         need caddy test -x /usr/bin/caddy
+        # Pingora brings a zlib that is made with it.
+        need cmake command -v cmake
+        # HTTP/2.
+        need nghttp2-client command -v h2load
+        # What else keeps locks; redis-py comes from PyPI, Restate from npm.
+        need redis-server command -v redis-server
+        need etcd-server command -v etcd
+        need python3-venv python3 -c 'import ensurepip'
+        need nodejs command -v node
+        need npm command -v npm
+        # The store of guards that share one.
+        need postgresql sh -c 'ls /usr/lib/postgresql/*/bin/postgres'
         # Counts instructions.
         need valgrind command -v callgrind_control
         need libcurator-recipes-java test -e /usr/share/java/curator-recipes.jar
@@ -102,6 +114,7 @@ stay_stopped() {
             nginx-light) units+=(nginx) ;;
             varnish) units+=(varnish varnishncsa) ;;
             mariadb-server) units+=(mariadb) ;;
+            etcd-server) units+=(etcd) ;;
             caddy | haproxy | postgresql | prometheus | prometheus-alertmanager | redis-server) units+=("$package") ;;
         esac
     done

@@ -1,33 +1,10 @@
 //! The lock that Java services use: Curator's `InterProcessMutex`, from Debian's jars.
 
-use std::{
-    fs,
-    io::ErrorKind,
-    net::SocketAddr,
-    path::PathBuf,
-    process::Command,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{fs, net::SocketAddr, path::PathBuf, process::Command};
 
-use fencegate::demo::child::Child;
+use fencegate_tests::curator::class_path;
 
-use crate::{outcome::Outcome, run::Run};
-
-/// For virtual machines that are up, to compile what is hot.
-const WARM_UP: Duration = Duration::from_secs(4);
-const PATIENCE: Duration = Duration::from_mins(1);
-
-const JARS: [&str; 9] = [
-    "curator-recipes",
-    "curator-framework",
-    "curator-client",
-    "zookeeper",
-    "zookeeper-jute",
-    "guava",
-    "slf4j-api",
-    "slf4j-simple",
-    "netty-all",
-];
+use crate::{outcome::Outcome, run::Run, takers::Takers};
 
 pub(crate) struct Curator {
     classes: PathBuf,
@@ -51,43 +28,16 @@ impl Curator {
     /// Locks per second of several processes together, each with this many threads.
     pub(crate) fn locks(&self, run: &Run, zookeeper: SocketAddr, keys: u32, threads: &[u32]) -> Outcome<f64> {
         let start = self.classes.join("start");
-        fs::remove_file(&start)
-            .or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
-        let command = |threads: u32| {
-            format!(
-                "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn -cp {}:{} Locks {zookeeper} /curator {keys} {threads} {} {}",
+        let command = |threads: &u32| {
+            let words = format!(
+                "java -Dorg.slf4j.simpleLogger.defaultLogLevel=warn -cp {}:{} Locks {zookeeper} /curator {keys} {threads} {} {}",
                 self.classes.display(),
                 class_path(),
                 start.display(),
                 run.window.as_secs(),
-            )
+            );
+            words.split(' ').map(str::to_owned).collect()
         };
-        let machines: Vec<Child> = threads
-            .iter()
-            .map(|&threads| Child::spawn("java", command(threads).split(' ')))
-            .collect::<Result<_, _>>()?;
-        for machine in &machines {
-            machine.wait_line(|line| line == "UP", PATIENCE)?;
-        }
-        let told = SystemTime::now().duration_since(UNIX_EPOCH)? + WARM_UP;
-        let whole = start.with_extension("new");
-        fs::write(&whole, told.as_millis().to_string())?;
-        // Nobody reads half of it.
-        fs::rename(whole, start)?;
-        let mut locks = 0.0;
-        for machine in &machines {
-            let said =
-                machine.wait_line(|line| line.starts_with("RESULT "), WARM_UP + run.window + PATIENCE)?;
-            locks += said.trim_start_matches("RESULT ").parse::<f64>()?;
-        }
-        // They close their sessions; a lock of this turn is no part of the next.
-        for machine in &machines {
-            machine.wait(Duration::from_secs(10)).ok_or("a virtual machine does not end")?;
-        }
-        Ok(locks / run.window.as_secs_f64())
+        Takers::start(start.clone(), threads.iter().map(command))?.rate(run.window)
     }
-}
-
-fn class_path() -> String {
-    JARS.map(|jar| format!("/usr/share/java/{jar}.jar")).join(":")
 }

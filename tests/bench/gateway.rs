@@ -2,8 +2,7 @@
 
 use std::{
     fs,
-    io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::SocketAddr,
     path::PathBuf,
     thread,
     time::{Duration, Instant},
@@ -12,7 +11,7 @@ use std::{
 use fencegate::demo::child::{Child, Signal};
 use serde_json::{Value, json};
 
-use crate::{outcome::Outcome, process, run::Run};
+use crate::{outcome::Outcome, plain, process, run::Run};
 
 /// Also for one whose instructions are counted.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -72,7 +71,7 @@ impl Gateway {
     /// Has it take another file over, and returns when that is in force.
     pub(crate) fn rewritten(&self, text: &str) -> Outcome<()> {
         fs::write(&self.file, text)?;
-        let answer = ask(self.admin, "POST", "/api/v1/reload")?;
+        let answer = plain::ask(self.admin, "POST", "/api/v1/reload", "")?;
         match answer.contains("\"result\":\"applied\"") {
             true => Ok(()),
             false => Err(format!("not taken over: {}", answer.chars().take(500).collect::<String>()).into()),
@@ -104,7 +103,7 @@ impl Gateway {
     /// Requests of a route that asked for their key, by a part of their labels.
     pub(crate) fn acquisitions(&self, route: &str, labels: &str) -> Outcome<f64> {
         let route = format!("route=\"{route}\"");
-        let metrics = get(self.admin, "/metrics")?;
+        let metrics = plain::get(self.admin, "/metrics")?;
         let samples = metrics.lines().filter(|line| {
             line.starts_with("fencegate_lock_acquisitions_total{")
                 && line.contains(&route)
@@ -117,7 +116,7 @@ impl Gateway {
 
 pub(crate) fn becomes_ready(admin: SocketAddr, child: &Child) -> Outcome<()> {
     let deadline = Instant::now() + PATIENCE;
-    while !get(admin, "/ready").is_ok_and(|answer| answer.starts_with("HTTP/1.0 200")) {
+    while !plain::get(admin, "/ready").is_ok_and(|answer| plain::is_good(&answer)) {
         if Instant::now() > deadline {
             return Err(format!("it is not ready; it said:\n{}", child.log()).into());
         }
@@ -168,20 +167,4 @@ pub(crate) fn listening(child: &Child, listener: &str) -> Outcome<SocketAddr> {
     };
     let line = child.wait_line(|line| address(line).is_some(), PATIENCE)?;
     Ok(address(&line).expect("found by it"))
-}
-
-fn get(server: SocketAddr, path: &str) -> Outcome<String> {
-    ask(server, "GET", path)
-}
-
-/// HTTP/1.0: the answer ends with the connection and is not chunked.
-fn ask(server: SocketAddr, method: &str, path: &str) -> Outcome<String> {
-    let mut stream = TcpStream::connect(server)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(
-        format!("{method} {path} HTTP/1.0\r\nHost: {server}\r\nContent-Length: 0\r\n\r\n").as_bytes(),
-    )?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }

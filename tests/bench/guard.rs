@@ -1,6 +1,6 @@
 //! A guard behind the gateway, beside the gateway alone; and new tenures that many bring at once, beside one at a time.
 
-mod released;
+pub(crate) mod released;
 mod shared;
 
 use std::{fs, net::SocketAddr, process::Command};
@@ -78,7 +78,7 @@ fn through(run: &Run, zookeeper: SocketAddr, upstream: SocketAddr, behind: Behin
 }
 
 /// Makes the installation in ZooKeeper, and gives the name that a guard has to know it by.
-fn installation(run: &Run, zookeeper: SocketAddr) -> Outcome<String> {
+pub(crate) fn installation(run: &Run, zookeeper: SocketAddr) -> Outcome<String> {
     let file = run.folder().join("installation.yaml");
     fs::write(&file, policy("gw", zookeeper, zookeeper, Behind::Service).to_string())?;
     let file = file.display().to_string();

@@ -16,7 +16,7 @@ use crate::{
 
 /// As in production: default sessions, and no write is acknowledged before it is on the disk.
 pub(crate) const ZOOKEEPER: Settings =
-    Settings { tick: Duration::from_secs(2), durability: Durability::Machine };
+    Settings { tick: Duration::from_secs(2), durability: Durability::Machine, heap_mib: 128 };
 
 /// One side by side.
 struct Duel {

@@ -1,25 +1,33 @@
 //! Measures the gateway beside its peers, in turns, and reports ratios.
 //!
-//! Reading order: [`locks`], [`forward`], [`proxy`] and [`instructions`] say what is measured, [`report`] what becomes of it; [`gateway`], [`curator`]
-//! and [`peers`] are who is measured, [`wrk`] who asks. [`run`] is what one run has to itself.
+//! Reading order: [`locks`], [`locked`], [`forward`], [`proxy`], [`growth`] and [`instructions`] say what is measured, [`report`] what
+//! becomes of it, [`chart`] and [`publish`] how it is shown; [`gateway`], [`curator`] and [`peers`] are who is measured, [`wrk`] who
+//! asks. [`run`] is what one run has to itself.
 
+mod chart;
 mod curator;
 mod forward;
 mod gateway;
+mod growth;
 mod guard;
 mod instructions;
+mod locked;
 mod locks;
+mod machine;
 mod nginx;
 mod outcome;
 mod peers;
+mod plain;
 mod process;
 mod proxy;
+mod publish;
 mod report;
 mod routes;
 mod run;
+mod takers;
 mod wrk;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode, time::Instant};
 
 use clap::{Parser, ValueEnum};
 
@@ -38,6 +46,10 @@ struct Arguments {
     /// That are measured in each turn, after warming up.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=120))]
     seconds: u32,
+    /// A folder of programs to take in the place of the released ones, to try the benches out: what they give is written beside
+    /// the report, and never published.
+    #[arg(long)]
+    built: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -48,16 +60,23 @@ enum Suite {
     Routes,
     Forward,
     Instructions,
+    LockedPeers,
+    Growth,
+    /// Everything above.
     All,
+    /// Measures nothing: draws the report, and writes it where it is read.
+    Chart,
 }
 
 type Measure = fn(&Run) -> Outcome<Vec<Bench>>;
-const SUITES: [(Suite, Measure); 6] = [
+const SUITES: [(Suite, Measure); 8] = [
     (Suite::Locks, locks::measure),
     (Suite::Proxy, proxy::measure),
     (Suite::Guard, guard::measure),
     (Suite::Routes, routes::measure),
     (Suite::Forward, forward::measure),
+    (Suite::LockedPeers, locked::measure),
+    (Suite::Growth, growth::measure),
     (Suite::Instructions, instructions::measure),
 ];
 
@@ -74,15 +93,23 @@ fn main() -> ExitCode {
 
 /// What one suite found is kept when another one fails.
 fn measure(arguments: &Arguments) -> Outcome<ExitCode> {
-    let run = Run::begin(arguments.rounds, arguments.seconds)?;
-    let mut report = Report::open(run.report())?;
+    let run = Run::begin(arguments.rounds, arguments.seconds, arguments.built.clone())?;
+    if arguments.suite == Suite::Chart {
+        publish::everything(&run)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut report = Report::open(run.results("report.json"))?;
     let mut code = ExitCode::SUCCESS;
     for (suite, measure) in SUITES {
         if ![suite, Suite::All].contains(&arguments.suite) {
             continue;
         }
+        let begun = Instant::now();
         match measure(&run) {
-            Ok(benches) => report.replace(benches)?,
+            Ok(benches) => {
+                report.replace(benches)?;
+                run.tell(&format!("{suite:?} took {} s", begun.elapsed().as_secs()));
+            }
             Err(trouble) => {
                 eprintln!("error: {suite:?} could not be measured: {trouble}");
                 code = ExitCode::FAILURE;

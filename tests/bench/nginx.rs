@@ -12,6 +12,8 @@ pub(crate) enum Work {
     PassOn,
     /// The fields that the gateway reads, writes and makes up on the way there and back.
     Fields,
+    /// Reads a body to its end, and passes on the rest: the service behind it answers before it has read.
+    ReadBody,
 }
 
 impl Work {
@@ -23,6 +25,10 @@ impl Work {
                  proxy_set_header X-Forwarded-Proto $scheme; proxy_set_header X-Request-ID $request_id; \
                  proxy_set_header Via \"1.1 nginx\"; \
                  add_header X-Request-ID $request_id; add_header Via \"1.1 nginx\"; add_header X-Outcome done;"
+            }
+            Self::ReadBody => {
+                "client_max_body_size 2m; client_body_buffer_size 2m; proxy_pass_request_body off; \
+                 proxy_set_header Content-Length \"\";"
             }
         }
     }

@@ -24,11 +24,13 @@ pub(crate) enum Peer {
     Caddy,
     /// The HTTP library that the gateway stands on, and nothing around it.
     BareHyper,
+    /// The library that others build proxies with, and nothing around it.
+    Pingora,
 }
 
 impl Peer {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Nginx, Self::NginxWithFields, Self::HaProxy, Self::Caddy, Self::BareHyper];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Nginx, Self::NginxWithFields, Self::HaProxy, Self::Caddy, Self::BareHyper, Self::Pingora];
 
     /// Dropping what this returns ends it.
     pub(crate) fn start(self, run: &Run, upstream: SocketAddr) -> Outcome<Started> {
@@ -44,6 +46,7 @@ impl Peer {
                 &caddy(upstream)?,
             ),
             Self::BareHyper => bare(&[run.bare().display().to_string()], upstream).map(Started::Single),
+            Self::Pingora => pingora(run, upstream).map(Started::Single),
         }
     }
 }
@@ -93,7 +96,9 @@ struct Configuration {
     address: SocketAddr,
 }
 
-/// One thread per core, as it does by itself.
+/// One thread per core, as it does by itself: <https://docs.haproxy.org/2.6/configuration.html#3.1-nbthread>. A connection of the
+/// service is for whichever client asks next, and all of them are kept:
+/// <https://docs.haproxy.org/2.6/configuration.html#4.2-http-reuse>.
 fn haproxy(upstream: SocketAddr) -> Outcome<Configuration> {
     let address = process::free_address()?;
     let text = format!(
@@ -105,6 +110,8 @@ fn haproxy(upstream: SocketAddr) -> Outcome<Configuration> {
     Ok(Configuration { file: "haproxy.cfg", text, address })
 }
 
+/// As it is by itself, but that it keeps as many connections of the service as there are clients:
+/// <https://caddyserver.com/docs/caddyfile/directives/reverse_proxy#the-http-transport>.
 fn caddy(upstream: SocketAddr) -> Outcome<Configuration> {
     let address = process::free_address()?;
     let text = format!(
@@ -137,5 +144,12 @@ pub(crate) fn bare(words: &[String], upstream: SocketAddr) -> Outcome<Single> {
     let child = Child::spawn(program, before.iter().cloned().chain([upstream.to_string()]))?;
     let line = child.wait_line(|line| line.starts_with("listening "), PATIENCE)?;
     let address = line["listening ".len()..].parse()?;
+    Ok(Single { child, address })
+}
+
+fn pingora(run: &Run, upstream: SocketAddr) -> Outcome<Single> {
+    let address = process::free_address()?;
+    let child = Child::spawn(run.pingora(), [address.to_string(), upstream.to_string()])?;
+    process::listens(address, &child)?;
     Ok(Single { child, address })
 }

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::outcome::Outcome;
+use crate::{machine, outcome::Outcome};
 
 /// One comparison. Ours, theirs and the ratio are those of the round with the median ratio: each round is a pair from
 /// the same minute, and the machine is not equally fast in every minute.
@@ -81,6 +81,7 @@ impl Bench {
             "ratio": rounded(ratio),
             "goal": self.goal.told(),
             "met": self.goal.met(ratio),
+            "machine": machine::told(),
             "ratios": rounds.iter().map(|round| rounded(round.ratio())).collect::<Vec<_>>(),
         }))
     }
@@ -101,6 +102,10 @@ impl Report {
             Err(error) => return Err(error.into()),
         };
         Ok(Self { file, benches })
+    }
+
+    pub(crate) fn benches(&self) -> &[Value] {
+        &self.benches
     }
 
     /// Puts benches in the places of their namesakes, or at the end, and writes the file.

@@ -19,15 +19,25 @@ pub(crate) struct Run {
     progress: ProgressBar,
     /// `<target>`, where Cargo puts what it builds.
     target: PathBuf,
+    built: Built,
+}
+
+/// The programs that are measured.
+enum Built {
+    Released,
+    /// Some that were built in another way: to try the benches out. What they give is never published.
+    Given(PathBuf),
 }
 
 impl Run {
-    pub(crate) fn begin(rounds: u32, seconds: u32) -> Outcome<Self> {
+    /// `given`: a folder of programs that are not the released ones.
+    pub(crate) fn begin(rounds: u32, seconds: u32, given: Option<PathBuf>) -> Outcome<Self> {
         let own = env::current_exe()?;
         let target = own.ancestors().nth(2).ok_or("not started from <target>/<profile>")?.to_owned();
         let progress = ProgressBar::new_spinner().with_message("measuring");
         progress.enable_steady_tick(Duration::from_millis(120));
-        let run = Self { rounds, window: Duration::from_secs(seconds.into()), progress, target };
+        let built = given.map_or(Built::Released, Built::Given);
+        let run = Self { rounds, window: Duration::from_secs(seconds.into()), progress, target, built };
         run.sweep()?;
         fs::create_dir_all(run.folder())?;
         Ok(run)
@@ -43,18 +53,45 @@ impl Run {
         self.own().join(format!("run-{}", process::id()))
     }
 
-    pub(crate) fn report(&self) -> PathBuf {
-        self.own().join("report.json")
+    /// A folder that outlives the run, so that what was fetched is there the next time.
+    pub(crate) fn kept(&self, name: &str) -> io::Result<PathBuf> {
+        let folder = self.own().join(name);
+        fs::create_dir_all(&folder)?;
+        Ok(folder)
     }
 
-    /// The gateway as it is released.
+    /// Where what was found is written: that of other programs stands apart.
+    pub(crate) fn results(&self, file: &str) -> PathBuf {
+        match self.built {
+            Built::Released => self.own().join(file),
+            Built::Given(_) => self.own().join(format!("trial-{file}")),
+        }
+    }
+
+    /// Nothing of it is published.
+    pub(crate) fn is_trial(&self) -> bool {
+        matches!(self.built, Built::Given(_))
+    }
+
     pub(crate) fn gateway(&self) -> PathBuf {
-        self.target.join("release/fencegate")
+        self.program("fencegate")
     }
 
     /// The bare proxy, built as the gateway is.
     pub(crate) fn bare(&self) -> PathBuf {
-        self.target.join("release/fencegate-bare")
+        self.program("fencegate-bare")
+    }
+
+    /// The proxy on Pingora, built as the gateway is.
+    pub(crate) fn pingora(&self) -> PathBuf {
+        self.program("fencegate-pingora")
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        match &self.built {
+            Built::Released => self.target.join("release").join(name),
+            Built::Given(folder) => folder.join(name),
+        }
     }
 
     fn own(&self) -> PathBuf {

@@ -19,14 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) const NEW: Load = Load { method: "TENURES", prefix: "/new/", keys: 1000, threads: 2, clients: 64 };
 
 /// As it is released, before the service; its store is on the disk.
-pub(super) struct Guard {
+pub(crate) struct Guard {
     child: Child,
-    pub(super) public: SocketAddr,
+    pub(crate) public: SocketAddr,
 }
 
 impl Guard {
     /// `store`: a file of its own unless given.
-    pub(super) fn start(
+    pub(crate) fn start(
         run: &Run,
         name: &str,
         service: SocketAddr,
@@ -54,7 +54,7 @@ impl Guard {
         Ok(Self { child, public })
     }
 
-    pub(super) fn stop(self) -> Outcome<()> {
+    pub(crate) fn stop(self) -> Outcome<()> {
         self.child.signal(Signal::TERM)?;
         match self.child.wait(PATIENCE) {
             Some(status) if status.success() => Ok(()),

@@ -10,7 +10,7 @@ use std::{
 };
 
 use fencegate::demo::child::{Child, Signal};
-use fencegate_tests::{patience::PATIENCE, site::Site};
+use fencegate_tests::{curator::class_path, patience::PATIENCE, site::Site};
 use tokio::task::spawn_blocking;
 
 use super::super::{clients::venv, middleware::kept};
@@ -32,19 +32,6 @@ pub(super) struct Program(Arc<Child>);
 const SOURCES: [(&str, &str); 2] =
     [("Foreign.java", include_str!("Foreign.java")), ("Service.java", include_str!("Service.java"))];
 
-/// Debian's.
-const JARS: [&str; 9] = [
-    "curator-recipes",
-    "curator-framework",
-    "curator-client",
-    "zookeeper",
-    "zookeeper-jute",
-    "guava",
-    "slf4j-api",
-    "slf4j-simple",
-    "netty-all",
-];
-
 /// Where the classes are, compiled once for each content of their sources.
 static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
     let mut content = DefaultHasher::new();
@@ -55,7 +42,7 @@ static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
     if !made.exists() {
         fs::create_dir_all(&classes).expect("our own folder");
         let mut javac = std::process::Command::new("javac");
-        javac.args(["-Xlint:all", "-d"]).arg(&classes).args(["-cp", &jars()]);
+        javac.args(["-Xlint:all", "-d"]).arg(&classes).args(["-cp", &class_path()]);
         for (name, text) in SOURCES {
             let source = classes.join(name);
             fs::write(&source, text).expect("our own folder");
@@ -71,10 +58,6 @@ static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
 /// Where the lock of account 7 is.
 pub(super) fn lock_path(site: &Site) -> String {
     format!("/beside{}/locks/7", site.root)
-}
-
-fn jars() -> String {
-    JARS.map(|name| format!("/usr/share/java/{name}.jar")).join(":")
 }
 
 impl Program {
@@ -125,10 +108,10 @@ impl Program {
 /// A machine that starts fast.
 async fn java(class: &str) -> Vec<String> {
     let classes = spawn_blocking(|| CLASSES.display().to_string()).await.expect("compiled");
-    let class_path = format!("{classes}:{}", jars());
+    let with_ours = format!("{classes}:{}", class_path());
     let quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off";
     let words =
-        ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64m", quiet, "-cp", &class_path, class];
+        ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64m", quiet, "-cp", &with_ours, class];
     words.map(str::to_owned).into()
 }
 

@@ -13,7 +13,7 @@ use super::{
     not_played::NotPlayed,
     options::Level,
     policy,
-    zookeeper::{Durability, PrivateZooKeeper, Settings},
+    zookeeper::{PrivateZooKeeper, Settings},
 };
 use crate::demo::relay::Relay;
 
@@ -63,7 +63,7 @@ impl Cluster {
         let own = std::env::current_exe()?;
         let folder = tempfile::Builder::new().prefix("fencegate-demo-").tempdir()?;
         // A power failure ends the demo anyway.
-        let settings = Settings { tick: policy::TICK, durability: Durability::Process };
+        let settings = Settings { tick: policy::TICK, ..Settings::default() };
         let zookeeper = PrivateZooKeeper::start(&folder.path().join("zookeeper"), settings)?;
         let version = zookeeper.version()?;
 

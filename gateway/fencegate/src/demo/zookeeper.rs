@@ -24,6 +24,8 @@ pub struct Settings {
     /// ZooKeeper's unit of time: sessions last 2 to 300 of it and expire on a multiple of it.
     pub tick: Duration,
     pub durability: Durability,
+    /// Of the virtual machine. 128 are enough for some ten thousand nodes.
+    pub heap_mib: u32,
 }
 
 /// What an acknowledged write survives.
@@ -51,7 +53,7 @@ pub enum NotStarted {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { tick: Duration::from_millis(200), durability: Durability::Process }
+        Self { tick: Duration::from_millis(200), durability: Durability::Process, heap_mib: 128 }
     }
 }
 
@@ -193,9 +195,10 @@ fn written(dir: &Path, address: SocketAddr, settings: Settings) -> String {
 
 fn arguments(configuration: &Path, settings: Settings) -> Vec<String> {
     let mut arguments: Vec<String> =
-        ["-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+        ["-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
             .map(str::to_owned)
             .into();
+    arguments.push(format!("-Xmx{}m", settings.heap_mib));
     // The log file grows by 64 KiB, not by 64 MiB, at a time.
     arguments.push("-Dzookeeper.preAllocSize=64".to_owned());
     if settings.durability == Durability::Process {

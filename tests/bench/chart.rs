@@ -1,0 +1,213 @@
+//! Draws how fast the gateway is beside others, as bars around the line where both are equally fast.
+
+use plotters::{
+    prelude::{DrawingArea, IntoDrawingArea, IntoFont, PathElement, RGBColor, Rectangle, SVGBackend, Text},
+    style::{
+        Color, TextStyle,
+        text_anchor::{HPos, Pos, VPos},
+    },
+};
+use serde_json::Value;
+
+use crate::outcome::Outcome;
+
+const WIDTH: i32 = 980;
+const ROW: i32 = 22;
+const HEAD: i32 = 46;
+/// Where bars may begin and end; to the left of them is what is compared.
+const BARS: (i32, i32) = (430, 900);
+
+/// To be read on white and on black.
+const WORDS: RGBColor = RGBColor(128, 128, 128);
+const MET: RGBColor = RGBColor(64, 128, 191);
+const MISSED: RGBColor = RGBColor(217, 119, 54);
+const UNJUDGED: RGBColor = RGBColor(120, 144, 156);
+
+/// Readers of a dark page get lighter words.
+const STYLE: &str =
+    "<style>text{fill:#57606a}@media (prefers-color-scheme:dark){text{fill:#adb5bd}}</style>\n";
+
+/// Benches that are shown together.
+struct Group {
+    title: &'static str,
+    bars: Vec<Bar>,
+}
+
+struct Bar {
+    label: String,
+    ratio: f64,
+    goal: Option<f64>,
+    colour: RGBColor,
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+/// The picture of a report, as SVG.
+pub(crate) fn drawn(report: &[Value]) -> Outcome<String> {
+    let groups: Vec<Group> = groups(report).into_iter().filter(|group| !group.bars.is_empty()).collect();
+    if groups.is_empty() {
+        return Err("the report has nothing to draw: run the benches first".into());
+    }
+    let rows: usize = groups.iter().map(|group| group.bars.len()).sum();
+    let height = HEAD + ROW * i32::try_from(rows + 2 * groups.len() + 1)?;
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (WIDTH.unsigned_abs(), height.unsigned_abs()));
+        let area = area.into_drawing_area();
+        write(&area, &headline(report), (12, 18), HPos::Left, 15)?;
+        write(&area, "ours / theirs; orange: the goal, a small line, was missed", (12, 38), HPos::Left, 12)?;
+        let scale = Scale::of(&groups);
+        let mut y = HEAD + ROW;
+        for group in &groups {
+            write(&area, group.title, (12, y), HPos::Left, 14)?;
+            y = bars(&area, group, &scale, y + ROW)? + ROW;
+        }
+        area.present()?;
+    }
+    // Behind the opening tag.
+    let opened = svg.find('>').ok_or("a picture has a tag")? + 1;
+    svg.insert_str(opened, STYLE);
+    Ok(svg)
+}
+
+/// What all of it was measured on, and how often.
+fn headline(report: &[Value]) -> String {
+    let mut machines: Vec<&str> = report.iter().filter_map(|bench| bench["machine"].as_str()).collect();
+    machines.sort_unstable();
+    machines.dedup();
+    let rounds =
+        report.iter().filter_map(|bench| bench["ratios"].as_array().map(Vec::len)).max().unwrap_or(0);
+    format!("Fencegate beside others: the median of {rounds} rounds, on {}", machines.join(" and "))
+}
+
+fn groups(report: &[Value]) -> [Group; 2] {
+    let of = |belongs: fn(&Value) -> bool| {
+        report.iter().filter(|bench| belongs(bench)).filter_map(Bar::of).collect()
+    };
+    [
+        Group { title: "As a proxy: requests in a second", bars: of(is_proxied) },
+        Group { title: "Under a lock: requests in a second", bars: of(is_locked) },
+    ]
+}
+
+fn is_proxied(bench: &Value) -> bool {
+    let name = bench["bench"].as_str().unwrap_or_default();
+    bench["unit"] == "requests/s" && (name.starts_with("unfenced") || name.starts_with("fenced-warm"))
+}
+
+fn is_locked(bench: &Value) -> bool {
+    bench["unit"].as_str().is_some_and(|unit| unit.starts_with("locked "))
+}
+
+impl Bar {
+    fn of(bench: &Value) -> Option<Self> {
+        let text = |name: &str| bench[name].as_str();
+        let colour = match bench["met"].as_bool() {
+            Some(true) => MET,
+            Some(false) => MISSED,
+            None => UNJUDGED,
+        };
+        let goal = text("goal").and_then(|goal| goal.split_once(' ')?.1.parse().ok());
+        let ratio = bench["ratio"].as_f64().filter(|ratio| *ratio > 0.0)?;
+        Some(Self { label: format!("{} | {}", text("bench")?, text("peer")?), ratio, goal, colour })
+    }
+}
+
+/// Twice as fast is as far to the right of the middle as half as fast is to the left.
+struct Scale {
+    least: f64,
+    most: f64,
+}
+
+impl Scale {
+    fn of(groups: &[Group]) -> Self {
+        let ratios = groups.iter().flat_map(|group| &group.bars).flat_map(|bar| [Some(bar.ratio), bar.goal]);
+        let ratios = || ratios.clone().flatten();
+        Self { least: ratios().fold(0.5, f64::min), most: ratios().fold(2.0, f64::max) }
+    }
+
+    fn x(&self, ratio: f64) -> i32 {
+        let share = (ratio / self.least).ln() / (self.most / self.least).ln();
+        BARS.0 + (share * f64::from(BARS.1 - BARS.0)).round() as i32
+    }
+}
+
+/// Returns where they end.
+fn bars(area: &Area<'_>, group: &Group, scale: &Scale, top: i32) -> Outcome<i32> {
+    let mut y = top;
+    for bar in &group.bars {
+        let (from, to) = (scale.x(bar.ratio.min(1.0)), scale.x(bar.ratio.max(1.0)));
+        area.draw(&Rectangle::new([(from, y - 7), (to.max(from + 1), y + 7)], bar.colour.filled()))?;
+        if let Some(goal) = bar.goal {
+            line(area, scale.x(goal), y - 9, y + 9)?;
+        }
+        write(area, &bar.label, (BARS.0 - 10, y), HPos::Right, 12)?;
+        let beyond = bar.goal.map_or(to, |goal| to.max(scale.x(goal)));
+        write(area, &format!("{:.2}", bar.ratio), (beyond + 6, y), HPos::Left, 12)?;
+        y += ROW;
+    }
+    line(area, scale.x(1.0), top - ROW / 2, y - ROW / 2)?;
+    Ok(y)
+}
+
+fn line(area: &Area<'_>, x: i32, from: i32, to: i32) -> Outcome<()> {
+    Ok(area.draw(&PathElement::new(vec![(x, from), (x, to)], WORDS.stroke_width(1)))?)
+}
+
+fn write(area: &Area<'_>, words: &str, at: (i32, i32), side: HPos, size: u32) -> Outcome<()> {
+    let style =
+        TextStyle::from(("sans-serif", size).into_font()).color(&WORDS).pos(Pos::new(side, VPos::Center));
+    Ok(area.draw(&Text::new(words, at, style))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn sample() -> Vec<Value> {
+        let bench = |name: &str, unit: &str, ratio: f64, goal: Value, met: Value| {
+            json!({"bench": name, "peer": "them", "unit": unit, "ratio": ratio, "goal": goal, "met": met,
+                "ratios": [ratio, ratio, ratio], "machine": "2 cores, a machine"})
+        };
+        vec![
+            bench("unfenced", "requests/s", 0.8, json!(">= 0.9"), json!(false)),
+            bench("unfenced-cpu", "us/request", 2.0, json!("<= 1.25"), json!(false)),
+            bench("once-hot", "locked calls/s", 12.0, json!(">= 10"), json!(true)),
+            bench("guard-new-tenures", "tenures/s", 3.0, Value::Null, Value::Null),
+        ]
+    }
+
+    #[test]
+    fn rates_are_drawn_with_machine_and_rounds() {
+        let svg = drawn(&sample()).expect("drawn");
+        for part in ["unfenced | them", "0.80", "once-hot | them", "12.00", "3 rounds, on 2 cores, a machine"]
+        {
+            assert!(svg.contains(part), "{part} is not in\n{svg}");
+        }
+        for part in ["unfenced-cpu", "guard-new-tenures"] {
+            assert!(!svg.contains(part), "{part} is in\n{svg}");
+        }
+        assert!(svg.contains("prefers-color-scheme:dark"), "{svg}");
+    }
+
+    #[test]
+    fn a_goal_that_was_missed_has_another_colour() {
+        let svg = drawn(&sample()).expect("drawn");
+        for (colour, drawn) in [("#D97736", true), ("#4080BF", true), ("#78909C", false)] {
+            assert_eq!(svg.contains(colour), drawn, "{colour} in\n{svg}");
+        }
+    }
+
+    #[test]
+    fn nothing_measured_is_no_picture() {
+        drawn(&[]).expect_err("there is nothing");
+    }
+
+    #[test]
+    fn equally_fast_is_between_half_and_twice_as_fast() {
+        let scale = Scale { least: 0.5, most: 2.0 };
+        assert_eq!([0.5, 1.0, 2.0].map(|ratio| scale.x(ratio)), [BARS.0, (BARS.0 + BARS.1) / 2, BARS.1]);
+    }
+}

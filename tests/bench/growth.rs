@@ -1,0 +1,244 @@
+//! What a request costs as an installation grows: keys, clients, bodies, gateways, and the version of HTTP that clients speak.
+
+mod h2load;
+mod idle;
+mod table;
+
+use std::{net::SocketAddr, time::Duration};
+
+use fencegate::demo::zookeeper::{PrivateZooKeeper, Settings};
+use serde_json::json;
+
+use self::{
+    h2load::{H2load, Spoken},
+    table::{Row, Table},
+};
+use crate::{
+    gateway::{Behind, Gateway, policy},
+    locks::ZOOKEEPER,
+    nginx::{Nginx, Work},
+    outcome::Outcome,
+    report::Bench,
+    run::Run,
+    wrk::Load,
+};
+
+/// Nodes of a hundred thousand keys and of their parents.
+const LARGE: Settings = Settings { heap_mib: 768, ..ZOOKEEPER };
+
+/// What all but the one thing that grows is like.
+const USUAL: Load = Load { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
+
+/// One thing that grows, and its sizes.
+struct Axis {
+    grows: &'static str,
+    sizes: Vec<Size>,
+}
+
+struct Size {
+    called: &'static str,
+    gateways: u32,
+    asks: Asks,
+}
+
+#[derive(Clone, Copy)]
+enum Asks {
+    Wrk(Load),
+    H2load(H2load),
+}
+
+struct Site<'a> {
+    run: &'a Run,
+    zookeeper: PrivateZooKeeper,
+    service: Nginx,
+    /// Reads a body to its end before it answers.
+    reader: Nginx,
+}
+
+pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
+    let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-growth"), LARGE)?;
+    let service = Nginx::service(run)?;
+    let reader = Nginx::proxy(run, service.address, Work::ReadBody)?;
+    let site = Site { run, zookeeper, service, reader };
+    let mut table = Table::new(run.window);
+    for axis in axes() {
+        for size in axis.sizes {
+            let row = site.row(axis.grows, &size)?;
+            run.tell(&row.told());
+            table.push(row);
+        }
+    }
+    table.write(&run.results("growth.md"))?;
+    println!("{table}");
+    idle::measure(run, site.zookeeper.address(), site.service.address)
+}
+
+fn axes() -> [Axis; 5] {
+    let of = |called, load| Size { called, gateways: 1, asks: Asks::Wrk(load) };
+    let keys = |called, keys| of(called, Load { keys, ..USUAL });
+    let clients = |called, clients: u32| of(called, Load { clients, threads: clients.min(2), ..USUAL });
+    let body = |called, method| of(called, Load { method, keys: 64, ..USUAL });
+    let gateways = |called, gateways| Size { called, gateways, asks: Asks::Wrk(USUAL) };
+    let spoken = |called, spoken, connections, at_once| Size {
+        called,
+        gateways: 1,
+        asks: Asks::H2load(H2load { spoken, connections, at_once }),
+    };
+    [
+        Axis {
+            grows: "keys",
+            sizes: vec![
+                keys("1", 1),
+                keys("100", 100),
+                keys("1,000", 1000),
+                keys("10,000", 10_000),
+                keys("100,000", 100_000),
+            ],
+        },
+        Axis {
+            grows: "clients",
+            sizes: vec![
+                clients("1", 1),
+                clients("10", 10),
+                clients("100", 100),
+                clients("300", 300),
+                clients("1,000", 1000),
+            ],
+        },
+        Axis {
+            grows: "body of the request",
+            sizes: vec![
+                body("64 B", "POST:64"),
+                body("1 KiB", "POST:1024"),
+                body("16 KiB", "POST:16384"),
+                body("128 KiB", "POST:131072"),
+                body("1 MiB", "POST:1048576"),
+            ],
+        },
+        Axis {
+            grows: "gateways on this machine",
+            sizes: vec![gateways("1", 1), gateways("2", 2), gateways("3", 3)],
+        },
+        Axis {
+            grows: "version of HTTP, without a lock",
+            sizes: vec![
+                spoken("HTTP/1.1, 64 connections", Spoken::Http1, 64, 1),
+                spoken("HTTP/2, 64 connections", Spoken::Http2, 64, 1),
+                spoken("HTTP/2, 8 connections, 8 requests at once on each", Spoken::Http2, 8, 8),
+            ],
+        },
+    ]
+}
+
+impl Site<'_> {
+    fn row(&self, grows: &'static str, size: &Size) -> Outcome<Row> {
+        let start = |number| self.gateway(&format!("gw-{number}"), size);
+        let gateways: Vec<Gateway> = (0..size.gateways).map(start).collect::<Outcome<_>>()?;
+        self.ask(size, &gateways, size.warm_up())?;
+        let before = Counted::of(&gateways)?;
+        let (requests, per_second) = self.ask(size, &gateways, self.run.window)?;
+        let after = Counted::of(&gateways)?;
+        for gateway in gateways {
+            gateway.stop()?;
+        }
+        let asked = after.asked - before.asked;
+        Ok(Row {
+            grows,
+            size: size.called,
+            per_second,
+            cpu_us: (after.cpu_seconds - before.cpu_seconds) * 1e6 / requests,
+            warm: (asked > 0.0).then(|| (after.warm - before.warm) / asked),
+        })
+    }
+
+    /// Keys stay for as long as a turn lasts; and there are as many sessions as the paths of so many keys need.
+    fn gateway(&self, name: &str, size: &Size) -> Outcome<Gateway> {
+        const KEYS_OF_A_SESSION: u32 = 3000;
+        let service = if size.has_body() { self.reader.address } else { self.service.address };
+        let mut policy = policy(name, self.zookeeper.address(), service, Behind::Service);
+        policy["zookeeper"]["sessions"] = size.keys().div_ceil(KEYS_OF_A_SESSION).max(4).into();
+        let routes = policy["routes"].as_array_mut().ok_or("a policy has routes")?;
+        let warm = routes.iter_mut().find(|route| route["name"] == "warm").ok_or("there is a warm route")?;
+        warm["fence"]["hold"]["linger"] = json!("2m");
+        Gateway::of(self.run, &policy)
+    }
+
+    /// How many were answered, by all gateways together, and how many in a second.
+    fn ask(&self, size: &Size, gateways: &[Gateway], window: Duration) -> Outcome<(f64, f64)> {
+        match size.asks {
+            Asks::H2load(load) => {
+                let gateway: SocketAddr = gateways.first().ok_or("one at least")?.public;
+                load.ask(&format!("http://{gateway}/unfenced/1"), window)
+            }
+            Asks::Wrk(load) => {
+                let clients = load.clients / size.gateways;
+                // Each gateway has keys of its own.
+                let begin = |(gateway, prefix): (&Gateway, _)| {
+                    Load { prefix, clients, ..load }.begin(self.run, gateway.public, window)
+                };
+                let prefixes = ["/warm/", "/warm/b", "/warm/c"];
+                let asking: Vec<_> = gateways.iter().zip(prefixes).map(begin).collect::<Outcome<_>>()?;
+                let (mut requests, mut per_second) = (0.0, 0.0);
+                for one in asking {
+                    let answered = one.answered()?;
+                    (requests, per_second) = (requests + answered.requests, per_second + answered.per_second);
+                }
+                Ok((requests, per_second))
+            }
+        }
+    }
+}
+
+impl Size {
+    fn keys(&self) -> u32 {
+        match self.asks {
+            Asks::Wrk(load) => load.keys,
+            Asks::H2load(_) => 0,
+        }
+    }
+
+    fn has_body(&self) -> bool {
+        matches!(self.asks, Asks::Wrk(load) if load.method.starts_with("POST:"))
+    }
+
+    /// Long enough to take every key once.
+    fn warm_up(&self) -> Duration {
+        const LOCKS_A_SECOND: u32 = 2500;
+        Duration::from_secs((2 + self.keys() / LOCKS_A_SECOND).into())
+    }
+}
+
+/// What all gateways have used and granted since they began.
+#[derive(Default)]
+struct Counted {
+    cpu_seconds: f64,
+    asked: f64,
+    warm: f64,
+}
+
+impl Counted {
+    fn of(gateways: &[Gateway]) -> Outcome<Self> {
+        let mut counted = Self::default();
+        for gateway in gateways {
+            counted.cpu_seconds += gateway.cpu_seconds()?;
+            counted.asked += gateway.acquisitions("warm", "")?;
+            counted.warm += gateway.warm("warm")?;
+        }
+        Ok(counted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_run_stays_below_six_minutes() {
+        const WINDOW: u64 = 5;
+        const TO_START_AND_STOP: u64 = 3;
+        let of =
+            |size: &Size| size.warm_up().as_secs() + WINDOW + TO_START_AND_STOP * u64::from(size.gateways);
+        let seconds: u64 = axes().iter().flat_map(|axis| &axis.sizes).map(of).sum();
+        assert!(seconds + idle::SECONDS < 6 * 60, "{seconds} seconds and {}", idle::SECONDS);
+    }
+}

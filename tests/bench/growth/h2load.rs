@@ -1,0 +1,86 @@
+//! Asks with h2load, which speaks both versions of HTTP.
+
+use std::time::Duration;
+
+use fencegate::demo::child::Child;
+
+use crate::outcome::Outcome;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spoken {
+    Http1,
+    Http2,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct H2load {
+    pub(super) spoken: Spoken,
+    pub(super) connections: u32,
+    /// Requests on each of them.
+    pub(super) at_once: u32,
+}
+
+impl H2load {
+    /// How many were answered, and how many in a second.
+    pub(super) fn ask(self, url: &str, window: Duration) -> Outcome<(f64, f64)> {
+        let Self { spoken, connections, at_once } = self;
+        let version = match spoken {
+            Spoken::Http1 => "--h1 ",
+            Spoken::Http2 => "",
+        };
+        let seconds = window.as_secs();
+        let words = format!(
+            "{version}--duration {seconds} --clients {connections} --max-concurrent-streams {at_once} --threads 2 {url}"
+        );
+        let child = Child::spawn("h2load", words.split(' '))?;
+        child.wait_line(|line| line.starts_with("status codes: "), window + Duration::from_mins(1))?;
+        let requests = answered(&child.log())?;
+        Ok((requests, requests / window.as_secs_f64()))
+    }
+}
+
+/// From what it says in the end. An answer that is not a good one is a reason not to believe the others.
+fn answered(said: &str) -> Outcome<f64> {
+    let wrong = || format!("h2load said:\n{said}");
+    let line = said.lines().find_map(|line| line.strip_prefix("status codes: ")).ok_or_else(wrong)?;
+    let counts = line.split(", ").map(|part| part.split_once(' '));
+    let counts = counts.map(|part| part.and_then(|(count, _)| count.parse::<f64>().ok()));
+    let counts: Vec<f64> = counts.collect::<Option<_>>().ok_or_else(wrong)?;
+    let failed = said.lines().find(|line| line.starts_with("requests: ")).ok_or_else(wrong)?;
+    match &counts[..] {
+        [good, others @ ..] if *good > 0.0 && others.iter().all(|&count| count == 0.0) => {
+            if [" 0 failed", " 0 errored", " 0 timeout"].iter().all(|part| failed.contains(part)) {
+                Ok(*good)
+            } else {
+                Err(wrong().into())
+            }
+        }
+        _ => Err(wrong().into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "finished in 1.00s, 51234.00 req/s, 5.30MB/s\n\
+        requests: 51234 total, 51298 started, 51234 done, 51234 succeeded, 0 failed, 0 errored, 0 timeout\n\
+        status codes: 51234 2xx, 0 3xx, 0 4xx, 0 5xx\n";
+
+    #[test]
+    fn good_answers_are_counted() {
+        assert_eq!(answered(SAID).expect("all were good"), 51234.0);
+    }
+
+    #[test]
+    fn others_are_an_error() {
+        for bad in [
+            SAID.replace("0 4xx", "3 4xx"),
+            SAID.replace("0 errored", "1 errored"),
+            SAID.replace("51234 2xx", "0 2xx"),
+            String::new(),
+        ] {
+            answered(&bad).expect_err(&bad);
+        }
+    }
+}

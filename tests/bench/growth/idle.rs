@@ -1,0 +1,121 @@
+//! The memory of what does nothing at the moment: a key that is kept, and the connection of a client.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use serde_json::json;
+
+use crate::{
+    gateway::{Behind, Gateway, policy},
+    outcome::Outcome,
+    report::{Bench, Goal, Round},
+    run::Run,
+    wrk::Load,
+};
+
+/// What a measurement of both takes, with room to spare.
+#[cfg(test)]
+pub(super) const SECONDS: u64 = 30;
+
+const FEW: Load = Load { method: "GET", prefix: "/warm/first", keys: 64, threads: 2, clients: 64 };
+const KEYS: u32 = 10_000;
+/// Of asking for all of them in turn, so often until each is taken.
+const TURN: Duration = Duration::from_secs(6);
+const TURNS: u32 = 4;
+const CONNECTIONS: usize = 2000;
+
+/// What a key and a connection may take, in bytes.
+const KEY: f64 = 1024.0;
+const CONNECTION: f64 = 16.0 * 1024.0;
+
+/// In one round: memory does not vary as time does.
+pub(super) fn measure(run: &Run, zookeeper: SocketAddr, service: SocketAddr) -> Outcome<Vec<Bench>> {
+    let mut policy = policy("gw-idle", zookeeper, service, Behind::Service);
+    let routes = policy["routes"].as_array_mut().ok_or("a policy has routes")?;
+    let warm = routes.iter_mut().find(|route| route["name"] == "warm").ok_or("there is a warm route")?;
+    warm["fence"]["hold"]["linger"] = json!("5m");
+    let gateway = Gateway::of(run, &policy)?;
+    let (connection, key) = (of_a_connection(&gateway)?, of_a_key(run, &gateway)?);
+    run.tell(&format!("idle: {key:.0} bytes for a key, {connection:.0} for a connection"));
+    gateway.stop()?;
+    let bench = |name, peer, ours, theirs| Bench {
+        name,
+        peer,
+        unit: "bytes",
+        goal: Goal::AtMost(1.0),
+        rounds: vec![Round { ours, theirs }],
+    };
+    Ok(vec![
+        bench("idle-key-memory", "1 KiB", key, KEY),
+        bench("idle-connection-memory", "16 KiB", connection, CONNECTION),
+    ])
+}
+
+/// What is there anyway, such as pools that clients have filled, is there before the keys are.
+fn of_a_key(run: &Run, gateway: &Gateway) -> Outcome<f64> {
+    FEW.ask(run, gateway.public, Duration::from_secs(2))?;
+    let (before, taken) = (resident(gateway.pid())?, new_keys(gateway)?);
+    for _ in 0..TURNS {
+        Load { prefix: "/warm/", keys: KEYS, ..FEW }.ask(run, gateway.public, TURN)?;
+        let taken = new_keys(gateway)? - taken;
+        if taken >= f64::from(KEYS) {
+            return Ok((resident(gateway.pid())? - before) / taken);
+        }
+    }
+    Err(format!("not all of {KEYS} keys were taken in {:?}", TURN * TURNS).into())
+}
+
+/// Requests whose key was not at hand: a tenure each.
+fn new_keys(gateway: &Gateway) -> Outcome<f64> {
+    gateway.acquisitions("warm", "result=\"granted\"")
+}
+
+/// Each has asked once. What the kernel keeps of it is no memory of the process.
+fn of_a_connection(gateway: &Gateway) -> Outcome<f64> {
+    drop(asked(gateway.public)?);
+    let before = resident(gateway.pid())?;
+    let open: Vec<_> = (0..CONNECTIONS).map(|_| asked(gateway.public)).collect::<Outcome<_>>()?;
+    Ok((resident(gateway.pid())? - before) / open.len() as f64)
+}
+
+fn asked(server: SocketAddr) -> Outcome<TcpStream> {
+    let mut stream = TcpStream::connect(server)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.write_all(format!("GET /unfenced/1 HTTP/1.1\r\nHost: {server}\r\n\r\n").as_bytes())?;
+    let (mut answer, mut part) = (Vec::new(), [0; 1024]);
+    // What the service says ends its answer.
+    while !answer.ends_with(b"ok\n") {
+        match stream.read(&mut part)? {
+            0 => return Err(format!("closed after {}", String::from_utf8_lossy(&answer)).into()),
+            read => answer.extend_from_slice(&part[..read]),
+        }
+    }
+    Ok(stream)
+}
+
+/// Bytes that the process has in memory, see proc(5).
+fn resident(pid: u32) -> Outcome<f64> {
+    resident_in(&fs::read_to_string(format!("/proc/{pid}/status"))?)
+}
+
+fn resident_in(status: &str) -> Outcome<f64> {
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("a process without memory")?;
+    let kibibytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kibibytes * 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_as_the_kernel_tells_it() {
+        assert_eq!(resident_in("VmPeak:\t 20 kB\nVmRSS:\t    12 kB\n").expect("it stands there"), 12288.0);
+        resident_in("Name:\tkthreadd\n").expect_err("a kernel thread has none");
+    }
+}

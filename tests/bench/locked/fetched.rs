@@ -1,0 +1,48 @@
+//! What others have published and Debian does not have: fetched once, by the registries' own programs, into the folder of the
+//! build.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::{outcome::Outcome, run::Run};
+
+/// A Python that has these packages, as PyPI knows them.
+pub(super) fn from_pypi(run: &Run, package: &str) -> Outcome<String> {
+    let folder = run.kept("pypi")?;
+    let python = folder.join("bin/python").display().to_string();
+    once(&folder, &[package], || {
+        command("python3", &["-m", "venv", &folder.display().to_string()])?;
+        command(&python, &["-m", "pip", "install", "--quiet", package])
+    })?;
+    Ok(python)
+}
+
+/// A folder where Node finds these packages, as npm knows them.
+pub(super) fn from_npm(run: &Run, packages: &[&str]) -> Outcome<PathBuf> {
+    let folder = run.kept("npm")?;
+    let at = folder.display().to_string();
+    let quiet = ["install", "--silent", "--no-audit", "--no-fund", "--prefix", &at];
+    once(&folder, packages, || command("npm", &[&quiet[..], packages].concat()))?;
+    Ok(folder)
+}
+
+/// A folder that was half made is made again.
+fn once(folder: &Path, packages: &[&str], fetch: impl Fn() -> Outcome<()>) -> Outcome<()> {
+    let (made, names) = (folder.join("made"), packages.join("\n"));
+    if fs::read_to_string(&made).is_ok_and(|there| there == names) {
+        return Ok(());
+    }
+    fetch()?;
+    Ok(fs::write(made, names)?)
+}
+
+fn command(program: &str, words: &[&str]) -> Outcome<()> {
+    let output = Command::new("timeout").arg("300").arg(program).args(words).output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{program} {words:?}: {}", String::from_utf8_lossy(&output.stderr)).into()),
+    }
+}

@@ -1,0 +1,100 @@
+//! Redis and etcd, and the Python programs that take their locks and call the service while they hold them.
+
+use std::{fs, net::SocketAddr, path::PathBuf};
+
+use fencegate::demo::child::Child;
+
+use super::fetched;
+use crate::{outcome::Outcome, process, run::Run, takers::Takers};
+
+/// Of the clients, 16 each: one Python process uses one core at most.
+const PROCESSES: u32 = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Library {
+    /// `Lock` of redis-py.
+    Redis,
+    /// The lock service that is a part of etcd.
+    Etcd,
+}
+
+/// A server of locks, alone on this machine. Dropping it ends it.
+pub(super) struct Server {
+    library: Library,
+    address: SocketAddr,
+    _child: Child,
+}
+
+/// What takes locks of both.
+pub(super) struct Python {
+    program: String,
+    script: PathBuf,
+}
+
+impl Server {
+    pub(super) fn start(run: &Run, library: Library, round: u32) -> Outcome<Self> {
+        let address = process::free_address()?;
+        let folder = run.folder().join(format!("{library:?}-{round}"));
+        fs::create_dir_all(&folder)?;
+        let words = match library {
+            Library::Redis => redis(address, &folder.display().to_string()),
+            Library::Etcd => etcd(address, process::free_address()?, &folder.display().to_string()),
+        };
+        let mut words = words.split(' ');
+        let child = Child::spawn(words.next().ok_or("a program")?, words)?;
+        process::listens(address, &child)?;
+        Ok(Self { library, address, _child: child })
+    }
+}
+
+/// What was acknowledged is on the disk, as a lock asks for that is to outlive a restart of its server:
+/// <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/#performance-crash-recovery-and-fsync>.
+fn redis(address: SocketAddr, folder: &str) -> String {
+    let (ip, port) = (address.ip(), address.port());
+    format!("redis-server --bind {ip} --port {port} --dir {folder} --appendonly yes --appendfsync always")
+}
+
+/// As it is by itself, which waits for the disk: <https://etcd.io/docs/v3.4/op-guide/configuration/>.
+fn etcd(address: SocketAddr, peer: SocketAddr, folder: &str) -> String {
+    format!(
+        "etcd --data-dir {folder} --log-level error --listen-client-urls http://{address} --advertise-client-urls http://{address} \
+         --listen-peer-urls http://{peer} --initial-advertise-peer-urls http://{peer} --initial-cluster default=http://{peer}"
+    )
+}
+
+impl Python {
+    pub(super) fn fetched(run: &Run) -> Outcome<Self> {
+        let program = fetched::from_pypi(run, "redis==8.1.0")?;
+        let script = run.folder().join("take.py");
+        fs::write(&script, include_str!("take.py"))?;
+        Ok(Self { program, script })
+    }
+
+    /// Calls of the service under a lock, in a second.
+    pub(super) fn rate(
+        &self,
+        run: &Run,
+        server: &Server,
+        service: SocketAddr,
+        keys: u32,
+        clients: u32,
+    ) -> Outcome<f64> {
+        let kind = match server.library {
+            Library::Redis => "redis",
+            Library::Etcd => "etcd",
+        };
+        let start = run.folder().join("take.start");
+        let words = [
+            self.program.clone(),
+            self.script.display().to_string(),
+            kind.to_owned(),
+            server.address.to_string(),
+            service.to_string(),
+            keys.to_string(),
+            (clients / PROCESSES).to_string(),
+            start.display().to_string(),
+            run.window.as_secs().to_string(),
+        ];
+        Takers::start(start, (0..PROCESSES).map(|_| words.clone().into()))?.rate(run.window)
+    }
+}

@@ -1,0 +1,91 @@
+//! Restate: a server that runs a handler exclusively for each key, at most once for each operation, and the handler.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use fencegate::demo::child::Child;
+use serde_json::json;
+
+use super::fetched;
+use crate::{outcome::Outcome, plain, process, run::Run};
+
+const PACKAGES: [&str; 2] = ["@restatedev/restate-server@1.7.12", "@restatedev/restate-sdk@1.17.2"];
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Both as npm has them.
+pub(super) struct Published {
+    folder: PathBuf,
+}
+
+/// A server that knows the handler. Dropping it ends both.
+pub(super) struct Restate {
+    pub(super) ingress: SocketAddr,
+    _server: Child,
+    _handler: Child,
+}
+
+impl Published {
+    pub(super) fn fetched(run: &Run) -> Outcome<Self> {
+        let folder = fetched::from_npm(run, &PACKAGES)?;
+        // A module is looked for from where the one stands that asks for it.
+        fs::write(folder.join("account.mjs"), include_str!("account.mjs"))?;
+        Ok(Self { folder })
+    }
+
+    /// Nothing is left of an earlier round.
+    pub(super) fn start(&self, run: &Run, service: SocketAddr, round: u32) -> Outcome<Restate> {
+        let handled = process::free_address()?;
+        let script = self.folder.join("account.mjs").display().to_string();
+        let (port, service) = (handled.port().to_string(), format!("http://{service}"));
+        // What Node's programs are in production: https://nodejs.org/en/learn/getting-started/nodejs-the-difference-between-development-and-production
+        let handler = Child::spawn("env", ["NODE_ENV=production", "node", &script, &port, &service])?;
+        handler.wait_line(|line| line == "UP", PATIENCE)?;
+
+        let [ingress, admin, fabric] =
+            [process::free_address()?, process::free_address()?, process::free_address()?];
+        let file = run.folder().join(format!("restate-{round}.toml"));
+        let data = run.folder().join(format!("restate-{round}"));
+        fs::write(&file, configuration(&data.display().to_string(), ingress, admin, fabric))?;
+        // The program itself: what npm has put beside it starts it as a child of its own.
+        let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
+        let package = format!("node_modules/@restatedev/restate-server-linux-{machine}/bin/restate-server");
+        let program = self.folder.join(package);
+        let server = Child::spawn(program, ["--config-file", &file.display().to_string()])?;
+        let answers = |question: &dyn Fn() -> Outcome<String>| until_good(&server, question);
+        answers(&|| plain::get(admin, "/health"))?;
+        let deployment = json!({"uri": format!("http://{handled}")}).to_string();
+        answers(&|| plain::ask(admin, "POST", "/deployments", &deployment))?;
+        answers(&|| plain::ask(ingress, "POST", "/account/first/pay", "{}"))?;
+        Ok(Restate { ingress, _server: server, _handler: handler })
+    }
+}
+
+/// One node as it is by itself, which waits for the disk: <https://docs.restate.dev/references/server-config>. It listens on
+/// loopback alone and tells nobody of itself.
+fn configuration(data: &str, ingress: SocketAddr, admin: SocketAddr, fabric: SocketAddr) -> String {
+    let (ip, ingress, admin, fabric) = (fabric.ip(), ingress.port(), admin.port(), fabric.port());
+    format!(
+        "listen-mode = \"tcp\"\nbind-ip = \"{ip}\"\nbind-port = {fabric}\ndisable-telemetry = true\n\
+         base-dir = \"{data}\"\nnode-name = \"bench\"\nlog-filter = \"error\"\n\
+         [ingress]\nbind-port = {ingress}\n[admin]\nbind-port = {admin}\ndisable-web-ui = true\n"
+    )
+}
+
+fn until_good(server: &Child, question: &dyn Fn() -> Outcome<String>) -> Outcome<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = question();
+        if answer.as_ref().is_ok_and(|answer| plain::is_good(answer)) {
+            return Ok(());
+        }
+        if Instant::now() > deadline || !server.is_running() {
+            return Err(format!("Restate answers {answer:?}; it said:\n{}", server.log()).into());
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}

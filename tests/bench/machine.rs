@@ -1,0 +1,25 @@
+//! What the machine is that something was measured on.
+
+use std::{fs, thread};
+
+/// Such as `2 cores, AMD EPYC`.
+pub(crate) fn told() -> String {
+    let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    format!("{cores} cores, {}", model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()))
+}
+
+fn model(cpuinfo: &str) -> String {
+    let named = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    named.map_or("of a kind that the kernel does not name", |(_, name)| name.trim()).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_stands_in_what_the_kernel_tells() {
+        assert_eq!(model("processor\t: 0\nmodel name\t: AMD EPYC\nstepping\t: 1\n"), "AMD EPYC");
+        assert!(model("processor\t: 0\n").contains("does not name"));
+    }
+}

@@ -1,0 +1,40 @@
+//! The least that a proxy on Pingora can do: `fencegate-pingora LISTEN UPSTREAM` passes everything on.
+
+use std::{env, error::Error, sync::Arc};
+
+use async_trait::async_trait;
+use pingora_core::{
+    server::{Server, configuration::ServerConf},
+    upstreams::peer::HttpPeer,
+};
+use pingora_proxy::{ProxyHttp, Session, http_proxy_service};
+
+struct PassOn {
+    upstream: String,
+}
+
+#[async_trait]
+impl ProxyHttp for PassOn {
+    type CTX = ();
+
+    fn new_ctx(&self) {}
+
+    async fn upstream_peer(&self, _: &mut Session, (): &mut ()) -> pingora_core::Result<Box<HttpPeer>> {
+        Ok(Box::new(HttpPeer::new(self.upstream.as_str(), false, String::new())))
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let [listen, upstream] = <[String; 2]>::try_from(env::args().skip(1).collect::<Vec<_>>())
+        .map_err(|_| "usage: fencegate-pingora LISTEN UPSTREAM")?;
+    // `threads` is one by default and "should be" the number of cores:
+    // https://github.com/cloudflare/pingora/blob/main/docs/user_guide/conf.md; the pool is for all threads together, 128 each by
+    // default: https://github.com/cloudflare/pingora/blob/main/docs/user_guide/pooling.md
+    let configuration = ServerConf { threads: 2, upstream_keepalive_pool_size: 128, ..ServerConf::default() };
+    let mut server = Server::new_with_opt_and_conf(None, configuration);
+    server.bootstrap();
+    let mut proxy = http_proxy_service(&Arc::clone(&server.configuration), PassOn { upstream });
+    proxy.add_tcp(&listen);
+    server.add_service(proxy);
+    server.run_forever()
+}

@@ -1,0 +1,36 @@
+//! One request, and all of its answer: what servers are asked beside what is measured.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use crate::outcome::Outcome;
+
+/// Also for a server whose instructions are counted.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+pub(crate) fn get(server: SocketAddr, path: &str) -> Outcome<String> {
+    ask(server, "GET", path, "")
+}
+
+/// HTTP/1.0: the answer ends with the connection and is not chunked. A body is JSON.
+pub(crate) fn ask(server: SocketAddr, method: &str, path: &str, body: &str) -> Outcome<String> {
+    let mut stream = TcpStream::connect(server)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let length = body.len();
+    let kind = if body.is_empty() { "" } else { "Content-Type: application/json\r\n" };
+    stream.write_all(
+        format!("{method} {path} HTTP/1.0\r\nHost: {server}\r\n{kind}Content-Length: {length}\r\n\r\n{body}")
+            .as_bytes(),
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Whether the status of an answer is one of success.
+pub(crate) fn is_good(answer: &str) -> bool {
+    answer.split(' ').nth(1).is_some_and(|status| status.starts_with('2'))
+}

@@ -1,0 +1,180 @@
+//! Writes what was measured where it is read: the picture, the table of `tests/README.md`, and what `deploy/CAPACITY.md` reckons
+//! with.
+
+use std::{fs, path::PathBuf};
+
+use serde_json::Value;
+
+use crate::{chart, outcome::Outcome, report::Report, run::Run};
+
+const BEGINS: &str = "<!-- written by tests/bench/run chart -->\n";
+const ENDS: &str = "<!-- the end of what it writes -->\n";
+
+/// What the page of capacity reckons with: a sentence, and the bench whose own figure it is.
+const CAPACITY: [(&str, &str); 11] = [
+    (
+        "requests in a second through one gateway, keys kept, client and service on its two cores",
+        "fenced-warm",
+    ),
+    ("processor time of a gateway for one of them", "fenced-warm-cpu"),
+    ("the same without a lock", "unfenced-cpu"),
+    ("locks in a second that one gateway takes and gives back, a node for each", "cold-strict"),
+    ("requests in a second for one key, one gateway", "hot-one-gateway"),
+    ("the same, three gateways that hand it over", "hot-three-gateways"),
+    ("requests in a second through a gateway and a guard, keys kept", "guard-same-tenure"),
+    ("new tenures in a second that a guard with a file lets in", "guard-new-tenures"),
+    ("the same, a guard with a PostgreSQL", "guard-postgres"),
+    ("memory of a key that is kept", "idle-key-memory"),
+    ("memory of a connection that is idle", "idle-connection-memory"),
+];
+
+/// The picture and both documents, in the repository; of a trial the picture alone, beside its report.
+pub(crate) fn everything(run: &Run) -> Outcome<()> {
+    let report = Report::open(run.results("report.json"))?;
+    let picture = chart::drawn(report.benches())?;
+    if run.is_trial() {
+        let file = run.results("chart.svg");
+        fs::write(&file, picture)?;
+        println!("{}", file.display());
+        return Ok(());
+    }
+    fs::write(place("tests/bench/chart.svg"), picture)?;
+    for (document, text) in
+        [("tests/README.md", measured(report.benches())), ("deploy/CAPACITY.md", capacity(report.benches()))]
+    {
+        let file = place(document);
+        let whole = fs::read_to_string(&file)?;
+        fs::write(&file, written(&whole, &text).ok_or_else(|| format!("{document} has no place for it"))?)?;
+        println!("{document}");
+    }
+    println!("tests/bench/chart.svg");
+    Ok(())
+}
+
+/// A path below the root of the repository.
+fn place(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+/// A document with another text between the marks.
+fn written(document: &str, text: &str) -> Option<String> {
+    let (before, rest) = document.split_once(BEGINS)?;
+    let (_, after) = rest.split_once(ENDS)?;
+    Some(format!("{before}{BEGINS}\n{text}\n{ENDS}{after}"))
+}
+
+/// All of the report.
+fn measured(benches: &[Value]) -> String {
+    let mut table = "| bench | beside | ours | theirs | unit | ratio | of all rounds | goal | met |\n|---|---|---|---|---|---|---|---|---|\n".to_owned();
+    for bench in benches {
+        let text = |name: &str| match &bench[name] {
+            Value::Null => "none".to_owned(),
+            Value::String(text) => text.clone(),
+            Value::Bool(met) => if *met { "yes" } else { "**no**" }.to_owned(),
+            other => figure(other),
+        };
+        let ratios = bench["ratios"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let spread = match ratios {
+            [first, .., last] => format!("{} to {}, {} rounds", figure(first), figure(last), ratios.len()),
+            _ => "one round".to_owned(),
+        };
+        let cells = [
+            format!("`{}`", text("bench")),
+            text("peer"),
+            text("ours"),
+            text("theirs"),
+            text("unit"),
+            text("ratio"),
+            spread,
+            text("goal"),
+            text("met"),
+        ];
+        table += &format!("| {} |\n", cells.join(" | "));
+    }
+    format!("{}\n\n{table}", machines(benches))
+}
+
+fn machines(benches: &[Value]) -> String {
+    let mut machines: Vec<&str> = benches.iter().filter_map(|bench| bench["machine"].as_str()).collect();
+    machines.sort_unstable();
+    machines.dedup();
+    format!("Measured on {}.", machines.join(", and on "))
+}
+
+/// Only what was measured has a row.
+fn capacity(benches: &[Value]) -> String {
+    let mut table = "| what | bench | figure | unit |\n|---|---|---|---|\n".to_owned();
+    for (what, name) in CAPACITY {
+        if let Some(bench) = benches.iter().find(|bench| bench["bench"] == name) {
+            let unit = bench["unit"].as_str().unwrap_or_default();
+            table += &format!("| {what} | `{name}` | {} | {unit} |\n", figure(&bench["ours"]));
+        }
+    }
+    format!("{}\n\n{table}", machines(benches))
+}
+
+/// `40245.0` is forty thousand and not a fraction.
+fn figure(value: &Value) -> String {
+    value.as_f64().map_or_else(|| value.to_string(), |number| number.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn sample() -> Vec<Value> {
+        vec![
+            json!({"bench": "cold-strict", "peer": "Curator", "ours": 4000.0, "theirs": 2500.5, "unit": "locked requests/s",
+            "ratio": 1.6, "goal": ">= 2", "met": false, "ratios": [1.5, 1.6, 1.7], "machine": "2 cores, a machine"}),
+        ]
+    }
+
+    /// Figures by the bench that they are of: those of the `column`th cell.
+    fn figures(document: &str, column: usize) -> Vec<(String, String)> {
+        let (_, rest) = document.split_once(BEGINS).expect("a document with figures");
+        let (block, _) = rest.split_once(ENDS).expect("an end of them");
+        let rows = block.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
+        let of = |cells: Vec<&str>| {
+            let name = cells.iter().find(|cell| cell.starts_with('`'))?;
+            Some(((*name).to_owned(), (*cells.get(column)?).to_owned()))
+        };
+        rows.filter_map(of).collect()
+    }
+
+    #[test]
+    fn the_page_of_capacity_reckons_with_what_was_measured() {
+        let read = |path| fs::read_to_string(place(path)).expect("a document of ours");
+        let (measured, reckoned) = (read("tests/README.md"), read("deploy/CAPACITY.md"));
+        let (measured, reckoned) = (figures(&measured, 3), figures(&reckoned, 3));
+        assert!(!reckoned.is_empty(), "it reckons with something");
+        for row in reckoned {
+            assert!(measured.contains(&row), "{row:?} is not among {measured:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_between_the_marks_is_replaced() {
+        let document = format!("before\n{BEGINS}old\n{ENDS}after\n");
+        let once = written(&document, "new").expect("it has both marks");
+        assert_eq!(once, format!("before\n{BEGINS}\nnew\n{ENDS}after\n"));
+        assert_eq!(written(&once, "new"), Some(once));
+        assert_eq!(written("without marks", "new"), None);
+    }
+
+    #[test]
+    fn a_missed_goal_is_told() {
+        let table = measured(&sample());
+        let row = "| `cold-strict` | Curator | 4000 | 2500.5 | locked requests/s | 1.6 | 1.5 to 1.7, 3 rounds | >= 2 | **no** |";
+        assert!(table.contains(row), "{table}");
+        assert!(table.contains("Measured on 2 cores, a machine."), "{table}");
+    }
+
+    #[test]
+    fn only_what_was_measured_is_reckoned_with() {
+        let table = capacity(&sample());
+        assert!(table.contains("| `cold-strict` | 4000 | locked requests/s |"), "{table}");
+        assert!(!table.contains("idle-key-memory"), "{table}");
+    }
+}

@@ -56,12 +56,14 @@ struct Site<'a> {
 }
 
 pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
-    let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-growth"), LARGE)?;
     let service = Nginx::service(run)?;
     let reader = Nginx::proxy(run, service.address, Work::ReadBody)?;
-    let site = Site { run, zookeeper, service, reader };
+    let mut site = Site { run, zookeeper: zookeeper(run, "idle")?, service, reader };
+    let idle = idle::measure(run, site.zookeeper.address(), site.service.address)?;
     let mut table = Table::new(run.window);
     for axis in axes() {
+        // What many keys leave there is removed for minutes after.
+        site.zookeeper = zookeeper(run, axis.grows)?;
         for size in axis.sizes {
             let row = site.row(axis.grows, &size)?;
             run.tell(&row.told());
@@ -70,7 +72,11 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     }
     table.write(&run.results("growth.md"))?;
     println!("{table}");
-    idle::measure(run, site.zookeeper.address(), site.service.address)
+    Ok(idle)
+}
+
+fn zookeeper(run: &Run, grows: &str) -> Outcome<PrivateZooKeeper> {
+    Ok(PrivateZooKeeper::start(&run.folder().join("zookeeper").join(grows), LARGE)?)
 }
 
 fn axes() -> [Axis; 5] {
@@ -85,16 +91,6 @@ fn axes() -> [Axis; 5] {
         asks: Asks::H2load(H2load { spoken, connections, at_once }),
     };
     [
-        Axis {
-            grows: "keys",
-            sizes: vec![
-                keys("1", 1),
-                keys("100", 100),
-                keys("1,000", 1000),
-                keys("10,000", 10_000),
-                keys("100,000", 100_000),
-            ],
-        },
         Axis {
             grows: "clients",
             sizes: vec![
@@ -125,6 +121,16 @@ fn axes() -> [Axis; 5] {
                 spoken("HTTP/1.1, 64 connections", Spoken::Http1, 64, 1),
                 spoken("HTTP/2, 64 connections", Spoken::Http2, 64, 1),
                 spoken("HTTP/2, 8 connections, 8 requests at once on each", Spoken::Http2, 8, 8),
+            ],
+        },
+        Axis {
+            grows: "keys",
+            sizes: vec![
+                keys("1", 1),
+                keys("100", 100),
+                keys("1,000", 1000),
+                keys("10,000", 10_000),
+                keys("100,000", 100_000),
             ],
         },
     ]

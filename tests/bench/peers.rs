@@ -38,13 +38,15 @@ impl Peer {
         match self {
             Self::Nginx => nginx(Work::PassOn),
             Self::NginxWithFields => nginx(Work::Fields),
-            Self::HaProxy => configured(run, "/usr/sbin/haproxy", &["-db", "-f"], &haproxy(upstream)?),
-            Self::Caddy => configured(
-                run,
-                "/usr/bin/caddy",
-                &["run", "--adapter", "caddyfile", "--config"],
-                &caddy(upstream)?,
-            ),
+            Self::HaProxy => configured(run, &["/usr/sbin/haproxy", "-db", "-f"], &haproxy(upstream)?),
+            Self::Caddy => {
+                // Debian's has no other way not to write into the home of whoever runs this.
+                let homes = ["XDG_CONFIG_HOME", "XDG_DATA_HOME"]
+                    .map(|variable| format!("{variable}={}", run.folder().display()));
+                let program = ["/usr/bin/caddy", "run", "--adapter", "caddyfile", "--config"];
+                let words = [&["env", homes[0].as_str(), homes[1].as_str()][..], &program].concat();
+                configured(run, &words, &caddy(upstream)?)
+            }
             Self::BareHyper => bare(&[run.bare().display().to_string()], upstream).map(Started::Single),
             Self::Pingora => pingora(run, upstream).map(Started::Single),
         }
@@ -115,7 +117,7 @@ fn haproxy(upstream: SocketAddr) -> Outcome<Configuration> {
 fn caddy(upstream: SocketAddr) -> Outcome<Configuration> {
     let address = process::free_address()?;
     let text = format!(
-        "{{\n\tadmin off\n\tauto_https off\n\tpersist_config off\n}}\n\
+        "{{\n\tadmin off\n\tauto_https off\n}}\n\
          http://{address} {{\n\tbind {ip}\n\treverse_proxy {upstream} {{\n\t\ttransport http {{\n\
          \t\t\tkeepalive_idle_conns_per_host 128\n\t\t}}\n\t}}\n}}\n",
         ip = address.ip()
@@ -123,16 +125,13 @@ fn caddy(upstream: SocketAddr) -> Outcome<Configuration> {
     Ok(Configuration { file: "Caddyfile", text, address })
 }
 
-fn configured(
-    run: &Run,
-    program: &str,
-    arguments: &[&str],
-    configuration: &Configuration,
-) -> Outcome<Started> {
+/// Started with these words, and the name of its file behind them.
+fn configured(run: &Run, words: &[&str], configuration: &Configuration) -> Outcome<Started> {
     let Configuration { file, text, address } = configuration;
     let file = run.folder().join(file);
     fs::write(&file, text)?;
-    let arguments = arguments.iter().map(|argument| argument.as_ref()).chain([file.as_os_str()]);
+    let (program, before) = words.split_first().ok_or("a program is one word at least")?;
+    let arguments = before.iter().map(|word| word.as_ref()).chain([file.as_os_str()]);
     let child = Child::spawn(program, arguments)?;
     process::listens(*address, &child)?;
     Ok(Started::Single(Single { child, address: *address }))

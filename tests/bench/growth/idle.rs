@@ -62,11 +62,13 @@ fn of_a_key(run: &Run, gateway: &Gateway) -> Outcome<f64> {
     for _ in 0..TURNS {
         Load { prefix: "/warm/", keys: KEYS, ..FEW }.ask(run, gateway.public, TURN)?;
         let taken = new_keys(gateway)? - taken;
-        if taken >= f64::from(KEYS) {
+        // A client that ends with its turn may have asked for one, and not be counted.
+        if taken >= 0.99 * f64::from(KEYS) {
             return Ok((resident(gateway.pid())? - before) / taken);
         }
     }
-    Err(format!("not all of {KEYS} keys were taken in {:?}", TURN * TURNS).into())
+    let taken = new_keys(gateway)? - taken;
+    Err(format!("{taken} of {KEYS} keys were taken in {:?}", TURN * TURNS).into())
 }
 
 /// Requests whose key was not at hand: a tenure each.

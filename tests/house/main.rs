@@ -155,10 +155,11 @@ fn read(document: &str) -> String {
 }
 
 /// What strangers read, first of all.
-const READ_BY_STRANGERS: [&str; 12] = [
+const READ_BY_STRANGERS: [&str; 15] = [
     "README.md",
     "policies/README.md",
     "deploy/RUNBOOK.md",
+    "deploy/SECURITY.md",
     "deploy/ZOOKEEPER.md",
     "deploy/docs/ADOPTION.md",
     "deploy/docs/CLIENTS.md",
@@ -168,6 +169,8 @@ const READ_BY_STRANGERS: [&str; 12] = [
     "deploy/docs/PROMISES.md",
     "deploy/docs/PROXY.md",
     "deploy/docs/SERVICES.md",
+    "deploy/upstream/README.md",
+    "gateway/API.md",
 ];
 
 #[test]
@@ -224,6 +227,21 @@ fn promises_name_test_modules_that_are_there() {
         let file = root().join(format!("tests/promises/{module}.rs"));
         assert!(file.exists(), "no promise is called {module}");
     }
+}
+
+#[test]
+fn documents_name_metrics_that_are_exposed() {
+    let exposed = read("deploy/METRICS.md");
+    let mut named = 0;
+    for document in READ_BY_STRANGERS.into_iter().chain(["deploy/CHANGELOG.md"]) {
+        let text = read(document);
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for metric in words.filter(|word| word.starts_with("fencegate_")) {
+            assert!(exposed.contains(&format!("| `{metric}` |")), "{document}: no metric is called {metric}");
+            named += 1;
+        }
+    }
+    assert!(named > 60, "not all were found: {named}");
 }
 
 #[test]

@@ -41,9 +41,10 @@ pub(crate) fn differing(original: &Document<'_>, translation: &Document<'_>) -> 
     told.flatten().collect()
 }
 
-/// Numbers of a text, code and links left out.
+/// Numbers of a text: code and links left out, comments of code not.
 pub(crate) fn figures(text: &str) -> Vec<String> {
-    let text = spoken(&without_code(text).join("\n"));
+    let comments = code_lines(text).filter_map(|line| line.split_once("  #")).map(|(_, comment)| comment);
+    let text = spoken(&without_code(text).join("\n")) + "\n" + &comments.collect::<Vec<_>>().join("\n");
     let pieces = text.split(|c: char| !c.is_ascii_digit() && c != '.');
     let numbers = pieces.map(|piece| piece.trim_matches('.').to_owned());
     numbers.filter(|number| !number.is_empty()).collect()
@@ -88,17 +89,14 @@ fn section(folder: &str, text: &str) -> Section {
 }
 
 fn code(text: &str) -> Vec<String> {
-    let prose = without_code(text);
-    let mut prose = prose.iter().peekable();
-    let lines = text.lines().filter(|line| match prose.peek() == Some(&line) {
-        true => {
-            prose.next();
-            false
-        }
-        false => true,
-    });
-    let bare = lines.map(|line| line.split("  #").next().unwrap_or_default().trim_end().to_owned());
+    let bare =
+        code_lines(text).map(|line| line.split("  #").next().unwrap_or_default().trim_end().to_owned());
     bare.filter(|line| !line.is_empty()).collect()
+}
+
+fn code_lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut prose = without_code(text).into_iter().peekable();
+    text.lines().filter(move |line| prose.next_if_eq(line).is_none())
 }
 
 /// The lines outside of code blocks, of both kinds.
@@ -165,9 +163,9 @@ mod tests {
     #[test]
     fn another_command_link_or_figure_is_told() {
         let original =
-            "# A\n\n    run it  # now\n\nTwo of 35 `x`.\n\n## B\n\n[more](docs/c.md#d)\n\n```sh\nls\n```\n";
+            "# A\n\n    run it  # 7 now\n\nTwo of 35 `x`.\n\n## B\n\n[more](docs/c.md#d)\n\n```sh\nls\n```\n";
         let same =
-            "# 甲\n\n    run it  # 现在\n\n`x` 中的 35。\n\n## 乙\n\n[更多](c.md#d)\n\n```sh\nls\n```\n";
+            "# 甲\n\n    run it  # 现在 7\n\n`x` 中的 35。\n\n## 乙\n\n[更多](c.md#d)\n\n```sh\nls\n```\n";
         let differs = |text: &str| {
             let original = Document { folder: "", text: original };
             differing(&original, &Document { folder: "docs", text }).len()
@@ -176,6 +174,7 @@ mod tests {
         for (word, other) in [
             ("run it", "run that"),
             ("35", "36"),
+            ("7", "8"),
             ("c.md", "e.md"),
             ("ls", "ps"),
             ("`x`", "x"),

@@ -46,7 +46,8 @@ impl Nginx {
         Self::start(run, "service", "return 200 \"ok\\n\";", "")
     }
 
-    /// Passes everything on, over connections that are kept.
+    /// Passes everything on, over connections that are kept, as
+    /// <https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive> has it for HTTP.
     pub(crate) fn proxy(run: &Run, upstream: SocketAddr, work: Work) -> Outcome<Self> {
         let pass = "proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\";";
         let pass = format!("{pass} {}", work.fields());

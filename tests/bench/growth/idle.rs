@@ -25,7 +25,7 @@ const FEW: Load = Load { method: "GET", prefix: "/warm/first", keys: 64, threads
 const KEYS: u32 = 10_000;
 /// Of asking for all of them in turn, so often until each is taken.
 const TURN: Duration = Duration::from_secs(6);
-const TURNS: u32 = 4;
+const TURNS: u32 = 10;
 const CONNECTIONS: usize = 2000;
 
 /// What a key and a connection may take, in bytes.

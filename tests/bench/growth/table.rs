@@ -48,7 +48,11 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}; {} s for each row.\n", machine::told(), self.window.as_secs())?;
+        writeln!(f, "{}; {} s for each row.", machine::told(), self.window.as_secs())?;
+        writeln!(
+            f,
+            "A request found its key warm where the gateway kept it and nobody was at work under it.\n"
+        )?;
         writeln!(
             f,
             "| what grows | size | requests/s | processor time of the gateways, us/request | beside the least | found warm |"

@@ -27,10 +27,9 @@ impl ProxyHttp for PassOn {
 fn main() -> Result<(), Box<dyn Error>> {
     let [listen, upstream] = <[String; 2]>::try_from(env::args().skip(1).collect::<Vec<_>>())
         .map_err(|_| "usage: fencegate-pingora LISTEN UPSTREAM")?;
-    // `threads` is one by default and "should be" the number of cores:
-    // https://github.com/cloudflare/pingora/blob/main/docs/user_guide/conf.md; the pool is for all threads together, 128 each by
-    // default: https://github.com/cloudflare/pingora/blob/main/docs/user_guide/pooling.md
-    let configuration = ServerConf { threads: 2, upstream_keepalive_pool_size: 128, ..ServerConf::default() };
+    // A service gets one thread unless it is told; each keeps 128 connections to its upstream:
+    // https://github.com/cloudflare/pingora/blob/main/docs/user_guide/conf.md
+    let configuration = ServerConf { threads: 2, ..ServerConf::default() };
     let mut server = Server::new_with_opt_and_conf(None, configuration);
     server.bootstrap();
     let mut proxy = http_proxy_service(&Arc::clone(&server.configuration), PassOn { upstream });

@@ -2,6 +2,7 @@
 
 mod admin;
 mod balancing;
+mod bind;
 pub mod body_memory;
 mod conditions;
 mod ending;
@@ -27,6 +28,7 @@ mod zookeeper;
 pub use crate::plan::peer_listener::{Forward, PeerListener, PeerTls};
 pub use admin::Admin;
 pub use balancing::{Dns, Eject, Health, PoolLimits, Sharing};
+pub use bind::{Bind, SocketFile, UNIX, host_of, socket_path};
 pub use conditions::Conditions;
 pub use ending::Ending;
 pub use fence::{BodyType, Caching, Enforce, Fence, Former, Hold, LargeBodies, Mode, ModeRule, Nested};

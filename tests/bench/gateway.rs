@@ -159,11 +159,16 @@ pub(crate) fn policy(name: &str, zookeeper: SocketAddr, upstream: SocketAddr, be
 }
 
 pub(crate) fn listening(child: &Child, listener: &str) -> Outcome<SocketAddr> {
+    Ok(listens_at(child, listener)?.parse()?)
+}
+
+/// A port, or a unix socket.
+pub(crate) fn listens_at(child: &Child, listener: &str) -> Outcome<String> {
     let address = |line: &str| {
         let line: Value = serde_json::from_str(line).ok()?;
         let fields = &line["fields"];
         let ours = fields["message"] == "listening" && fields["listener"] == listener;
-        ours.then(|| fields["address"].as_str()?.parse().ok()).flatten()
+        ours.then(|| fields["address"].as_str().map(str::to_owned)).flatten()
     };
     let line = child.wait_line(|line| address(line).is_some(), PATIENCE)?;
     Ok(address(&line).expect("found by it"))

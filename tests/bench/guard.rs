@@ -1,6 +1,8 @@
 //! A guard behind the gateway, beside the gateway alone; and new tenures that many bring at once, beside one at a time.
 
+mod counted;
 pub(crate) mod released;
+mod same_tenure;
 mod shared;
 
 use std::{fs, net::SocketAddr, process::Command};
@@ -8,9 +10,10 @@ use std::{fs, net::SocketAddr, process::Command};
 use fencegate::demo::zookeeper::PrivateZooKeeper;
 use serde_json::Value;
 
-use self::released::{Guard, NEW, WARM_UP};
+pub(crate) use self::counted::instructions;
+use self::released::{Guard, NEW};
 use crate::{
-    gateway::{Behind, Gateway, policy},
+    gateway::{Behind, policy},
     locks::ZOOKEEPER,
     nginx::Nginx,
     outcome::Outcome,
@@ -19,62 +22,32 @@ use crate::{
     wrk::Load,
 };
 
-/// Requests of tenures that have been announced: no write for any of them.
-const SAME: Load = Load { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
 const ONE_AT_A_TIME: Load = Load { threads: 1, clients: 1, ..NEW };
 
 pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-guard"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
     let ensemble = installation(run, zookeeper.address())?;
-    let (mut same, mut new) = (vec![], vec![]);
+    let mut new = vec![];
     for round in 1..=run.rounds {
-        let guard = Guard::start(run, &format!("guard-{round}"), service.address, &ensemble, None)?;
-        let with = || through(run, zookeeper.address(), guard.public, Behind::Guard);
-        let without = || through(run, zookeeper.address(), service.address, Behind::Service);
-        let (ours, theirs) = if round % 2 == 1 {
-            (with()?, without()?)
-        } else {
-            let theirs = without()?;
-            (with()?, theirs)
-        };
-        run.tell(&format!("round {round}: with a guard {ours:.0}, without {theirs:.0} requests/s"));
-        same.push(Round { ours, theirs });
-        guard.stop()?;
         // A guard of its own: the tokens of the gateway above are far below those of the load.
         let guard = Guard::start(run, &format!("tenures-{round}"), service.address, &ensemble, None)?;
-        let theirs = ONE_AT_A_TIME.ask(run, guard.public, run.window)?.per_second;
-        let ours = NEW.ask(run, guard.public, run.window)?.per_second;
+        let theirs = ONE_AT_A_TIME.ask(run, guard.address()?, run.window)?.per_second;
+        let ours = NEW.ask(run, guard.address()?, run.window)?.per_second;
         run.tell(&format!("round {round}: {ours:.0} new tenures/s of 64 clients, {theirs:.0} of one"));
         new.push(Round { ours, theirs });
         guard.stop()?;
     }
     let mut benches = shared::measure(run, service.address, &ensemble)?;
-    benches.extend([
-        Bench {
-            name: "guard-same-tenure",
-            peer: "the gateway without a guard",
-            unit: "requests/s",
-            goal: Goal::AtLeast(0.8),
-            rounds: same,
-        },
-        Bench {
-            name: "guard-new-tenures",
-            peer: "one fsync at a time",
-            unit: "tenures/s",
-            goal: Goal::AtLeast(3.0),
-            rounds: new,
-        },
-    ]);
+    benches.extend(same_tenure::measure(run, zookeeper.address(), &service, &ensemble)?);
+    benches.push(Bench {
+        name: "guard-new-tenures",
+        peer: "one fsync at a time",
+        unit: "tenures/s",
+        goal: Goal::AtLeast(3.0),
+        rounds: new,
+    });
     Ok(benches)
-}
-
-fn through(run: &Run, zookeeper: SocketAddr, upstream: SocketAddr, behind: Behind) -> Outcome<f64> {
-    let gateway = Gateway::before(run, "gw", zookeeper, upstream, behind)?;
-    SAME.ask(run, gateway.public, WARM_UP)?;
-    let rate = SAME.ask(run, gateway.public, run.window)?.per_second;
-    gateway.stop()?;
-    Ok(rate)
 }
 
 /// Makes the installation in ZooKeeper, and gives the name that a guard has to know it by.

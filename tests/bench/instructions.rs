@@ -13,6 +13,7 @@ use fencegate::demo::zookeeper::PrivateZooKeeper;
 
 use crate::{
     gateway::{Behind, Gateway, policy},
+    guard,
     locks::ZOOKEEPER,
     nginx::Nginx,
     outcome::Outcome,
@@ -23,7 +24,7 @@ use crate::{
 };
 
 /// A counted program is fifty times slower: few clients, and keys that all are taken while it warms up.
-const LOAD: Load = Load { method: "GET", prefix: "/unfenced/", keys: 32, threads: 1, clients: 16 };
+pub(crate) const LOAD: Load = Load { method: "GET", prefix: "/unfenced/", keys: 32, threads: 1, clients: 16 };
 const WARM_UP: Duration = Duration::from_secs(8);
 const SESSION: &str = "40s";
 
@@ -50,24 +51,27 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
         goal: Goal::None,
         rounds: vec![round],
     };
+    let [by_port, by_sockets] = guard::instructions(run, zookeeper.address(), &service)?;
     Ok(vec![
         bench("unfenced-instructions", ours("unfenced", "/unfenced/")?),
         bench("fenced-warm-instructions", ours("warm", "/warm/")?),
+        bench("guard-instructions", Round { ours: by_port, theirs }),
+        bench("guard-instructions-unix", Round { ours: by_sockets, theirs }),
     ])
 }
 
 /// Where the instructions of one process are written down.
-struct Counter {
+pub(crate) struct Counter {
     file: PathBuf,
 }
 
 impl Counter {
-    fn named(run: &Run, name: &str) -> Self {
+    pub(crate) fn named(run: &Run, name: &str) -> Self {
         Self { file: run.folder().join(format!("{name}.callgrind")) }
     }
 
     /// The words that start a program so that it is counted, once it is told to be.
-    fn of(&self, program: &Path) -> Vec<String> {
+    pub(crate) fn of(&self, program: &Path) -> Vec<String> {
         let file = format!("--callgrind-out-file={}", self.file.display());
         let mut words: Vec<String> =
             ["/usr/bin/valgrind", "--tool=callgrind", "--instr-atstart=no"].map(str::to_owned).into();
@@ -76,7 +80,7 @@ impl Counter {
     }
 
     /// Of one request, on an average.
-    fn count(&self, run: &Run, pid: u32, server: SocketAddr, load: Load) -> Outcome<f64> {
+    pub(crate) fn count(&self, run: &Run, pid: u32, server: SocketAddr, load: Load) -> Outcome<f64> {
         load.ask(run, server, WARM_UP)?;
         control(pid, &["--instr=on"])?;
         let answered = load.ask(run, server, run.window)?;

@@ -140,7 +140,7 @@ impl Site<'_> {
     fn ours(&self, round: u32) -> Outcome<Done> {
         let (run, name) = (self.run, format!("once-{round}"));
         let guard = Guard::start(run, &name, self.service.address, &self.ensemble, None)?;
-        let mut policy = policy("gw", self.zookeeper.address(), guard.public, Behind::Guard);
+        let mut policy = policy("gw", self.zookeeper.address(), guard.address()?, Behind::Guard);
         let route = json!({
             "name": "once",
             "upstream": "service",

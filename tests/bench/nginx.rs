@@ -38,6 +38,8 @@ impl Work {
 pub(crate) struct Nginx {
     master: Child,
     pub(crate) address: SocketAddr,
+    /// The unix socket that it listens on as well, as a policy names it.
+    pub(crate) socket: String,
 }
 
 impl Nginx {
@@ -61,7 +63,11 @@ impl Nginx {
         let home = run.folder().join(name);
         fs::create_dir_all(&home)?;
         let address = process::free_address()?;
-        fs::write(home.join("nginx.conf"), configuration(address, location, pool))?;
+        let file = home.join("socket");
+        // One that was killed has left its own.
+        fs::remove_file(&file).ok();
+        let socket = format!("unix:{}", file.display());
+        fs::write(home.join("nginx.conf"), configuration(address, &socket, location, pool))?;
         let folder = home.display().to_string();
         // Killed, a master leaves its workers behind; terminated, it takes them along. So that is what it gets when
         // we are killed, in the place of the KILL that children of ours get.
@@ -77,7 +83,7 @@ impl Nginx {
             "-c",
             "nginx.conf",
         ];
-        let nginx = Self { master: Child::spawn("setpriv", arguments)?, address };
+        let nginx = Self { master: Child::spawn("setpriv", arguments)?, address, socket };
         process::listens(address, &nginx.master)?;
         Ok(nginx)
     }
@@ -95,7 +101,7 @@ impl Drop for Nginx {
     }
 }
 
-fn configuration(address: SocketAddr, location: &str, pool: &str) -> String {
+fn configuration(address: SocketAddr, socket: &str, location: &str, pool: &str) -> String {
     format!(
         "daemon off; pid nginx.pid; worker_processes auto;\n\
          events {{ worker_connections 4096; }}\n\
@@ -104,7 +110,7 @@ fn configuration(address: SocketAddr, location: &str, pool: &str) -> String {
              client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;\n\
              uwsgi_temp_path uwsgi; scgi_temp_path scgi;\n\
              {pool}\n\
-             server {{ listen {address}; location / {{ {location} }} }}\n\
+             server {{ listen {address}; listen {socket}; location / {{ {location} }} }}\n\
          }}\n"
     )
 }

@@ -124,6 +124,7 @@ mod tls;
 mod traces;
 mod tunnel;
 mod typed;
+mod unix;
 mod uploads;
 mod upstream_h2;
 mod upstream_tls;

@@ -4,7 +4,7 @@
 //! told, [`zookeeper`] and [`ensemble`] the servers behind it and [`faulty_link`] the way there, [`origin`] the
 //! upstream that records, [`held`] a request that it works on until told, and [`ledger`] one that keeps accounts,
 //! [`guard`] what stands before one, [`guarded`] a site with both and [`hop`] what may stand between, [`hosts`] the
-//! names that a process sees, [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages as they
+//! names that a process sees, [`socket_relay`] the way by a unix socket, [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages as they
 //! were spelled, [`prometheus`] watches, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to
 //! compare with. [`zombie`] is a set-up with an accident behind it, for whoever shows what happens, and [`browser`] who
 //! looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session.
@@ -41,6 +41,7 @@ pub mod scratch;
 pub mod shared_store;
 pub mod sharing;
 pub mod site;
+pub mod socket_relay;
 pub mod terminator;
 pub mod values;
 pub mod wire;

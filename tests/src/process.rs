@@ -1,7 +1,13 @@
 //! A process under test, gateway or guard: its addresses, log, metrics and signals.
 
 use std::{
-    collections::BTreeMap, fs, net::SocketAddr, path::PathBuf, process::ExitStatus, sync::Arc, thread,
+    collections::BTreeMap,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitStatus,
+    sync::Arc,
+    thread,
     time::Duration,
 };
 
@@ -13,6 +19,7 @@ use crate::{
     client::{Answer, Ask},
     patience::{PATIENCE, patiently},
     scratch,
+    socket_relay::SocketRelay,
 };
 
 /// A running gateway or guard. Dropping it kills it and checks that it never panicked.
@@ -22,6 +29,8 @@ pub struct Process {
     pub admin: SocketAddr,
     /// A test asked it to panic.
     panics: bool,
+    /// From `public` to the socket that it listens on, if it does.
+    _relay: Option<SocketRelay>,
 }
 
 /// As most systems start a process. It may raise its soft limit, and has to.
@@ -63,8 +72,15 @@ impl Process {
         command.extend(arguments);
         let child = Arc::new(Child::spawn("prlimit", command).expect("setpriv"));
         let public = listening(&child, listener).await?;
-        let admin = listening(&child, "admin").await?;
-        Ok(Self { child, public, admin, panics: failpoints.0.contains("panic") })
+        let (relay, public) = match public.strip_prefix("unix:") {
+            Some(path) => {
+                let (relay, address) = SocketRelay::to(Path::new(path)).await;
+                (Some(relay), address)
+            }
+            None => (None, public.parse().expect("an address")),
+        };
+        let admin = listening(&child, "admin").await?.parse().expect("an address");
+        Ok(Self { child, public, admin, panics: failpoints.0.contains("panic"), _relay: relay })
     }
 
     /// # Panics
@@ -328,11 +344,11 @@ pub(crate) fn binary() -> PathBuf {
     file
 }
 
-async fn listening(child: &Arc<Child>, listener: &'static str) -> Result<SocketAddr, String> {
+async fn listening(child: &Arc<Child>, listener: &'static str) -> Result<String, String> {
     let wanted = move |line: &Line| line.message() == "listening" && line.field("listener") == listener;
     let line = await_line(child, wanted).await;
     let line = line.map_err(|log| format!("no {listener} listener:\n{log}"))?;
-    Ok(line.field("address").parse().expect("an address"))
+    Ok(line.field("address").to_owned())
 }
 
 async fn await_line(

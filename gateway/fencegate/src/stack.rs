@@ -137,7 +137,7 @@ mod tests {
     };
     use fencegate_http::{
         body::{Body, Reply},
-        network::Tcp,
+        network::sockets::Sockets,
         peer::Peer,
         upstream::{fleet::Fleets, pool::Pool},
     };
@@ -180,7 +180,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let (running, drain) = (TaskTracker::new(), CancellationToken::new());
         let budget = Budget::new(1 << 20, all.buffered().clone());
         let forward = Forward {
-            pool: Rc::new(Pool::new(Tcp, clock.clone(), guards.clone())),
+            pool: Rc::new(Pool::new(Sockets, clock.clone(), guards.clone())),
             clock: clock.clone(),
             metrics: metrics.clone(),
             guards: guards.clone(),
@@ -189,7 +189,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             running: running.clone(),
             drain: drain.clone(),
         };
-        let fencing = Fencing::<Tcp> {
+        let fencing = Fencing::<Sockets> {
             courier: None,
             keeper: keeper(clock.clone(), 1).0,
             accord: Agreement::of(&gateway, all.clone()).accord(&plan),

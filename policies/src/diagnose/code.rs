@@ -80,6 +80,9 @@ codes! {
     SameEndpoint      "FG0141" Warning "an upstream has one endpoint twice"
     SmallMemory       "FG0142" Warning "bodies may come that never find room in memory"
     BadIdentity       "FG0143" Error "an identity is not one that ZooKeeper has"
+    BadSocketPath     "FG0144" Error "the address of a unix socket is not `unix:` and the whole path of its file"
+    BadSocketMode     "FG0145" Error "the mode of a unix socket is not one with which it can be reached"
+    UnixTls           "FG0146" Error "TLS is to be spoken on a unix socket"
 
     BadPath           "FG0201" Error "a path template is malformed"
     BadKey            "FG0202" Error "a key template is malformed"
@@ -170,6 +173,7 @@ codes! {
     NotZooKeeper      "FG0523" Error "a server speaks ZooKeeper's protocol, and is not ZooKeeper"
     NotLetIn          "FG0524" Error "ZooKeeper does not let this identity in"
     SharedService     "FG0525" Warning "two upstreams lead to one service, which the file does not show"
+    SocketUnusable    "FG0526" Error "a unix socket cannot be listened on"
     NoFile            "FG0530" Error "the file cannot be read"
     NoStore           "FG0540" Error "a database cannot be the store of a guard"
     StoreMoved        "FG0545" Error "the file of a guard's store was moved into a database"

@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 
 use super::{block::Block, faults::Faults};
-use crate::diagnose::{Code, Diagnostic, Place};
+use crate::{
+    diagnose::{Code, Diagnostic, Place},
+    plan::Bind,
+};
 
 /// One listener of the process.
 pub(super) struct Door {
@@ -24,9 +27,10 @@ pub(super) enum At {
 }
 
 impl Door {
-    /// The listener that is called by its field.
-    pub(super) fn public(file: &mut Block, field: &'static str, address: SocketAddr) -> Self {
-        Self { what: format!("`{field}`"), field, address, at: At::Written(file.place_of(field)) }
+    /// The listener that is called by its field. `None`: it has no port that another one could have.
+    pub(super) fn public(file: &mut Block, field: &'static str, address: &Bind) -> Option<Self> {
+        let address = address.tcp()?;
+        Some(Self { what: format!("`{field}`"), field, address, at: At::Written(file.place_of(field)) })
     }
 
     /// Both cannot be open. Port 0 is never that of another one.

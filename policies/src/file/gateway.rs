@@ -29,7 +29,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     let admin = admin::admin(block, 9901);
     let reached = block.is_present("peer");
     let peer = peer_listener::peer(block);
-    let public = listener.map(|listener| Door::public(block, "listeners", listener.address));
+    let public = listener.and_then(|listener| Door::public(block, "listeners", &listener.address));
     let doors: Vec<Door> = public.into_iter().chain([admin.door()]).chain(peer.door()).collect();
     doors::clash(&doors, block.faults());
     let zookeeper = zookeeper::zookeeper(block);

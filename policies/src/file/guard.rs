@@ -27,7 +27,8 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
     // Beside a gateway's on one machine.
     let admin = admin::admin(block, 9902);
     if let Some(written) = &written {
-        let doors = [Door::public(block, "listener", written.listener.address), admin.door()];
+        let public = Door::public(block, "listener", &written.listener.address);
+        let doors: Vec<Door> = public.into_iter().chain([admin.door()]).collect();
         doors::clash(&doors, block.faults());
         written.has_room(block.faults());
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{block::Block, faults::Faults, scalar, served_tls};
+use super::{bind::bind, block::Block, faults::Faults, scalar, served_tls};
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     host::{Hosts, Served},
@@ -57,8 +57,7 @@ pub(super) fn unnamed(file: &mut Block, name: &str) -> Option<WrittenListener> {
 }
 
 fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<WrittenListener> {
-    block.require("address", "address: 0.0.0.0:8080");
-    let address = block.value("address", scalar::address);
+    let address = bind(block);
     let protocols = protocols(block);
     let tls = served_tls::tls(block);
     let limits = block.inner("limits", |block| (limits(block), block.place_of("buffered")));

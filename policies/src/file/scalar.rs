@@ -2,9 +2,11 @@
 
 use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
+use super::socket_path;
 use crate::{
     diagnose::{Code, Diagnostic},
     host::CanonicalHost,
+    plan::UNIX,
 };
 
 type Parsed<T> = Result<T, Diagnostic>;
@@ -134,8 +136,13 @@ pub(super) enum Scheme {
     Https,
 }
 
-/// Scheme and `host:port` out of `https://host:port`; the port is that of the scheme unless given.
+/// Scheme and `host:port` out of `https://host:port`; the port is that of the scheme unless given. A socket of this machine
+/// is called as it is written: `unix:/path`.
 pub(super) fn endpoint(text: &str) -> Parsed<(Scheme, String)> {
+    if let Some(path) = text.strip_prefix(UNIX) {
+        socket_path::path_in(text, path)?;
+        return Ok((Scheme::Http, text.to_owned()));
+    }
     let (scheme, authority) = match text.split_once("://") {
         Some(("http", authority)) => (Scheme::Http, Some(authority)),
         Some(("https", authority)) => (Scheme::Https, Some(authority)),
@@ -144,8 +151,9 @@ pub(super) fn endpoint(text: &str) -> Parsed<(Scheme, String)> {
     let host = authority.and_then(|authority| CanonicalHost::parse(authority).ok());
     let bad = || {
         let message = format!("`{text}` is not an endpoint");
-        Diagnostic::new(Code::BadEndpoint, message)
-            .remedy("write `http://host:port` or `https://host:port`, without a path")
+        Diagnostic::new(Code::BadEndpoint, message).remedy(
+            "write `http://host:port` or `https://host:port`, without a path, or `unix:/path/of/socket`",
+        )
     };
     match host.ok_or_else(bad)? {
         host if host.port() == Some(0) => Err(bad()),
@@ -323,6 +331,7 @@ mod tests {
             ("https://a.example", (Scheme::Https, "a.example:443")),
             ("http://A.example:8080", (Scheme::Http, "a.example:8080")),
             ("https://[::1]:1", (Scheme::Https, "[::1]:1")),
+            ("unix:/run/ledger.sock", (Scheme::Http, "unix:/run/ledger.sock")),
         ] {
             let (scheme, authority) = endpoint_;
             assert_eq!(endpoint(text), Ok((scheme, authority.to_owned())));

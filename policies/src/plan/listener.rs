@@ -1,15 +1,15 @@
 //! The public listener: where clients come in, who of them is believed, and what each may take.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
-use super::served_tls::ServedTls;
+use super::{bind::Bind, served_tls::ServedTls};
 use crate::{host::Hosts, trusted_proxies::Trust};
 
 /// The public listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     pub name: String,
-    pub address: SocketAddr,
+    pub address: Bind,
     pub protocols: Protocols,
     /// `None` for plain text.
     pub tls: Option<ServedTls>,
@@ -28,7 +28,7 @@ impl Listener {
     pub fn taken_over(&self, new: &Self) -> Self {
         Self {
             name: self.name.clone(),
-            address: self.address,
+            address: self.address.clone(),
             protocols: self.protocols,
             tls: self.tls.clone(),
             proxy_protocol: self.proxy_protocol,

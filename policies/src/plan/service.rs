@@ -3,8 +3,11 @@
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
     sync::Arc,
 };
+
+use super::bind::socket_path;
 
 /// A service of one plan, by the first of the upstreams that lead to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,11 +37,16 @@ enum Machine {
     Address(IpAddr),
     /// Lower case. What it leads to the file does not say.
     Name(String),
+    /// A socket of this machine, by the path of its file.
+    Socket(PathBuf),
 }
 
 impl Spot {
-    /// `endpoint`: `host:port`, the host in its canonical spelling.
+    /// `endpoint`: `unix:/path`, or `host:port` with the host in its canonical spelling.
     pub fn of(endpoint: &str) -> Self {
+        if let Some(path) = socket_path(endpoint) {
+            return Self::behind(path);
+        }
         let (host, port) = endpoint.rsplit_once(':').unwrap_or((endpoint, ""));
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let machine = match bare.parse().ok().or_else(|| legacy(bare).map(IpAddr::V4)) {
@@ -47,6 +55,11 @@ impl Spot {
             None => Machine::Name(bare.to_owned()),
         };
         Self::on(machine, port.parse().unwrap_or_default())
+    }
+
+    /// A socket, by a path that leads nowhere else.
+    pub fn behind(path: &Path) -> Self {
+        Self { machine: Machine::Socket(path.to_owned()), port: 0 }
     }
 
     /// What a name was found to lead to.
@@ -138,6 +151,7 @@ mod tests {
             ("127.0.0.1:8000", "pay.localhost:8000"),
             ("10.0.0.1:8000", "[::ffff:10.0.0.1]:8000"),
             ("10.0.0.1:8000", "10.1:8000"),
+            ("unix:/run/ledger.sock", "unix:/run/ledger.sock"),
         ] {
             assert_eq!(found(&[&[one], &[other]]), [0, 0], "{one} {other}");
         }
@@ -148,6 +162,8 @@ mod tests {
         for (one, other) in [
             ("a:80", "b:80"),
             ("a:80", "a:8080"),
+            ("unix:/run/a:80", "unix:/run/a:81"),
+            ("unix:/run/a:80", "a:80"),
             ("127.0.0.1:8000", "127.0.0.1:8001"),
             ("127.0.0.1:8000", "10.0.0.1:8000"),
             ("localhost:8000", "localhost.example:8000"),

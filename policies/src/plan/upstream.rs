@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{balancing::Sharing, fields::TokenFields, service::Service, tls::Tls};
+use super::{balancing::Sharing, bind::socket_path, fields::TokenFields, service::Service, tls::Tls};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UpstreamId(pub usize);
@@ -10,7 +10,7 @@ pub struct UpstreamId(pub usize);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
     pub name: Arc<str>,
-    /// `host:port` each, at least one.
+    /// `host:port` or `unix:/path` each, at least one.
     pub endpoints: Vec<Arc<str>>,
     /// How TLS is spoken with all of them; `None` for plain text.
     pub tls: Option<Tls>,
@@ -65,6 +65,14 @@ pub enum Protocol {
 impl Upstream {
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// An endpoint as a policy writes it.
+    pub fn written(&self, endpoint: &str) -> String {
+        match socket_path(endpoint) {
+            Some(_) => endpoint.to_owned(),
+            None => format!("{}://{endpoint}", self.scheme()),
+        }
     }
 }
 

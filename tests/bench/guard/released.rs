@@ -6,26 +6,28 @@ use fencegate::demo::child::{Child, Signal};
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::{becomes_ready, listening},
+    gateway::{becomes_ready, listening, listens_at},
     outcome::Outcome,
     run::Run,
     wrk::Load,
 };
 
-pub(super) const WARM_UP: Duration = Duration::from_secs(2);
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const WARM_UP: Duration = Duration::from_secs(2);
+/// Also for one whose instructions are counted.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A new tenure each, straight to the guard.
-pub(super) const NEW: Load = Load { method: "TENURES", prefix: "/new/", keys: 1000, threads: 2, clients: 64 };
+pub(crate) const NEW: Load = Load { method: "TENURES", prefix: "/new/", keys: 1000, threads: 2, clients: 64 };
 
 /// As it is released, before the service; its store is on the disk.
 pub(crate) struct Guard {
     child: Child,
-    pub(crate) public: SocketAddr,
+    /// As a gateway's policy names it.
+    pub(crate) endpoint: String,
 }
 
 impl Guard {
-    /// `store`: a file of its own unless given.
+    /// By ports. `store`: a file of its own unless given.
     pub(crate) fn start(
         run: &Run,
         name: &str,
@@ -33,25 +35,56 @@ impl Guard {
         ensemble: &str,
         store: Option<Value>,
     ) -> Outcome<Self> {
+        let store = store.unwrap_or_else(|| new_file(run, name));
+        let (listen, service) = ("127.0.0.1:0", format!("http://{service}"));
+        let words = [run.gateway().display().to_string()];
+        Self::of(run, &words, name, &policy(listen, &service, store), ensemble)
+    }
+
+    /// Where it listens, and its service's endpoint, with a store in a new file.
+    pub(crate) fn between(
+        run: &Run,
+        name: &str,
+        listen: &str,
+        service: &str,
+        ensemble: &str,
+    ) -> Outcome<Self> {
+        Self::by(run, &[run.gateway().display().to_string()], name, (listen, service), ensemble)
+    }
+
+    /// The same, started with these words.
+    pub(crate) fn by(
+        run: &Run,
+        words: &[String],
+        name: &str,
+        (listen, service): (&str, &str),
+        ensemble: &str,
+    ) -> Outcome<Self> {
+        let store = new_file(run, name);
+        Self::of(run, words, name, &policy(listen, service, store), ensemble)
+    }
+
+    fn of(run: &Run, started: &[String], name: &str, policy: &Value, ensemble: &str) -> Outcome<Self> {
         let file = run.folder().join(format!("{name}.yaml"));
-        let own = run.folder().join(format!("{name}.redb"));
-        let store = store.unwrap_or_else(|| json!({"redb": own.display().to_string()}));
-        let policy = json!({
-            "version": 1,
-            "listener": {"address": "127.0.0.1:0"},
-            "admin": {"address": "127.0.0.1:0"},
-            "upstream": {"endpoint": format!("http://{service}"), "response_timeout": "1s"},
-            "store": store,
-            "max_execution": "2s",
-            "send_within": "1s",
-        });
         fs::write(&file, policy.to_string())?;
         let words = ["guard", "--init", "--floor", "1", "--ensemble", ensemble, "--log-format=json", "-c"];
         let file = file.display().to_string();
-        let child = Child::spawn(run.gateway(), words.into_iter().chain([file.as_str()]))?;
-        let (public, admin) = (listening(&child, "guard")?, listening(&child, "admin")?);
+        let (program, before) = started.split_first().ok_or("a program is one word at least")?;
+        let words = before.iter().map(String::as_str).chain(words).chain([file.as_str()]);
+        let child = Child::spawn(program, words)?;
+        let (public, admin) = (listens_at(&child, "guard")?, listening(&child, "admin")?);
         becomes_ready(admin, &child)?;
-        Ok(Self { child, public })
+        let endpoint = if public.starts_with("unix:") { public } else { format!("http://{public}") };
+        Ok(Self { child, endpoint })
+    }
+
+    /// Of one that has a port.
+    pub(crate) fn address(&self) -> Outcome<SocketAddr> {
+        Ok(self.endpoint.trim_start_matches("http://").parse()?)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.pid()
     }
 
     pub(crate) fn stop(self) -> Outcome<()> {
@@ -61,4 +94,23 @@ impl Guard {
             ended => Err(format!("the guard ended with {ended:?} and said:\n{}", self.child.log()).into()),
         }
     }
+}
+
+/// Removed first: the same name is used in several turns, and each makes its store.
+fn new_file(run: &Run, name: &str) -> Value {
+    let file = run.folder().join(format!("{name}.redb"));
+    fs::remove_file(&file).ok();
+    json!({"redb": file.display().to_string()})
+}
+
+fn policy(listen: &str, service: &str, store: Value) -> Value {
+    json!({
+        "version": 1,
+        "listener": {"address": listen},
+        "admin": {"address": "127.0.0.1:0"},
+        "upstream": {"endpoint": service, "response_timeout": "1s"},
+        "store": store,
+        "max_execution": "2s",
+        "send_within": "1s",
+    })
 }

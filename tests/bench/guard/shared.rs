@@ -30,7 +30,7 @@ pub(super) fn measure(run: &Run, service: SocketAddr, ensemble: &str) -> Outcome
             (with()?, theirs)
         };
         let guard = Guard::start(run, &format!("file-{round}"), service, ensemble, None)?;
-        let file = NEW.ask(run, guard.public, run.window)?.per_second;
+        let file = NEW.ask(run, guard.address()?, run.window)?.per_second;
         guard.stop()?;
         run.tell(&format!(
             "round {round}: {ours:.0} new tenures/s in a database, {file:.0} in a file, {theirs:.0} updates/s"
@@ -53,7 +53,7 @@ fn tenures(run: &Run, name: &str, database: &Database, service: SocketAddr, ense
     let store = json!({"postgres": {"url_file": file.display().to_string()}});
     let guard = Guard::start(run, name, service, ensemble, Some(store))?;
     // Without a warm-up: its tokens would be newer than those that are measured.
-    let rate = NEW.ask(run, guard.public, run.window)?.per_second;
+    let rate = NEW.ask(run, guard.address()?, run.window)?.per_second;
     guard.stop()?;
     Ok(rate)
 }

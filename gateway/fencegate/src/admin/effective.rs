@@ -186,10 +186,9 @@ fn fence(fence: &Fence) -> EffectiveFence {
 }
 
 fn upstream(upstream: &Upstream) -> EffectiveUpstream {
-    let scheme = upstream.scheme();
     EffectiveUpstream {
         name: upstream.name.to_string(),
-        endpoints: upstream.endpoints.iter().map(|endpoint| format!("{scheme}://{endpoint}")).collect(),
+        endpoints: upstream.endpoints.iter().map(|endpoint| upstream.written(endpoint)).collect(),
         fencing: upstream.fencing.word(),
         response_timeout: text(upstream.response_timeout),
     }

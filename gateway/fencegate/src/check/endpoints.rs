@@ -1,17 +1,17 @@
 //! Looks whether the endpoints of an upstream can be reached as a request would reach them, and whether a guard is a guard.
 
-use std::{collections::HashSet, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::HashSet, io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
 use fencegate_http::{
-    network::{Network, Tcp},
+    network::{Network, remote::Remote, sockets::Sockets},
     upstream::{pool::offered, speak::HTTP2, tls::Secured},
 };
 use fencegate_lock::meta::Meta;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
-    plan::{Level, Protocol, Upstream},
+    plan::{Level, Protocol, Upstream, host_of},
 };
 use fencegate_process::{again, pem::not_after, said::causes};
 use futures_util::future::join_all;
@@ -35,7 +35,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// A guard that has announced itself, and where.
 pub(super) struct MetGuard {
     endpoint: usize,
-    address: SocketAddr,
+    address: Remote,
     announcement: Announcement,
 }
 
@@ -69,7 +69,7 @@ async fn look(findings: &Findings, upstream: &Upstream, way: &[&str], list: &str
             match seen {
                 Ok(Seen { address, until, announcement }) => {
                     reached = true;
-                    let said = format!("{}://{endpoint} answers at {address}", upstream.scheme());
+                    let said = format!("{} answers at {address}", upstream.written(endpoint));
                     findings.saw(format!("upstream {}", upstream.name), said);
                     files::certificate(findings, &way, &format!("of {endpoint}"), until);
                     met.extend(announcement.map(|announcement| MetGuard {
@@ -94,7 +94,7 @@ async fn look(findings: &Findings, upstream: &Upstream, way: &[&str], list: &str
 
 /// One address of an endpoint that can be used.
 struct Seen {
-    address: SocketAddr,
+    address: Remote,
     /// Its certificate, in seconds since 1970.
     until: Option<u64>,
     announcement: Option<Announcement>,
@@ -107,7 +107,7 @@ async fn visit(
     secured: Option<&Secured>,
 ) -> Vec<Result<Seen, Diagnostic>> {
     let limit = upstream.connect_timeout.min(LONGEST);
-    let resolved = timeout(limit, Tcp.resolve(endpoint)).await;
+    let resolved = timeout(limit, located(endpoint)).await;
     let resolved = resolved.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     let unknown = |why: &str| {
         let message = format!("the endpoint {endpoint} of `{}` is not found: {why}", upstream.name);
@@ -126,23 +126,37 @@ async fn visit(
     }
 }
 
+/// Where an endpoint is, as far as is known without connecting.
+pub(super) async fn located(endpoint: &str) -> io::Result<Vec<Remote>> {
+    match Remote::literal(endpoint) {
+        Some(literal) => Ok(vec![literal]),
+        None => Sockets.resolve(endpoint).await,
+    }
+}
+
 async fn reach(
     upstream: &Upstream,
     endpoint: &str,
-    address: SocketAddr,
+    address: Remote,
     secured: Option<&Secured>,
 ) -> Result<Seen, Diagnostic> {
     let limit = upstream.connect_timeout.min(LONGEST);
     let late = || io::Error::from(io::ErrorKind::TimedOut);
-    let dialled = timeout(limit, Tcp.dial(address)).await.unwrap_or_else(|_| Err(late()));
+    let dialled = timeout(limit, Sockets.dial(&address)).await.unwrap_or_else(|_| Err(late()));
     let stream = dialled.map_err(|error| {
         let message =
             format!("the endpoint {endpoint} of `{}` cannot be reached at {address}: {error}", upstream.name);
-        Diagnostic::new(Code::NoEndpoint, message).remedy("start the service, or correct address and port")
+        let remedy = match address {
+            Remote::Tcp(_) => "start the service, or correct address and port",
+            Remote::Unix(_) => {
+                "start the service, correct the path, or let the user that this runs as write the socket"
+            }
+        };
+        Diagnostic::new(Code::NoEndpoint, message).remedy(remedy)
     })?;
     let Some(secured) = secured else {
         let http2 = upstream.protocol == Protocol::Http2;
-        let announcement = guard(upstream, endpoint, address, stream, http2).await?;
+        let announcement = guard(upstream, endpoint, &address, stream, http2).await?;
         return Ok(Seen { address, until: None, announcement });
     };
     let shaken = timeout(limit, secured.connect(endpoint, stream, offered(upstream.protocol))).await;
@@ -151,7 +165,7 @@ async fn reach(
     let session = stream.get_ref().1;
     let until = session.peer_certificates().and_then(|chain| not_after(chain.first()?));
     let http2 = session.alpn_protocol() == Some(HTTP2.as_bytes());
-    let announcement = guard(upstream, endpoint, address, stream, http2).await?;
+    let announcement = guard(upstream, endpoint, &address, stream, http2).await?;
     Ok(Seen { address, until, announcement })
 }
 
@@ -166,7 +180,7 @@ fn untrusted(upstream: &Upstream, endpoint: &str, error: &io::Error) -> Diagnost
 async fn guard<S>(
     upstream: &Upstream,
     endpoint: &str,
-    address: SocketAddr,
+    address: &Remote,
     stream: S,
     http2: bool,
 ) -> Result<Option<Announcement>, Diagnostic>
@@ -193,15 +207,11 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let said = |error: hyper::Error| causes(&error);
-    let question = Request::get(if http2 {
-        format!("{scheme}://{endpoint}{ANNOUNCEMENT}")
-    } else {
-        ANNOUNCEMENT.into()
-    });
-    let question = question
-        .header(header::HOST, endpoint)
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| error.to_string())?;
+    let host = host_of(endpoint);
+    let question =
+        Request::get(if http2 { format!("{scheme}://{host}{ANNOUNCEMENT}") } else { ANNOUNCEMENT.into() });
+    let question =
+        question.header(header::HOST, host).body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
     let answer = if http2 {
         let (mut sender, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(said)?;

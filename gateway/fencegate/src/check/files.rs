@@ -1,6 +1,8 @@
 //! Looks at the files that a policy names: are they there, are they what they should be, and for how long.
 
 use std::{
+    fs,
+    os::unix::fs::FileTypeExt,
     path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -12,7 +14,7 @@ use fencegate_http::{
 use fencegate_lock::state::{self, Progress};
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
-    plan::{Admin, Limits, ServedTls, body_memory},
+    plan::{Admin, Bind, Limits, ServedTls, body_memory},
 };
 use fencegate_process::said::causes;
 use rustix::fs::{Access, access};
@@ -126,6 +128,26 @@ pub(super) fn state(findings: &Findings, folder: &Path) -> Vec<Progress> {
         }
     }
     Vec::new()
+}
+
+/// Where the public listener would make its unix socket. `way`: to its address.
+pub(super) fn socket(findings: &Findings, way: &[&str], bind: &Bind) {
+    let Bind::Unix(file) = bind else { return };
+    let (path, folder) = (file.path.display(), file.path.parent().unwrap_or(Path::new("/")));
+    let stands = fs::symlink_metadata(&file.path);
+    if let Err(error) = access(folder, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
+        let message =
+            format!("the folder {} of the socket cannot be read and written: {error}", folder.display());
+        let remedy = "make it, for the user that the process runs as: `RuntimeDirectory=` of systemd does";
+        findings.wrong(way, Code::SocketUnusable, message, remedy);
+    } else if stands.as_ref().is_ok_and(|stands| !stands.file_type().is_socket()) {
+        let message = format!("what stands at {path} is no socket");
+        findings.wrong(way, Code::SocketUnusable, message, "move it away, or name another path");
+    } else {
+        let says =
+            if stands.is_ok() { "is there, of a process that runs or was killed" } else { "can be made" };
+        findings.saw("socket", format!("{path} {says}"));
+    }
 }
 
 /// Asks the system, and writes nothing.

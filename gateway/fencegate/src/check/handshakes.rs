@@ -4,14 +4,13 @@
 use std::{
     collections::BTreeMap,
     io,
-    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use fencegate_http::{
     listen::certificates::examine,
-    network::{Network, Tcp},
+    network::{Network, remote::Remote, sockets::Sockets},
     upstream::tls::Secured,
 };
 use fencegate_lock::session::member::Member;
@@ -49,7 +48,7 @@ pub(super) async fn own(findings: &Findings, peer: &PeerListener) {
     if let Some(tls) = &peer.tls {
         files(findings, peer, tls);
     }
-    let why = match timeout(LONGEST, Tcp.resolve(&peer.advertise)).await {
+    let why = match timeout(LONGEST, Sockets.resolve(&peer.advertise)).await {
         Ok(Ok(addresses)) if !addresses.is_empty() => return,
         Ok(Ok(_)) => "its name has no address".to_owned(),
         Ok(Err(error)) => causes(&error),
@@ -158,15 +157,15 @@ fn shown_to(tls: &PeerTls) -> plan::Tls {
     }
 }
 
-async fn visit(advertised: &str, secured: Option<&Secured>) -> Result<SocketAddr, String> {
+async fn visit(advertised: &str, secured: Option<&Secured>) -> Result<Remote, String> {
     let until = Instant::now() + LONGEST;
     let left = || until.saturating_duration_since(Instant::now());
     let late = |_| "no answer in time".to_owned();
-    let addresses = timeout(left(), Tcp.resolve(advertised)).await.map_err(late)?;
+    let addresses = timeout(left(), Sockets.resolve(advertised)).await.map_err(late)?;
     let addresses = addresses.map_err(|error| causes(&error))?;
     let mut last = "its name has no address".to_owned();
     for address in addresses {
-        match timeout(left(), knock(advertised, address, secured)).await.map_err(late)? {
+        match timeout(left(), knock(advertised, &address, secured)).await.map_err(late)? {
             Ok(()) => return Ok(address),
             Err(error) => last = causes(&error),
         }
@@ -174,8 +173,8 @@ async fn visit(advertised: &str, secured: Option<&Secured>) -> Result<SocketAddr
     Err(last)
 }
 
-async fn knock(advertised: &str, address: SocketAddr, secured: Option<&Secured>) -> io::Result<()> {
-    let stream = Tcp.dial(address).await?;
+async fn knock(advertised: &str, address: &Remote, secured: Option<&Secured>) -> io::Result<()> {
+    let stream = Sockets.dial(address).await?;
     let Some(secured) = secured else { return Ok(()) };
     let (mut stream, _) = secured.connect(advertised, stream, &["http/1.1"]).await?;
     match timeout(SECOND_THOUGHTS, stream.read_u8()).await {

@@ -34,6 +34,8 @@ pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
     let serving = &gateway.serving;
     let listener = ["listeners", &serving.listener.name, "tls"];
     files::listener(&findings, &listener, serving.listener.tls.as_ref());
+    let address = ["listeners", &serving.listener.name, "address"];
+    files::socket(&findings, &address, &serving.listener.address);
     files::admin(&findings, &serving.admin);
     let limits = ["listeners", &serving.listener.name, "limits"];
     files::memory(&findings, &limits, &serving.listener.limits);
@@ -71,6 +73,7 @@ pub(super) fn guard(text: &str, guard: &Guard) -> io::Result<Found> {
     let findings = Findings::in_file(text);
     let serving = &guard.serving;
     files::listener(&findings, &["listener", "tls"], serving.listener.tls.as_ref());
+    files::socket(&findings, &["listener", "address"], &serving.listener.address);
     files::admin(&findings, &serving.admin);
     files::memory(&findings, &["listener", "limits"], &serving.listener.limits);
     run(async {

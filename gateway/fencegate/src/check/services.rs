@@ -1,12 +1,9 @@
 //! Looks whether upstreams that the file shows as two services lead to one: what goes by the one then goes round the
 //! fences of the other.
 
-use std::{collections::HashMap, net::SocketAddr, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
-use fencegate_http::{
-    network::{Network, Tcp},
-    upstream::spot::spot,
-};
+use fencegate_http::{network::remote::Remote, upstream::spot::spot};
 use fencegate_policies::{
     diagnose::Code,
     plan::{Plan, Spot, Upstream},
@@ -14,7 +11,7 @@ use fencegate_policies::{
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use super::findings::Findings;
+use super::{endpoints::located, findings::Findings};
 
 const LONGEST: Duration = Duration::from_secs(5);
 
@@ -38,8 +35,8 @@ pub(super) async fn look(findings: &Findings, plan: &Plan) {
 }
 
 /// Where the names of its endpoints lead. What is not found is told elsewhere.
-async fn spots(upstream: &Upstream) -> HashMap<Spot, SocketAddr> {
-    let lookups = upstream.endpoints.iter().map(|endpoint| timeout(LONGEST, Tcp.resolve(endpoint)));
+async fn spots(upstream: &Upstream) -> HashMap<Spot, Remote> {
+    let lookups = upstream.endpoints.iter().map(|endpoint| timeout(LONGEST, located(endpoint)));
     let found = join_all(lookups).await.into_iter().flatten().flatten().flatten();
-    found.map(|socket| (spot(socket), socket)).collect()
+    found.map(|remote| (spot(&remote), remote)).collect()
 }

@@ -60,7 +60,7 @@ pub(super) fn run(explain: &Explain) -> Result<String, ExitCode> {
         ExitCode::from(USAGE)
     };
     let gateway = policy::read(&config::file(explain.config.config.as_deref(), Of::Gateway)?)?;
-    let default = explain::default_host(gateway.serving.listener.address);
+    let default = explain::default_host(&gateway.serving.listener.address);
     let host = explain.host.as_deref().unwrap_or(&default);
     let body = body(explain.body.as_deref()).map_err(|trouble| failed(&trouble))?;
     let sample = SampleRequest::new(&about, host, &explain.fields, body).map_err(|bad| usage(bad.into()))?;

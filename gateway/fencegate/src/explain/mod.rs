@@ -124,11 +124,7 @@ fn nobody() -> Peer {
 fn destination(upstream: &Upstream) -> Destination {
     Destination {
         name: upstream.name.to_string(),
-        endpoints: upstream
-            .endpoints
-            .iter()
-            .map(|endpoint| format!("{}://{endpoint}", upstream.scheme()))
-            .collect(),
+        endpoints: upstream.endpoints.iter().map(|endpoint| upstream.written(endpoint)).collect(),
         fencing: upstream.fencing.word(),
         delay: upstream.fencing.delay().map(text::duration),
     }

@@ -1,9 +1,8 @@
 //! The request that is asked about, as a client would send it.
 
-use std::net::SocketAddr;
-
 use bytes::Bytes;
 use fencegate_http::body::Body;
+use fencegate_policies::plan::Bind;
 use hyper::{
     HeaderMap, Method, Request, StatusCode, Uri,
     header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING},
@@ -77,9 +76,12 @@ fn read(field: &str) -> Option<(HeaderName, HeaderValue)> {
 }
 
 /// What a client calls the gateway that listens there, unless it is told a name.
-pub fn default_host(listener: SocketAddr) -> String {
+pub fn default_host(listener: &Bind) -> String {
     match listener {
-        unspecified if unspecified.ip().is_unspecified() => format!("localhost:{}", unspecified.port()),
-        address => address.to_string(),
+        Bind::Unix(_) => "localhost".to_owned(),
+        Bind::Tcp(unspecified) if unspecified.ip().is_unspecified() => {
+            format!("localhost:{}", unspecified.port())
+        }
+        Bind::Tcp(address) => address.to_string(),
     }
 }

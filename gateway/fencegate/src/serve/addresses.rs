@@ -1,12 +1,13 @@
 //! Takes the addresses of a process before anybody is told of them, and refuses those that belong to another process.
 
-use std::{
-    io,
-    net::{SocketAddr, TcpListener},
-};
+use std::net::{SocketAddr, TcpListener};
 
-use fencegate_http::network::{reserved, shared_socket};
-use fencegate_policies::plan;
+use fencegate_http::network::{
+    bound::Bound,
+    sockets::{reserved, shared_socket},
+    taken_path::Takeover,
+};
+use fencegate_policies::plan::{self, Bind};
 use socket2::Socket;
 use tracing::info;
 
@@ -20,11 +21,15 @@ pub(crate) fn host_name() -> String {
 
 /// Listens for operators. `beside`: another gateway may listen there, which is about to stop.
 pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListener, NotServing> {
-    let bound = unless_beside(beside, address);
+    let bound = Bound::take(&Bind::Tcp(address), takeover(beside));
     let listener = bound
-        .and_then(|()| shared_socket(address))
+        .and_then(|_| shared_socket(address))
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-        .map_err(|source| NotServing::Listen { listener: "admin".into(), address, source })?;
+        .map_err(|source| NotServing::Listen {
+            listener: "admin".into(),
+            address: address.to_string(),
+            source,
+        })?;
     info!(listener = "admin", address = %listener.local_addr()?, "listening");
     Ok(listener)
 }
@@ -32,15 +37,23 @@ pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListene
 /// Keeps the address at which other gateways reach us, before they are told of it: the workers listen there later.
 pub(super) fn reserve(peer: &plan::PeerListener, beside: bool) -> Result<(Socket, SocketAddr), NotServing> {
     let address = peer.address;
-    let kept = unless_beside(beside, address).and_then(|()| reserved(address));
+    let kept = Bound::take(&Bind::Tcp(address), takeover(beside)).and_then(|_| reserved(address));
+    let address = address.to_string();
     kept.map_err(|source| NotServing::Listen { listener: siblings::NAME.into(), address, source })
 }
 
-/// Fails where another process has the address.
-///
-/// The workers share their address among each other, and would share it with another gateway of the same user as well:
-/// half of the connections would go to the wrong process. So the address has to be nobody's, unless the other gateway
-/// is about to stop (`beside`).
-pub(super) fn unless_beside(beside: bool, address: SocketAddr) -> io::Result<()> {
-    if beside { Ok(()) } else { TcpListener::bind(address).map(drop) }
+/// Takes the place of the public listener, for all workers.
+pub(super) fn public(listener: &plan::Listener, beside: bool) -> Result<Bound, NotServing> {
+    Bound::take(&listener.address, takeover(beside)).map_err(|source| {
+        let (name, address) = (listener.name.clone(), listener.address.to_string());
+        match listener.address {
+            Bind::Tcp(_) => NotServing::Listen { listener: name, address, source },
+            Bind::Unix(_) => NotServing::UnixSocket { listener: name, address, source },
+        }
+    })
+}
+
+/// `beside`: another gateway may listen there, which is about to stop.
+fn takeover(beside: bool) -> Takeover {
+    if beside { Takeover::FromTheOneBefore } else { Takeover::Never }
 }

@@ -1,6 +1,6 @@
 //! Why a process does not start, or did not end well.
 
-use std::{io, net::SocketAddr};
+use std::io;
 
 use fencegate_guard::ticket::BadFile;
 use fencegate_http::listen::certificates::BadCertificate;
@@ -14,7 +14,9 @@ use crate::{admin::bearer::BadBearer, siblings::BadPeerTls};
 #[derive(Debug, thiserror::Error)]
 pub enum NotServing {
     #[error("listen on {address}, the {listener} listener: {source}")]
-    Listen { listener: String, address: SocketAddr, source: io::Error },
+    Listen { listener: String, address: String, source: io::Error },
+    #[error("FG0526: listen on {address}, the {listener} listener: {source}")]
+    UnixSocket { listener: String, address: String, source: io::Error },
     #[error("start a thread or runtime")]
     Start(#[from] io::Error),
     #[error("FG0510: speak TLS with clients")]

@@ -3,7 +3,7 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use fencegate_http::{listen::certificates::Certificates, network::Tcp, upstream::health};
+use fencegate_http::{listen::certificates::Certificates, network::sockets::Sockets, upstream::health};
 use fencegate_lock::{session::nameplate::Nameplate, tenures::keeper::Keeper};
 use fencegate_policies::{difference::Difference, file, plan::Gateway, published::Published};
 use fencegate_process::{client_tls::BadTls, said::causes, shown};
@@ -96,7 +96,7 @@ impl Reloader {
         let old = self.edition.clone();
         let plan = Arc::new(gateway.serving.clone());
         let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(unusable)?;
-        health::start(Tcp, &fleets)?;
+        health::start(Sockets, &fleets)?;
         // Nothing behind this can fail: a plan that is refused changes nothing, not even what the log tells of keys.
         shown::keys_are(gateway.serving.log.keys);
         let (edition, openings) = Edition::after(&old, plan.clone(), fleets, &difference.rekeyed);

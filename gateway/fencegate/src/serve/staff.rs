@@ -4,7 +4,7 @@ use std::{sync::Arc, thread};
 
 use fencegate_http::{
     listen::certificates::Certificates,
-    network::Tcp,
+    network::sockets::Sockets,
     share::Shares,
     upstream::{fleet::Fleets, health},
 };
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
 use super::{
-    addresses::unless_beside,
+    addresses,
     base::Base,
     not_serving::NotServing,
     reload::Turn,
@@ -64,7 +64,7 @@ pub(super) fn shared<R>(plan: &Plan, base: &Base, equipment: Equipment<R>) -> Re
     let Equipment { role, workers, beside, memory, ours } = equipment;
     let plan = Arc::new(plan.clone());
     let fleets = Fleets::of(&plan, metrics.endpoints()).map_err(NotServing::UpstreamTls)?;
-    health::start(Tcp, &fleets)?;
+    health::start(Sockets, &fleets)?;
     let certificates =
         Certificates::open(&plan.listener, metrics.clients()).map_err(NotServing::ListenerTls)?;
     let tellers = Tellers::start(metrics)?;
@@ -91,26 +91,20 @@ impl Staff {
     ///
     /// # Errors
     /// An address belongs to another process.
-    pub(super) fn start<R: Staffed<Tcp>>(shared: Shared<R>) -> Result<Self, NotServing> {
+    pub(super) fn start<R: Staffed<Sockets>>(shared: Shared<R>) -> Result<Self, NotServing> {
         let (plan, workers) = (shared.edition.plan.clone(), shared.workers);
-        let mut address = plan.listener.address;
         let listeners = 1 + usize::from(shared.ours.is_some());
         rlimit::suffice(plan.listener.limits.connections.saturating_mul(listeners));
-        let listener = || plan.listener.name.clone();
-        unless_beside(shared.beside, address).map_err(|source| NotServing::Listen {
-            listener: listener(),
-            address,
-            source,
-        })?;
+        let mut place = addresses::public(&plan.listener, shared.beside)?;
         let mut staff = Self { threads: Vec::new(), turns: Vec::new() };
         for _ in 0..workers {
-            let Started { address: bound, thread, turns } = worker::start(Tcp, address, shared.clone())?;
+            let Started { place: bound, thread, turns } = worker::start(Sockets, place, shared.clone())?;
             // Port 0: the others listen on what the first one got.
-            address = bound;
+            place = bound;
             staff.threads.push(thread);
             staff.turns.push(turns);
         }
-        info!(listener = %plan.listener.name, %address, workers, "listening");
+        info!(listener = %plan.listener.name, address = %place, workers, "listening");
         if let Some(ours) = &shared.ours {
             let (address, advertised) = (ours.address, &ours.reach.address);
             info!(listener = siblings::NAME, %address, %advertised, workers, "listening");

@@ -1,11 +1,11 @@
 //! A worker: one thread, one current-thread runtime, its own share of the listener and its own upstream connections.
 
-use std::{cell::Cell, io, net::SocketAddr, rc::Rc, sync::Arc, thread, time::Duration};
+use std::{cell::Cell, io, rc::Rc, sync::Arc, thread, time::Duration};
 
 use fencegate_http::{
     buffered::Budget,
     listen::{Door, certificates::Certificates},
-    network::{Accept, Network},
+    network::{Accept, Network, bound::Bound},
     share::Shares,
     upstream::pool::Pool,
 };
@@ -92,13 +92,14 @@ pub enum Drained {
 #[derive(Debug)]
 pub struct Deaf {
     pub listener: String,
-    pub address: SocketAddr,
+    pub address: String,
     pub source: io::Error,
 }
 
 /// A worker that listens.
 pub struct Started {
-    pub address: SocketAddr,
+    /// Where it listens, as others may, too.
+    pub place: Bound,
     pub thread: thread::JoinHandle<Drained>,
     /// Takes other editions.
     pub turns: mpsc::UnboundedSender<Turn>,
@@ -110,12 +111,13 @@ pub struct Started {
 /// The address cannot be listened on.
 pub fn start<N: Network + Send, R: Staffed<N>>(
     network: N,
-    address: SocketAddr,
+    place: Bound,
     shared: Shared<R>,
 ) -> Result<Started, Deaf> {
     let (listening, listens) = oneshot::channel();
     let public = shared.edition.plan.listener.name.clone();
-    let deaf = move |source| Deaf { listener: public.clone(), address, source };
+    let address = place.to_string();
+    let deaf = move |source| Deaf { listener: public.clone(), address: address.clone(), source };
     let unable = deaf.clone();
     let (turns, told) = mpsc::unbounded_channel();
     let thread = thread::Builder::new().name("worker".into()).spawn(move || {
@@ -123,7 +125,7 @@ pub fn start<N: Network + Send, R: Staffed<N>>(
         match runtime {
             Ok(runtime) => {
                 let tasks = LocalSet::new();
-                let drained = tasks.block_on(&runtime, run(network, address, shared, told, listening));
+                let drained = tasks.block_on(&runtime, run(network, place, shared, told, listening));
                 if drained != Drained::Clean {
                     // Dropping an exchange gives its lock back, and its upstream may be at work. The process ends
                     // now; the lock goes by the session timeout.
@@ -138,20 +140,20 @@ pub fn start<N: Network + Send, R: Staffed<N>>(
         }
     });
     let thread = thread.map_err(&deaf)?;
-    let address = listens.blocking_recv().map_err(|gone| deaf(io::Error::other(gone)))??;
-    Ok(Started { address, thread, turns })
+    let place = listens.blocking_recv().map_err(|gone| deaf(io::Error::other(gone)))??;
+    Ok(Started { place, thread, turns })
 }
 
 async fn run<N: Network, R: Staffed<N>>(
     network: N,
-    address: SocketAddr,
+    place: Bound,
     shared: Shared<R>,
     mut turns: mpsc::UnboundedReceiver<Turn>,
-    listening: oneshot::Sender<Result<SocketAddr, Deaf>>,
+    listening: oneshot::Sender<Result<Bound, Deaf>>,
 ) -> Drained {
-    let (listener, gateways) = match listen(&network, address, &shared) {
-        Ok((address, listeners)) => {
-            drop(listening.send(Ok(address)));
+    let (listener, gateways) = match listen(&network, &place, &shared) {
+        Ok((place, listeners)) => {
+            drop(listening.send(Ok(place)));
             listeners
         }
         Err(deaf) => {
@@ -205,22 +207,22 @@ async fn run<N: Network, R: Staffed<N>>(
     drain(patience.get(), &open, &running).await
 }
 
-type Listening<N> = (SocketAddr, (<N as Network>::Listener, Option<<N as Network>::Listener>));
+type Listening<N> = (Bound, (<N as Network>::Listener, Option<<N as Network>::Listener>));
 
 /// On the public address, and on that for gateways where there is one.
-fn listen<N: Network, R>(network: &N, address: SocketAddr, shared: &Shared<R>) -> Result<Listening<N>, Deaf> {
+fn listen<N: Network, R>(network: &N, place: &Bound, shared: &Shared<R>) -> Result<Listening<N>, Deaf> {
     let public = &shared.edition.plan.listener.name;
-    let deaf = |listener: &str, address| {
-        let listener = listener.to_owned();
+    let deaf = |listener: &str, place: &Bound| {
+        let (listener, address) = (listener.to_owned(), place.to_string());
         move |source| Deaf { listener, address, source }
     };
-    let listener = network.listen(address).map_err(deaf(public, address))?;
-    let address = listener.address().map_err(deaf(public, address))?;
-    let gateways = shared
-        .ours
-        .as_ref()
-        .map(|ours| network.listen(ours.address).map_err(deaf(siblings::NAME, ours.address)));
-    Ok((address, (listener, gateways.transpose()?)))
+    let listener = network.listen(place).map_err(deaf(public, place))?;
+    let place = listener.place().map_err(deaf(public, place))?;
+    let gateways = shared.ours.as_ref().map(|ours| {
+        let place = Bound::from(ours.address);
+        network.listen(&place).map_err(deaf(siblings::NAME, &place))
+    });
+    Ok((place, (listener, gateways.transpose()?)))
 }
 
 /// Makes the steps of each edition.

@@ -9,8 +9,8 @@ use std::{
 
 use fencegate_lock::{pass::Pass, reach::Reach};
 use fencegate_policies::plan::{
-    self, ClientAuth, ClientCertificate, Limits, Listener, PeerTls, Protocols, ProxyProtocol, ServedTls,
-    TlsVersion,
+    self, Bind, ClientAuth, ClientCertificate, Limits, Listener, PeerTls, Protocols, ProxyProtocol,
+    ServedTls, TlsVersion,
 };
 use fencegate_process::{client_tls::BadTls, randomness::Randomness};
 use tracing::{info, warn};
@@ -72,7 +72,7 @@ impl Ours {
     pub fn listener(&self, public: &Listener) -> Listener {
         Listener {
             name: NAME.into(),
-            address: self.address,
+            address: Bind::Tcp(self.address),
             protocols: Protocols::Http1,
             tls: None,
             proxy_protocol: ProxyProtocol::Off,

@@ -11,7 +11,7 @@ use fencegate_http::{
         pooled::Pooled,
     },
 };
-use fencegate_policies::plan::{Level, Upstream};
+use fencegate_policies::plan::{Level, Upstream, host_of};
 use fencegate_process::clock::SharedClock;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{
@@ -81,7 +81,7 @@ impl Introductions for Guards {
 /// who would have answered.
 async fn announcement(pooled: &mut Pooled) -> Result<Announcement, Unmet> {
     let none = |why: String| Unmet::Stranger(Distrust::NoGuard(why).into());
-    let host = HeaderValue::from_str(pooled.endpoint()).map_err(|error| none(error.to_string()))?;
+    let host = HeaderValue::from_str(host_of(pooled.endpoint())).map_err(|error| none(error.to_string()))?;
     let request = Request::get(ANNOUNCEMENT).header(HOST, host).body(Body::empty());
     let request = request.map_err(|error| none(error.to_string()))?;
     let answer = pooled.send(request).await.map_err(|failed| match failed.why.is_parse() {

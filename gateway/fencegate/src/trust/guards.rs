@@ -102,14 +102,14 @@ impl State {
         let Self { met, processes, .. } = self;
         processes.forget(at, |name, socket| {
             let mut places = met.values().flatten();
-            places.any(|place| (&*place.address.name, place.address.socket) == (name, socket))
+            places.any(|place| (&*place.address.name, &place.address.socket) == (name, socket))
         });
     }
 }
 
 impl Place {
     fn is_at(&self, address: &Address) -> bool {
-        (&self.address.name, self.address.socket) == (&address.name, address.socket)
+        (&self.address.name, &self.address.socket) == (&address.name, &address.socket)
     }
 }
 
@@ -185,7 +185,7 @@ impl Guards {
         if let Err(why) = &trusted
             && !matches!(why, Distrust::Replaced | Distrust::Split)
         {
-            let (endpoint, address) = (&address.name, address.socket);
+            let (endpoint, address) = (&address.name, &address.socket);
             error!(upstream = %upstream.name, %endpoint, %address, %why, "guard.distrusted");
         }
         trusted.map(|()| instance)

@@ -6,7 +6,6 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    net::SocketAddr,
     sync::Arc,
     time::Duration,
 };
@@ -14,7 +13,7 @@ use std::{
 use fencegate_guard::announce::Announcement;
 use fencegate_process::clock::Boot;
 
-use fencegate_http::upstream::address::Address;
+use fencegate_http::{network::remote::Remote, upstream::address::Address};
 
 /// A process, and the store that it has. All processes that share a store are taken for one: whichever of them is asked
 /// knows what the others have let in.
@@ -49,10 +48,10 @@ pub(super) struct Processes {
 }
 
 /// What stands at one address may lead each name to a guard of its own.
-type Place = (Arc<str>, SocketAddr);
+type Place = (Arc<str>, Remote);
 
 fn place(address: &Address) -> Place {
-    (address.name.clone(), address.socket)
+    (address.name.clone(), address.socket.clone())
 }
 
 #[derive(Debug, Default)]
@@ -130,13 +129,13 @@ impl Processes {
 
     /// Names come to lead elsewhere for as long as the process runs. `leads`: somebody is still sent to this socket under
     /// this name.
-    pub(super) fn forget(&mut self, at: Boot, leads: impl Fn(&str, SocketAddr) -> bool) {
+    pub(super) fn forget(&mut self, at: Boot, leads: impl Fn(&str, &Remote) -> bool) {
         if self.behind.len() < LOOK_AT.max(2 * self.left) {
             return;
         }
         self.behind.retain(|(name, socket), behind| {
             let heard = behind.last.as_ref().map(|(_, heard)| at.since(*heard));
-            leads(name, *socket) || heard.is_some_and(|silent| silent < FORGOTTEN)
+            leads(name, socket) || heard.is_some_and(|silent| silent < FORGOTTEN)
         });
         self.left = self.behind.len();
     }
@@ -179,6 +178,8 @@ impl Behind {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     struct Place {
@@ -189,7 +190,7 @@ mod tests {
 
     impl Place {
         fn new() -> Self {
-            let address = Address::new("127.0.0.1:8080".parse().expect("an address"), "guard:8080".into());
+            let address = Address::new(SocketAddr::from(([127, 0, 0, 1], 8080)), "guard:8080".into());
             Self { processes: Processes::default(), address, now: 1_000 }
         }
 
@@ -279,7 +280,7 @@ mod tests {
         let met = Place::met("s", "one");
         let address = |n: u32| {
             let [_, high, middle, low] = n.to_be_bytes();
-            Address::new(([10, high, middle, low], 8080).into(), "guard:8080".into())
+            Address::new(SocketAddr::from(([10, high, middle, low], 8080)), "guard:8080".into())
         };
         let at = |seconds: u32| Boot::from_nanos(u64::from(seconds) * 1_000_000_000);
         // One that stays, and others that come one after another, each for a second.
@@ -291,7 +292,7 @@ mod tests {
                 let heard = Heard { asked: processes.ask(), at: at(second), up: None };
                 assert_eq!(processes.announced(address, &met, heard), Ok(()));
             }
-            let leads = |_: &str, socket| socket == stays.socket || socket == came.socket;
+            let leads = |_: &str, socket: &Remote| *socket == stays.socket || *socket == came.socket;
             processes.forget(at(second), leads);
             assert!(processes.is_there(&came, &met.instance));
             assert!(

@@ -18,7 +18,7 @@ use super::{
     responder::Answers,
 };
 use crate::{
-    network::{Accept, BACKLOG, Network, Reset},
+    network::{Accept, Network, Reset, taken_path::BACKLOG},
     peer::Peer,
     share::{Client, Share, Shares},
 };
@@ -87,6 +87,7 @@ impl Door {
                 }
             }
         }
+        listener.closes();
         self.serve_the_queue::<N>(listener, &front, open).await;
     }
 

@@ -1,7 +1,6 @@
 //! Where an endpoint is: the addresses behind its name, as the process last learned them.
 
 use std::{
-    net::SocketAddr,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -11,15 +10,17 @@ use std::{
 
 use tokio::{sync::watch, time::Instant};
 
+use crate::network::remote::Remote;
+
 /// All addresses of one endpoint. Shared by all workers, and by the plans that have the endpoint.
 #[derive(Debug)]
 pub struct Addresses {
-    /// `host:port` of the endpoint.
+    /// Of the endpoint: `host:port`, or `unix:/path`.
     name: Arc<str>,
     /// `None` until the first lookup is over; empty while nothing was ever found.
     known: watch::Sender<Option<Vec<Arc<Address>>>>,
     /// What lookups have found lately, and when each was found last.
-    lately: Mutex<Vec<(SocketAddr, Instant)>>,
+    lately: Mutex<Vec<(Remote, Instant)>>,
     literal: bool,
     turn: AtomicUsize,
     /// The last lookup found nothing.
@@ -29,7 +30,7 @@ pub struct Addresses {
 /// One of them.
 #[derive(Debug)]
 pub struct Address {
-    pub socket: SocketAddr,
+    pub socket: Remote,
     /// Of the endpoint that it belongs to.
     pub name: Arc<str>,
     /// The name no longer leads here.
@@ -39,8 +40,13 @@ pub struct Address {
 }
 
 impl Address {
-    pub fn new(socket: SocketAddr, name: Arc<str>) -> Arc<Self> {
-        Arc::new(Self { socket, name, gone: AtomicBool::new(false), dead: AtomicBool::new(false) })
+    pub fn new(socket: impl Into<Remote>, name: Arc<str>) -> Arc<Self> {
+        Arc::new(Self {
+            socket: socket.into(),
+            name,
+            gone: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+        })
     }
 
     /// Connections to it are not used again.
@@ -65,7 +71,7 @@ const MOST_LATELY: usize = 4 * MOST;
 
 impl Addresses {
     pub fn of(name: Arc<str>) -> Self {
-        let literal = name.parse().ok().map(|socket| vec![Address::new(socket, name.clone())]);
+        let literal = Remote::literal(&name).map(|socket| vec![Address::new(socket, name.clone())]);
         Self {
             literal: literal.is_some(),
             name,
@@ -103,11 +109,11 @@ impl Addresses {
 
     /// Where they are, and where lookups have found them lately; `None` while nothing was ever found. Waits as
     /// [`Addresses::all`].
-    pub async fn sockets(&self) -> Option<Vec<SocketAddr>> {
+    pub async fn sockets(&self) -> Option<Vec<Remote>> {
         let all = self.all().await;
         let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
-        let lately = lately.iter().filter(|(_, at)| at.elapsed() < LATELY).map(|(socket, _)| *socket);
-        (!all.is_empty()).then(|| all.iter().map(|address| address.socket).chain(lately).collect())
+        let lately = lately.iter().filter(|(_, at)| at.elapsed() < LATELY).map(|(socket, _)| socket.clone());
+        (!all.is_empty()).then(|| all.iter().map(|address| address.socket.clone()).chain(lately).collect())
     }
 
     #[cfg(test)]
@@ -117,17 +123,17 @@ impl Addresses {
     }
 
     /// The oldest are forgotten first.
-    fn remember(&self, sockets: &[SocketAddr]) {
+    fn remember(&self, sockets: &[Remote]) {
         let now = Instant::now();
         let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         lately.retain(|(socket, at)| at.elapsed() < LATELY && !sockets.contains(socket));
         let many = (lately.len() + sockets.len()).saturating_sub(MOST_LATELY);
         lately.drain(..many);
-        lately.extend(sockets.iter().map(|socket| (*socket, now)));
+        lately.extend(sockets.iter().map(|socket| (socket.clone(), now)));
     }
 
     /// A lookup has found these, at least one. True: that is news.
-    pub fn found(&self, mut sockets: Vec<SocketAddr>) -> bool {
+    pub fn found(&self, mut sockets: Vec<Remote>) -> bool {
         sockets.sort_unstable();
         sockets.dedup();
         sockets.truncate(MOST);
@@ -135,10 +141,10 @@ impl Addresses {
         self.remember(&sockets);
         self.known.send_if_modified(|known| {
             let old = known.take().unwrap_or_default();
-            let same = |socket: &SocketAddr| old.iter().find(|address| address.socket == *socket).cloned();
+            let same = |socket: &Remote| old.iter().find(|address| address.socket == *socket).cloned();
             let all: Vec<Arc<Address>> = sockets
                 .iter()
-                .map(|socket| same(socket).unwrap_or_else(|| Address::new(*socket, self.name.clone())))
+                .map(|socket| same(socket).unwrap_or_else(|| Address::new(socket.clone(), self.name.clone())))
                 .collect();
             for address in &old {
                 address.gone.store(!sockets.contains(&address.socket), Relaxed);
@@ -146,7 +152,7 @@ impl Addresses {
                 address.dead.store(false, Relaxed);
             }
             // Both are in order.
-            let news = old.iter().map(|address| address.socket).ne(sockets.iter().copied());
+            let news = old.iter().map(|address| &address.socket).ne(&sockets);
             *known = Some(all);
             news
         })
@@ -169,8 +175,8 @@ mod tests {
 
     use super::*;
 
-    fn sockets(texts: &[&str]) -> Vec<SocketAddr> {
-        texts.iter().map(|text| text.parse().expect("an address")).collect()
+    fn sockets(texts: &[&str]) -> Vec<Remote> {
+        texts.iter().map(|text| Remote::literal(text).expect("an address")).collect()
     }
 
     /// What the next connection tries, in order.
@@ -180,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_literal_address_is_known_from_the_beginning() {
-        for name in ["127.0.0.1:80", "[::1]:443"] {
+        for name in ["127.0.0.1:80", "[::1]:443", "unix:/run/ledger.sock"] {
             let addresses = Addresses::of(name.into());
             assert!(addresses.is_literal());
             assert_eq!(next(&addresses)[0].socket.to_string(), name);
@@ -228,11 +234,11 @@ mod tests {
     fn what_was_found_lately_is_bounded() {
         let addresses = Addresses::of("a.example:80".into());
         for n in 0..1000 {
-            addresses.found(vec![SocketAddr::from(([10, 0, 0, 1], n)), SocketAddr::from(([10, 0, 0, 2], n))]);
+            addresses.found(sockets(&[&format!("10.0.0.1:{n}"), &format!("10.0.0.2:{n}")]));
         }
         let all = addresses.sockets().now_or_never().flatten().expect("something is known");
         assert_eq!(all.len(), 2 + MOST_LATELY);
-        assert!(all.contains(&SocketAddr::from(([10, 0, 0, 1], 999 - 100))));
+        assert!(all.contains(&sockets(&["10.0.0.1:899"])[0]));
     }
 
     #[test]

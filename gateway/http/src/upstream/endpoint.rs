@@ -21,7 +21,7 @@ use super::address::Addresses;
 pub struct Endpoint {
     /// No other endpoint has it, nor will have.
     pub id: u64,
-    /// `host:port`.
+    /// `host:port`, or `unix:/path`.
     pub name: Arc<str>,
     pub addresses: Arc<Addresses>,
     hash: u64,

@@ -2,12 +2,9 @@
 
 mod meet;
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+use std::sync::{
+    Arc, Mutex, PoisonError, Weak,
+    atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
 use fencegate_policies::{
@@ -29,6 +26,7 @@ use super::{
     metrics::{EndpointMetrics, Seen, Sight},
     tls::{Refreshed, Secured},
 };
+use crate::network::remote::Remote;
 
 /// The upstreams of one plan, shared by all workers.
 #[derive(Debug)]
@@ -196,6 +194,11 @@ impl Fleet {
         &self.endpoints
     }
 
+    /// It leads to one place for ever, and no name server says where that is.
+    pub(super) fn is_one_address(&self) -> bool {
+        matches!(&self.endpoints[..], [one] if one.addresses.is_literal())
+    }
+
     /// Where a request goes. `key`: what [`pick::Balance::ByKey`] goes by.
     pub fn tour(self: &Arc<Self>, key: impl FnOnce() -> u64) -> Tour<'_> {
         let sharing = &self.upstream.sharing;
@@ -246,7 +249,7 @@ impl Fleet {
     }
 
     /// What a lookup of the endpoint's name has found; `None`: nothing, or not in time.
-    pub fn looked_up(&self, endpoint: &Endpoint, found: Option<Vec<SocketAddr>>) {
+    pub fn looked_up(&self, endpoint: &Endpoint, found: Option<Vec<Remote>>) {
         let (upstream, name) = (&self.upstream.name, &endpoint.name);
         self.metrics.looked_up(upstream, found.is_some());
         match found {

@@ -4,7 +4,7 @@
 use std::{io, sync::Arc, thread, time::Duration};
 
 use bytes::Bytes;
-use fencegate_policies::plan::Health;
+use fencegate_policies::plan::{Health, host_of};
 use futures_util::future::{Either, join_all, join3, pending, select};
 use http_body_util::Empty;
 use hyper::{Request, client::conn::http1, header};
@@ -153,7 +153,7 @@ where
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     let question = Request::get(path)
-        .header(header::HOST, &*endpoint.name)
+        .header(header::HOST, host_of(&endpoint.name))
         .header(header::USER_AGENT, "fencegate-health")
         .header(header::CONNECTION, "close")
         .body(Empty::<Bytes>::new())

@@ -78,12 +78,18 @@ impl<N: Network> Pool<N> {
         }
     }
 
-    /// An idle connection to where the request goes first. Where they have to be known, all have to be met before.
+    /// An idle connection to where the request goes first. Where they have to be known, all have to be met before: that is
+    /// over where there is one, and a connection to it.
     fn at_hand(&self, tour: &Tour<'_>) -> Option<Box<Pooled>> {
-        if tour.fresh || self.introductions.are_needed(&tour.fleet.upstream) {
+        let upstream = &tour.fleet.upstream;
+        if tour.fresh {
             return None;
         }
-        self.idle.take(tour.stop()?)
+        match self.introductions.are_needed(upstream) {
+            false => self.idle.take(tour.stop()?),
+            true if tour.fleet.is_one_address() => self.idle_at(upstream, tour.stop()?),
+            true => None,
+        }
     }
 
     async fn found(&self, tour: &mut Tour<'_>) -> Result<Lend, NotConnected> {

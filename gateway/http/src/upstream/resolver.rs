@@ -1,13 +1,13 @@
 //! Looks up the names of endpoints in the background, so that no request waits for a name server, and connects to what
 //! was found.
 
-use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{io, pin::pin, sync::Arc, time::Duration};
 
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use super::{address::Address, endpoint::Endpoint, fleet::Fleet};
-use crate::network::Network;
+use crate::network::{Network, remote::Remote};
 
 /// After this long a lookup counts as one that found nothing.
 const LATE: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ async fn look_up<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint) ->
 }
 
 /// `None` where there are none.
-async fn addresses<N: Network>(network: &N, endpoint: &Endpoint) -> Option<Vec<SocketAddr>> {
+async fn addresses<N: Network>(network: &N, endpoint: &Endpoint) -> Option<Vec<Remote>> {
     match network.resolve(&endpoint.name).await {
         Ok(found) => Some(found).filter(|found| !found.is_empty()),
         Err(error) => {
@@ -70,7 +70,7 @@ pub async fn dial<N: Network>(
     let part = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "no address is known for this name");
     for address in addresses {
-        let reached = timeout(part, network.dial(address.socket)).await;
+        let reached = timeout(part, network.dial(&address.socket)).await;
         let reached = reached.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         address.answered(reached.is_ok());
         match reached {

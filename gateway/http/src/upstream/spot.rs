@@ -1,12 +1,23 @@
 //! Where an address leads, as far as this machine can tell.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+};
 
 use fencegate_policies::plan::Spot;
 
-/// Every address of this machine is one spot with its loopback: who listens on all of them is reached by each.
-pub fn spot(socket: SocketAddr) -> Spot {
-    let socket = SocketAddr::new(socket.ip().to_canonical(), socket.port());
+use crate::network::remote::Remote;
+
+/// Every address of this machine is one spot with its loopback: who listens on all of them is reached by each. And so is
+/// every path that links lead to one file.
+pub fn spot(remote: &Remote) -> Spot {
+    let socket = match remote {
+        Remote::Unix(path) => {
+            return Spot::behind(&fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()));
+        }
+        Remote::Tcp(socket) => SocketAddr::new(socket.ip().to_canonical(), socket.port()),
+    };
     if is_ours(socket) { Spot::at((Ipv4Addr::LOCALHOST, socket.port()).into()) } else { Spot::at(socket) }
 }
 
@@ -35,7 +46,19 @@ mod tests {
     use super::*;
 
     fn at(host: &str) -> Spot {
-        spot(SocketAddr::new(host.parse().expect("an address"), 8000))
+        spot(&SocketAddr::new(host.parse().expect("an address"), 8000).into())
+    }
+
+    #[test]
+    fn a_socket_is_one_spot_by_whichever_link() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let (real, link) = (folder.path().join("real"), folder.path().join("link"));
+        fs::create_dir(&real).expect("made");
+        fs::write(real.join("s"), "").expect("made");
+        std::os::unix::fs::symlink(&real, &link).expect("linked");
+        let at = |path: std::path::PathBuf| spot(&Remote::Unix(path.into()));
+        assert_eq!(at(real.join("s")), at(link.join("s")));
+        assert_ne!(at(real.join("s")), at(real.join("none")));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::{
 };
 
 const COMPLETE: &str = include_str!("../../../tests/complete.yaml");
+const UNIX: &str = include_str!("../../../tests/unix.yaml");
 const COMPLETE_GUARD: &str = include_str!("../../../tests/complete.guard.yaml");
 const SHARING_GUARD: &str = include_str!("../../../tests/sharing.guard.yaml");
 
@@ -56,7 +57,7 @@ fn single(reader: &str) -> Value {
         "fence::fence::{{closure}}" => json!({"const": "none"}),
         "gateway::unmatched::{{closure}}" => json!({"const": "reject"}),
         "scalar::endpoint" | "upstream::beside::{{closure}}::{{closure}}" => {
-            json!({"type": "string", "pattern": "^https?://[^/]+$", "description": "https://host:port"})
+            json!({"type": "string", "pattern": r"^(https?://[^/]+|unix:/.+)$", "description": "https://host:port, or unix:/path"})
         }
         "scalar::root" | "scalar::file" | "probe::path" | "balancing::path" => {
             json!({"type": "string", "pattern": "^/"})
@@ -70,6 +71,11 @@ fn single(reader: &str) -> Value {
             json!({"type": "string", "pattern": "^(x509|digest|sasl|ip):.", "description": "scheme:id"})
         }
         "tickets::url" => json!({"type": "string", "pattern": "^http://"}),
+        "bind::address" => {
+            json!({"type": "string", "pattern": ":[0-9]+$|^unix:/", "description": "IP address and port, or unix:/path"})
+        }
+        // `0660` without quotes is a number to some YAML readers.
+        "bind::mode" => json!({"type": ["string", "integer"]}),
         "scalar::address" | "scalar::server" | "peer_listener::advertised" => {
             json!({"type": "string", "pattern": ":[0-9]+$"})
         }
@@ -198,7 +204,7 @@ fn keep_current(file: &str, made: &str) {
 
 #[test]
 fn the_schema_of_policies_is_what_the_reader_asks_for() {
-    let texts = [COMPLETE, MINIMAL, PAYMENTS, INVENTORY];
+    let texts = [COMPLETE, UNIX, MINIMAL, PAYMENTS, INVENTORY];
     keep_current("schema.json", &schema("The policy of a Fencegate gateway", &texts, Kind::Gateway));
 }
 

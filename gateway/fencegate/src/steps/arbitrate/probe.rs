@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::operation::Entry;
-use fencegate_policies::{pick, plan::Probe};
+use fencegate_policies::{
+    pick,
+    plan::{Probe, host_of},
+};
 use hyper::{
     Method, Request,
     header::{HOST, HeaderName, HeaderValue},
@@ -76,7 +79,7 @@ async fn status<N: Network>(
     tour.fresh = true;
     let mut lend = pool.checkout(&mut tour).await.map_err(|error| error.to_string())?;
     let path = probe.path.replace("{operation}", &escaped(unquoted(name)));
-    let host = HeaderValue::from_str(lend.endpoint()).map_err(|error| error.to_string())?;
+    let host = HeaderValue::from_str(host_of(lend.endpoint())).map_err(|error| error.to_string())?;
     let request = Request::builder().method(Method::GET).uri(path).header(HOST, host);
     let named = HeaderValue::from_str(name).map_err(|error| error.to_string())?;
     let request =

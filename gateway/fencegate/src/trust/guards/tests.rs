@@ -1,5 +1,7 @@
 //! Which announcements are believed.
 
+use std::net::SocketAddr;
+
 use fencegate_policies::file::load;
 
 use super::*;
@@ -20,7 +22,10 @@ struct Met {
 impl Met {
     fn new() -> Self {
         let upstream = load(POLICY).plan.expect("sound").serving.upstreams.remove(0);
-        let address = Address::new("127.0.0.1:8000".parse().expect("an address"), "127.0.0.1:8000".into());
+        let address = Address::new(
+            "127.0.0.1:8000".parse::<SocketAddr>().expect("an address"),
+            "127.0.0.1:8000".into(),
+        );
         Self { guards: Guards::new(Arc::default()), upstream, address }
     }
 
@@ -59,7 +64,7 @@ impl Met {
 
     /// Another address of the same name.
     fn beside(&self) -> Arc<Address> {
-        Address::new("127.0.0.2:8000".parse().expect("an address"), self.address.name.clone())
+        Address::new("127.0.0.2:8000".parse::<SocketAddr>().expect("an address"), self.address.name.clone())
     }
 
     fn at(&self, address: &Arc<Address>, guard: (&str, &str)) -> Result<Arc<str>, Distrust> {
@@ -170,8 +175,8 @@ fn a_connection_is_believed_while_its_process_is_the_one_that_answers() {
 #[test]
 fn two_names_at_one_address_lead_to_two_guards() {
     let one = Met::new();
-    let socket = one.address.socket;
-    let at = |name: &str| Address::new(socket, name.into());
+    let socket = one.address.socket.clone();
+    let at = |name: &str| Address::new(socket.clone(), name.into());
     let mut met = one;
     for _ in 0..3 {
         for (name, store, instance) in [("a", "s", "one"), ("b", "t", "two")] {
@@ -235,7 +240,8 @@ fn an_attempt_in_vain_does_not_hide_who_has_announced_itself_meanwhile() {
 #[test]
 fn a_guard_of_another_plan_contradicts_nobody_in_this_one() {
     let met = Met::new();
-    let elsewhere = Address::new("127.0.0.3:8000".parse().expect("an address"), "127.0.0.3:8000".into());
+    let elsewhere =
+        Address::new("127.0.0.3:8000".parse::<SocketAddr>().expect("an address"), "127.0.0.3:8000".into());
     assert!(met.at(&met.address, ("s", "one")).is_ok());
     assert!(met.at(&elsewhere, ("t", "two")).is_ok() && met.is_believed(&met.address, "one"));
 }

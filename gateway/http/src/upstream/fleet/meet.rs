@@ -42,7 +42,7 @@ impl Fleet {
         let longest = self.upstream.connect_timeout.min(LONGEST);
         let found = timeout(longest, lookups).await.ok();
         let found: Option<Vec<_>> = found.and_then(|found| found.into_iter().collect());
-        found.map_or(Spots::Unknown, |found| Spots::All(found.into_iter().flatten().map(spot).collect()))
+        found.map_or(Spots::Unknown, |found| Spots::All(found.iter().flatten().map(spot).collect()))
     }
 }
 

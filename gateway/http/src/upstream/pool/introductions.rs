@@ -26,11 +26,11 @@ impl<N: Network> Pool<N> {
         if !self.introductions.are_needed(upstream) {
             return Ok(());
         }
-        let asked = match fleet.endpoints() {
-            // There is nobody else to be met.
-            [one] if one.addresses.is_literal() => return Ok(()),
-            _ => everywhere(fleet).await,
-        };
+        // There is nobody else to be met.
+        if fleet.is_one_address() {
+            return Ok(());
+        }
+        let asked = everywhere(fleet).await;
         if asked.len() > 1 {
             let mut first = Vec::new();
             for (endpoint, address) in &asked {

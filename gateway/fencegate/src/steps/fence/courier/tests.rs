@@ -1,7 +1,7 @@
 use std::{net::SocketAddr, sync::Mutex};
 
 use bytes::Bytes;
-use fencegate_http::network::Tcp;
+use fencegate_http::network::sockets::Sockets;
 use fencegate_lock::{
     pass::{Nonce, Pass},
     reach::Reach,
@@ -33,14 +33,14 @@ routes:
 
 const DONE: &str = "HTTP/1.1 200 OK\r\nFencing-Outcome: done; waited=3\r\nContent-Length: 4\r\n\r\npaid";
 
-fn courier() -> Courier<Tcp> {
+fn courier() -> Courier<Sockets> {
     let gateway = load(POLICY).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
     let metrics = Rc::new(WorkerMetrics::new(Metrics::of_gateway(&gateway), &plan));
     let reach = Reach { address: "gw-1:9910".into(), pass: Pass::new(&SystemRandomness) };
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let ours = Ours { name: "gw-1".into(), address, reach, certificates: None, secured: None };
-    Courier { network: Tcp, clock: Arc::new(MachineClock), ours, plan, metrics, idle: Rc::default() }
+    Courier { network: Sockets, clock: Arc::new(MachineClock), ours, plan, metrics, idle: Rc::default() }
 }
 
 fn way(address: SocketAddr) -> Way {
@@ -48,7 +48,7 @@ fn way(address: SocketAddr) -> Way {
     Way { gateway: "gw-2".into(), address, pass: Pass::parse(&"5a".repeat(32)).expect("hex") }
 }
 
-fn keyed(courier: &Courier<Tcp>) -> Keyed {
+fn keyed(courier: &Courier<Sockets>) -> Keyed {
     let body = Body::whole(Bytes::from_static(b"amount=7"));
     let http = Request::post("/pay/7").header("host", "a").body(body).expect("a request");
     let notes = Rc::new(Notes::default());
@@ -56,7 +56,7 @@ fn keyed(courier: &Courier<Tcp>) -> Keyed {
     Keyed { http, notes, plan: Rc::new(courier.plan.clone()), upstream: UpstreamId(0), fenced: None }
 }
 
-async fn carried(courier: &Courier<Tcp>, to: SocketAddr, left: u64) -> (Carried, Keyed) {
+async fn carried(courier: &Courier<Sockets>, to: SocketAddr, left: u64) -> (Carried, Keyed) {
     let (here, client) = presence();
     let request = keyed(courier);
     let carried = as_client(courier, to, left, &request, client).await;
@@ -65,7 +65,7 @@ async fn carried(courier: &Courier<Tcp>, to: SocketAddr, left: u64) -> (Carried,
 }
 
 async fn as_client(
-    courier: &Courier<Tcp>,
+    courier: &Courier<Sockets>,
     to: SocketAddr,
     left: u64,
     request: &Keyed,

@@ -1,11 +1,12 @@
 //! Lookups that are over, silent or in vain. Nobody looks anything up here but the test.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use fencegate_policies::file::load;
 use fencegate_process::families::Families;
 
 use super::*;
+use crate::network::remote::Remote;
 use crate::upstream::{metrics::EndpointMetrics, spot::own_address};
 
 const OPEN: UpstreamId = UpstreamId(0);
@@ -50,7 +51,7 @@ fn look_up(fleets: &Fleets, lookups: &[(&str, Lookup)]) {
                 endpoint.addresses.not_found();
             }
             Some(Lookup::Found(socket)) => {
-                endpoint.addresses.found(vec![socket.parse::<SocketAddr>().expect("an address")]);
+                endpoint.addresses.found(vec![Remote::literal(socket).expect("an address")]);
             }
         }
     }
@@ -109,7 +110,7 @@ async fn an_address_of_this_machine_is_met_over_the_loopback() {
     // A machine without a network has no other address.
     let own = own_address().map_or("127.0.0.2:8000".to_owned(), |own| format!("{own}:8000"));
     let fleets = fleets(&["open.example:80"], &["127.0.0.1:8000"]);
-    fleets.fleet(OPEN).endpoints[0].addresses.found(vec![own.parse().expect("an address")]);
+    fleets.fleet(OPEN).endpoints[0].addresses.found(vec![Remote::literal(&own).expect("an address")]);
     assert!(fleets.meets_fenced(OPEN).await, "{own}");
 }
 

@@ -11,7 +11,7 @@ use tokio::{sync::Notify, task::LocalSet};
 
 use super::*;
 use crate::{
-    network::Tcp,
+    network::{remote::Remote, sockets::Sockets},
     upstream::{
         fleet::Fleets,
         introduce::{Attempt, Doubt, Due, Introduced, Introductions},
@@ -82,7 +82,7 @@ routes:
     let gateway = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
     let fleets =
         Fleets::of(&gateway.serving, &EndpointMetrics::register(&Families::new())).expect("no files");
-    let both = [1, 2].map(|host| ([127, 0, 0, host], 9).into());
+    let both = [1, 2].map(|host| Remote::literal(&format!("127.0.0.{host}:9")).expect("an address"));
     fleets.all()[0].endpoints()[0].addresses.found(both.into());
     fleets
 }
@@ -90,7 +90,7 @@ routes:
 async fn asks(introducer: Introducer) {
     let fleets = fleets();
     let fleet = &fleets.all()[0];
-    let pool = Pool::new(Tcp, Arc::new(MachineClock), Arc::new(introducer));
+    let pool = Pool::new(Sockets, Arc::new(MachineClock), Arc::new(introducer));
     let long = fleet.endpoints()[0].place().expect("the only one");
     let asked = pool.ask_all(fleet).await;
     assert!(matches!(asked, Err(NotConnected::Full)), "who is there is not known: {asked:?}");
@@ -114,7 +114,7 @@ async fn who_was_away_is_asked_beside_a_request_and_without_a_place_of_one() {
     let asks = async {
         let (fleets, introducer) = (fleets(), Arc::new(Introducer { beside: true, ..Introducer::default() }));
         let fleet = &fleets.all()[0];
-        let pool = Pool::new(Tcp, Arc::new(MachineClock), introducer.clone());
+        let pool = Pool::new(Sockets, Arc::new(MachineClock), introducer.clone());
         let _long = fleet.endpoints()[0].place().expect("the only one");
         assert!(pool.ask_all(fleet).await.is_ok(), "it waits for nobody");
         while introducer.known.lock().expect("no panic").len() < 2 {

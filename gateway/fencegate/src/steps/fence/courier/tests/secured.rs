@@ -51,7 +51,7 @@ impl Authority {
     }
 
     /// A courier that shows one of its certificates.
-    fn courier(&self) -> (Courier<Tcp>, TempDir) {
+    fn courier(&self) -> (Courier<Sockets>, TempDir) {
         let folder = TempDir::new().expect("a folder");
         let write = |name: &str, text: String| -> PathBuf {
             let path = folder.path().join(name);

@@ -1,0 +1,37 @@
+//! Where one connects to.
+
+use std::{fmt, net::SocketAddr, path::Path, sync::Arc};
+
+use fencegate_policies::plan::{UNIX, socket_path};
+
+/// An address, or the path of a socket on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Remote {
+    Tcp(SocketAddr),
+    Unix(Arc<Path>),
+}
+
+impl Remote {
+    /// Of an endpoint that is no name: `unix:/path`, or an address with its port.
+    pub fn literal(endpoint: &str) -> Option<Self> {
+        match socket_path(endpoint) {
+            Some(path) => Some(Self::Unix(path.into())),
+            None => endpoint.parse().ok().map(Self::Tcp),
+        }
+    }
+}
+
+impl From<SocketAddr> for Remote {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! A connection, by the network or within this machine: told apart here, and nowhere above.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use socket2::SockRef;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
+    net::{TcpStream, UnixStream},
+};
+
+use super::Reset;
+
+/// One that the kernel carries.
+#[derive(Debug)]
+pub enum SocketStream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+macro_rules! either {
+    ($self:expr, $stream:ident => $does:expr) => {
+        match $self.get_mut() {
+            SocketStream::Tcp($stream) => $does,
+            SocketStream::Unix($stream) => $does,
+        }
+    };
+}
+
+impl AsyncRead for SocketStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => Pin::new(stream).poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for SocketStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        either!(self, stream => Pin::new(stream).poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        either!(self, stream => Pin::new(stream).poll_write_vectored(cx, bufs))
+    }
+
+    /// Of both.
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => Pin::new(stream).poll_shutdown(cx))
+    }
+}
+
+impl Reset for SocketStream {
+    fn reset_on_close(&self) {
+        match self {
+            // Fails only on a socket that is closed already.
+            Self::Tcp(stream) => drop(SockRef::from(stream).set_linger(Some(Duration::ZERO))),
+            // Nothing of ours is on its way: what was written is with the other side, and it reads the end behind it.
+            Self::Unix(_) => {}
+        }
+    }
+
+    fn has_hung_up(&self) -> bool {
+        let known = match self {
+            Self::Tcp(stream) => stream.ready(Interest::READABLE).now_or_never(),
+            Self::Unix(stream) => stream.ready(Interest::READABLE).now_or_never(),
+        };
+        known.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_end_of_the_other_side_is_seen_before_its_last_bytes_are_read() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let mut ours = SocketStream::Unix(ours);
+        assert!(!ours.has_hung_up());
+        theirs.write_all(b"last").await.expect("written");
+        drop(theirs);
+        // The runtime has to look at the socket.
+        tokio::time::timeout(Duration::from_secs(10), async {
+            while !ours.has_hung_up() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .expect("seen");
+        let mut read = String::new();
+        ours.read_to_string(&mut read).await.expect("read");
+        assert_eq!(read, "last");
+        ours.write_all(b"late").await.expect_err("nobody is there");
+    }
+}

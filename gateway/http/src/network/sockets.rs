@@ -1,0 +1,217 @@
+//! The sockets of this machine: TCP, and unix sockets for those who stand on it, too.
+
+use std::{
+    cell::Cell,
+    io,
+    net::{self, Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::{
+    net::{TcpListener, TcpStream, UnixListener, UnixStream, lookup_host},
+    time::sleep,
+};
+
+use super::{
+    Accept, Network,
+    bound::{Bound, Shared},
+    remote::Remote,
+    socket_stream::SocketStream,
+    taken_path::BACKLOG,
+};
+use crate::peer::Peer;
+
+/// The real network.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sockets;
+
+/// One worker's.
+#[derive(Debug)]
+pub enum SocketListener {
+    Tcp(TcpListener),
+    Unix {
+        listener: UnixListener,
+        shared: Arc<Shared>,
+        /// How many connections it has accepted.
+        mine: Cell<usize>,
+    },
+}
+
+impl Network for Sockets {
+    type Stream = SocketStream;
+    type Listener = SocketListener;
+
+    async fn resolve(&self, authority: &str) -> io::Result<Vec<Remote>> {
+        // As every other program of the machine does: `/etc/hosts`, name servers, whatever else it is set up for.
+        Ok(lookup_host(authority).await?.map(Remote::Tcp).collect())
+    }
+
+    async fn dial(&self, remote: &Remote) -> io::Result<SocketStream> {
+        let path = match remote {
+            Remote::Tcp(address) => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                return Ok(SocketStream::Tcp(stream));
+            }
+            Remote::Unix(path) => path,
+        };
+        loop {
+            match UnixStream::connect(path).await {
+                // More have come than it has accepted. Over TCP the kernel would try again.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(TRY_AGAIN).await,
+                connected => return connected.map(SocketStream::Unix),
+            }
+        }
+    }
+
+    fn listen(&self, place: &Bound) -> io::Result<SocketListener> {
+        match place {
+            Bound::Tcp(address) => Ok(SocketListener::Tcp(TcpListener::from_std(shared_socket(*address)?)?)),
+            Bound::Unix(shared) => {
+                let listener = UnixListener::from_std(shared.listener()?)?;
+                Ok(SocketListener::Unix { listener, shared: shared.clone(), mine: Cell::new(0) })
+            }
+        }
+    }
+}
+
+const TRY_AGAIN: Duration = Duration::from_millis(5);
+
+/// Listens where others of the same user may listen, too.
+///
+/// # Errors
+/// Somebody listens there without sharing, or the address is not one of this machine's.
+pub fn shared_socket(address: SocketAddr) -> io::Result<net::TcpListener> {
+    let socket = shareable(address)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Keeps an address for those who will listen on it, without listening.
+///
+/// # Errors
+/// As of [`shared_socket`].
+pub fn reserved(address: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
+    let socket = shareable(address)?;
+    let bound = socket.local_addr()?.as_socket();
+    Ok((socket, bound.ok_or(io::ErrorKind::AddrNotAvailable)?))
+}
+
+fn shareable(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// Bytes of an answer that the kernel takes before it can send them. Left to itself it takes megabytes for each client,
+/// however slowly that reads: a thousand of them would cost gigabytes, and seconds of nothing but copying.
+const UNSENT: u32 = 128 << 10;
+
+/// Who connects within this machine has no address but the machine's own.
+const THIS_MACHINE: SocketAddr = SocketAddr::new(net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// What a worker that has more than its share leaves to others.
+const HEAD_START: Duration = Duration::from_millis(1);
+
+impl Accept for SocketListener {
+    type Stream = SocketStream;
+
+    async fn accept(&self) -> io::Result<(SocketStream, Peer)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT)?;
+                let local = stream.local_addr()?;
+                Ok((SocketStream::Tcp(stream), Peer { address, local, tls: None }))
+            }
+            Self::Unix { listener, shared, mine } => {
+                if shared.has_enough(mine.get()) {
+                    sleep(HEAD_START).await;
+                }
+                let stream = SocketStream::Unix(listener.accept().await?.0);
+                mine.set(mine.get() + 1);
+                shared.accepted();
+                Ok((stream, Peer { address: THIS_MACHINE, local: THIS_MACHINE, tls: None }))
+            }
+        }
+    }
+
+    fn place(&self) -> io::Result<Bound> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map(Bound::Tcp),
+            Self::Unix { shared, .. } => Ok(Bound::Unix(shared.clone())),
+        }
+    }
+
+    fn closes(&self) {
+        match self {
+            Self::Tcp(_) => {}
+            Self::Unix { shared, .. } => shared.closes(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::plan::{Bind, SocketFile};
+    use futures_util::future::join_all;
+
+    use super::*;
+    use crate::network::taken_path::Takeover;
+
+    #[tokio::test]
+    async fn workers_share_what_comes_at_once_and_the_last_of_it_is_nobodys_to_lose() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let path = folder.path().join("s");
+        let file = SocketFile { path: path.clone(), mode: 0o600 };
+        let bound = Bound::take(&Bind::Unix(file), Takeover::Never).expect("free");
+        assert_eq!(bound.to_string(), format!("unix:{}", path.display()));
+        let workers = [0; 2].map(|_| Sockets.listen(&bound).expect("ours"));
+        let remote = Remote::Unix(path.clone().into());
+        let clients = join_all((0..40).map(|_| Sockets.dial(&remote))).await;
+        assert!(clients.iter().all(Result::is_ok), "the kernel holds them");
+        let each = workers.iter().map(async |worker| {
+            let mut streams = Vec::new();
+            // As a worker that has others to serve: it looks at the queue again when it is its turn.
+            while let Ok(accepted) = tokio::time::timeout(HEAD_START * 20, worker.accept()).await {
+                streams.push(accepted.expect("accepted"));
+                tokio::task::yield_now().await;
+            }
+            streams.len()
+        });
+        let counts = join_all(each).await;
+        assert_eq!(counts.iter().sum::<usize>(), 40);
+        assert!(counts.iter().all(|count| *count >= 10), "{counts:?}");
+        let _late = Sockets.dial(&remote).await.expect("connected");
+        workers[0].closes();
+        assert!(!path.exists());
+        Sockets.dial(&remote).await.expect_err("nobody finds it");
+        // Whichever worker looks first finds who has come, however many it has accepted before.
+        tokio::task::yield_now().await;
+        let most = if counts[0] >= counts[1] { 0 } else { 1 };
+        let (_, peer) = workers[most].accept().await.expect("it has come in time");
+        assert_eq!(peer.address, THIS_MACHINE);
+    }
+
+    #[tokio::test]
+    async fn who_connects_waits_for_room_in_the_queue() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let path = folder.path().join("s");
+        let full = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+        full.bind(&socket2::SockAddr::unix(&path).expect("short")).expect("bound");
+        full.listen(0).expect("listens");
+        let remote = Remote::Unix(path.into());
+        let _first = Sockets.dial(&remote).await.expect("there is room for one");
+        let second = tokio::spawn(async move { Sockets.dial(&remote).await.map(drop) });
+        sleep(TRY_AGAIN * 4).await;
+        assert!(!second.is_finished(), "it waits");
+        full.accept().expect("the first");
+        second.await.expect("no panic").expect("there is room again");
+    }
+}

@@ -1,0 +1,208 @@
+//! The file of a listening unix socket: taken by one process at a time, and left for the next one.
+//!
+//! The file outlives a process that is killed, so it says nothing about whether somebody listens. Whoever connects finds
+//! out. All that is done about one file is done under the lock of its folder: of two processes that start at once, the
+//! later one finds the earlier one listening.
+
+use std::{
+    fs::{self, File, Metadata, Permissions},
+    io,
+    os::unix::{
+        fs::{FileTypeExt, MetadataExt, PermissionsExt},
+        net::UnixListener,
+    },
+    path::{Path, PathBuf},
+    sync::Mutex,
+    thread,
+    time::Duration,
+};
+
+use fencegate_policies::plan::SocketFile;
+use socket2::{Domain, SockAddr, Socket, Type};
+use tracing::{info, warn};
+
+/// Connections that the kernel completes before we take them.
+pub const BACKLOG: i32 = 1024;
+
+/// A path at which this process listens, until [`TakenPath::leave`] or its drop.
+#[derive(Debug)]
+pub struct TakenPath {
+    path: PathBuf,
+    listener: UnixListener,
+    /// Which file is ours, until it is removed. No other file gets this number while the socket is open.
+    ours: Mutex<Option<FileNumber>>,
+}
+
+/// Of a file, on its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileNumber(u64, u64);
+
+/// What stands at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stands {
+    Nothing,
+    /// A socket that nobody listens on any more.
+    Stale,
+    /// Somebody listens.
+    InUse,
+}
+
+/// What is to be done where somebody listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takeover {
+    /// It is somebody else's.
+    Never,
+    /// Who listens is about to stop: who connects from now on comes to us.
+    FromTheOneBefore,
+}
+
+impl TakenPath {
+    /// Listens there.
+    ///
+    /// # Errors
+    /// Somebody else does, or it cannot be told. What is no socket is left alone.
+    pub fn take(file: &SocketFile, takeover: Takeover) -> io::Result<Self> {
+        let path = &file.path;
+        let locked = Folder::of(path)?.locked(PATIENCE)?;
+        let at = match (look(path)?, takeover) {
+            (Stands::InUse, Takeover::Never) => return Err(io::ErrorKind::AddrInUse.into()),
+            // No moment without anybody there: the file is put in the place of the other one when we listen.
+            (Stands::InUse, Takeover::FromTheOneBefore) => beside(path),
+            (Stands::Nothing | Stands::Stale, _) => path.clone(),
+        };
+        if look(&at)? == Stands::Stale {
+            fs::remove_file(&at)?;
+            info!(path = %at.display(), "socket.stale_removed");
+        }
+        let listener = listen(&at, file.mode)?;
+        if at != *path {
+            fs::rename(&at, path)?;
+        }
+        let ours = FileNumber::of(&fs::symlink_metadata(path)?);
+        drop(locked);
+        Ok(Self { path: path.clone(), listener, ours: Mutex::new(Some(ours)) })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The same socket once more.
+    pub(super) fn listener(&self) -> io::Result<UnixListener> {
+        self.listener.try_clone()
+    }
+
+    /// Whoever connects from now on finds nobody, or the process that has taken over.
+    pub fn leave(&self) {
+        let mut ours = self.ours.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(number) = ours.take() else { return };
+        let removed = Folder::of(&self.path).and_then(|folder| {
+            let _locked = folder.locked(PATIENCE_AT_THE_END)?;
+            let found = fs::symlink_metadata(&self.path)?;
+            if FileNumber::of(&found) == number { fs::remove_file(&self.path) } else { Ok(()) }
+        });
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                // The next process finds that nobody listens there.
+                warn!(path = %self.path.display(), %error, "socket.not_removed");
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
+impl Drop for TakenPath {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Nobody of us has the lock for longer than a few system calls.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// At the end requests are at work on the same thread.
+const PATIENCE_AT_THE_END: Duration = Duration::from_millis(100);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+impl FileNumber {
+    fn of(found: &Metadata) -> Self {
+        Self(found.dev(), found.ino())
+    }
+}
+
+/// Where the file stands.
+struct Folder(File, PathBuf);
+
+impl Folder {
+    fn of(path: &Path) -> io::Result<Self> {
+        let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+        let opened = File::open(folder).map_err(|error| {
+            io::Error::new(error.kind(), format!("the folder {}: {error}", folder.display()))
+        })?;
+        Ok(Self(opened, folder.to_owned()))
+    }
+
+    /// Until it is dropped. Not waited for without end: everybody who may read a folder may lock it.
+    fn locked(self, patience: Duration) -> io::Result<Self> {
+        let mut left = patience;
+        loop {
+            match self.0.try_lock() {
+                Ok(()) => return Ok(self),
+                Err(fs::TryLockError::WouldBlock) if left.is_zero() => {
+                    let why = format!("another process keeps the folder {} locked", self.1.display());
+                    return Err(io::Error::other(why));
+                }
+                Err(fs::TryLockError::WouldBlock) => {
+                    thread::sleep(LOOK_AGAIN);
+                    left = left.saturating_sub(LOOK_AGAIN);
+                }
+                Err(fs::TryLockError::Error(error)) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A name for the moment in which two listen. [`fencegate_policies`] leaves room for it in the kernel's address.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+/// # Errors
+/// It is no socket, or it cannot be told whether somebody listens.
+fn look(path: &Path) -> io::Result<Stands> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Stands::Nothing),
+        Err(error) => return Err(error),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what stands there is no socket"));
+        }
+        Ok(_) => {}
+    }
+    let asking = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // A process that accepts nothing is there all the same, and is not waited for.
+    asking.set_nonblocking(true)?;
+    match asking.connect(&SockAddr::unix(path)?) {
+        Ok(()) => Ok(Stands::InUse),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Stands::InUse),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(Stands::Stale),
+        Err(error) => {
+            let why =
+                format!("a socket stands there, and it cannot be told whether somebody listens: {error}");
+            Err(io::Error::new(error.kind(), why))
+        }
+    }
+}
+
+/// Nobody gets in before the mode says who may: until it listens, whoever connects is refused.
+fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests;

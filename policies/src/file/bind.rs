@@ -1,0 +1,80 @@
+//! Reads where a listener is: an address of the network, or a socket of this machine and who may connect to it.
+
+use std::net::SocketAddr;
+
+use super::{block::Block, scalar, socket_path::path_in};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    plan::{Bind, SocketFile, UNIX},
+};
+
+/// The user and the group of the process connect, and nobody else.
+const MODE: u32 = 0o660;
+
+/// An address as it is written, before its mode is known.
+enum Written {
+    Tcp(SocketAddr),
+    Unix(String),
+}
+
+/// `address` and `socket_mode` of the public listener.
+pub(super) fn bind(block: &mut Block) -> Option<Bind> {
+    block.require("address", "address: 0.0.0.0:8080");
+    let written = block.value("address", address);
+    let mode = block.value("socket_mode", mode);
+    match written? {
+        Written::Tcp(address) => {
+            if block.is_present("socket_mode") {
+                let fault = Diagnostic::new(Code::NoEffect, "`socket_mode` has no effect with an IP address");
+                block.fault("socket_mode", fault.remedy("leave it out, or write `address: unix:/run/...`"));
+            }
+            Some(Bind::Tcp(address))
+        }
+        Written::Unix(path) => {
+            if block.is_present("tls") {
+                let message =
+                    "TLS is not spoken on a unix socket: nobody reads along who is not on this machine";
+                let fault = Diagnostic::new(Code::UnixTls, message);
+                let remedy =
+                    "leave `tls` out: `socket_mode` says who may connect; or listen on an IP address";
+                block.fault("tls", fault.remedy(remedy));
+            }
+            Some(Bind::Unix(SocketFile { path: path.into(), mode: mode.unwrap_or(MODE) }))
+        }
+    }
+}
+
+fn address(text: &str) -> Result<Written, Diagnostic> {
+    match text.strip_prefix(UNIX) {
+        Some(path) => Ok(Written::Unix(path_in(text, path)?.to_owned())),
+        None => scalar::address(text).map(Written::Tcp),
+    }
+}
+
+/// Octal, as `chmod` takes it. The owner has to be able to connect: else nobody could look whether it is in use.
+fn mode(text: &str) -> Result<u32, Diagnostic> {
+    let octal = (3..=4).contains(&text.len()) && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+    let mode = if octal { u32::from_str_radix(text, 8).ok() } else { None };
+    mode.filter(|mode| *mode <= 0o777 && mode & 0o200 != 0).ok_or_else(|| {
+        let message = format!("`{text}` is not the mode of a socket that its own process can reach");
+        let remedy = "write `0660` for user and group, `0600` for the user alone, or `0666` for everybody on this machine";
+        Diagnostic::new(Code::BadSocketMode, message).remedy(remedy)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_is_octal_and_leaves_the_owner_in() {
+        for (text, good) in
+            [("0660", 0o660), ("660", 0o660), ("0600", 0o600), ("0222", 0o222), ("777", 0o777)]
+        {
+            assert_eq!(mode(text), Ok(good));
+        }
+        for bad in ["", "0", "66", "0o660", "0680", "1777", "06600", "0060", "rw-rw----", "-660"] {
+            assert_eq!(mode(bad).expect_err("bad").code, Code::BadSocketMode, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Reads the path of a unix socket, in an address or an endpoint.
+
+use crate::diagnose::{Code, Diagnostic};
+
+/// The kernel takes 107 bytes (`sun_path` in unix(7)). A gateway that takes over from another one needs four of them.
+const LONGEST: usize = 103;
+
+/// The path that follows `unix:` in `text`. It has one spelling: two that name one socket would count as two services.
+pub(super) fn path_in<'p>(text: &str, path: &'p str) -> Result<&'p str, Diagnostic> {
+    let bad = |why: &str, remedy: &str| {
+        let message = format!("`{text}` is not the address of a unix socket: {why}");
+        Err(Diagnostic::new(Code::BadSocketPath, message).remedy(remedy))
+    };
+    let written = "write the whole path, such as `unix:/run/fencegate/guard.sock`";
+    let named = |segment: &str| !matches!(segment, "" | "." | "..");
+    match path.strip_prefix('/') {
+        None if path.starts_with('@') => {
+            bad("abstract sockets have no file whose mode says who may connect", written)
+        }
+        None => bad("its path does not begin with `/`", written),
+        Some(_) if path.len() > LONGEST => bad(
+            "its path is too long",
+            &format!("a path has at most {LONGEST} bytes: take a folder below `/run`"),
+        ),
+        Some(tail) if !tail.split('/').all(named) => bad(
+            "its path has an empty or a dot segment, or a slash at its end",
+            "write the shortest spelling",
+        ),
+        Some(_) if !path.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            bad("its path has characters beyond printable ASCII, or a space", written)
+        }
+        Some(_) => Ok(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_has_one_spelling_and_fits_into_the_kernels_address() {
+        let longest = format!("/{}", "a".repeat(LONGEST - 1));
+        for good in ["/run/fencegate/guard.sock", "/s", &longest] {
+            assert_eq!(path_in("", good), Ok(good));
+        }
+        let long = format!("{longest}a");
+        for bad in [
+            "",
+            "run/a",
+            "./a",
+            "@guard",
+            "/",
+            "//a",
+            "/run//a",
+            "/run/./a",
+            "/run/../a",
+            "/run/a/",
+            "/a b",
+            &long,
+        ] {
+            let code = path_in("", bad).expect_err("bad").code;
+            assert_eq!(code, Code::BadSocketPath, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Where a process listens, and how an endpoint is called that is a socket of the same machine.
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+/// Where the public listener is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bind {
+    Tcp(SocketAddr),
+    /// Only this machine can connect.
+    Unix(SocketFile),
+}
+
+/// A unix socket in the file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SocketFile {
+    pub path: PathBuf,
+    /// Whoever may write the file may connect.
+    pub mode: u32,
+}
+
+/// What stands before the path of a unix socket, in an address and in the name of an endpoint.
+pub const UNIX: &str = "unix:";
+
+/// The path of an endpoint that is a unix socket.
+pub fn socket_path(endpoint: &str) -> Option<&Path> {
+    endpoint.strip_prefix(UNIX).map(Path::new)
+}
+
+/// What an endpoint is called in `Host`. The path of a socket is no host, and HTTP servers would refuse it as one.
+pub fn host_of(endpoint: &str) -> &str {
+    if endpoint.starts_with(UNIX) { "localhost" } else { endpoint }
+}
+
+impl Bind {
+    /// `None`: nobody finds it by an address.
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Bind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(file) => write!(f, "{UNIX}{}", file.path.display()),
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! A guard behind the gateway, beside the gateway alone; and new tenures that many bring at once, beside one at a time.
 
-mod counted;
+pub(crate) mod counted;
 pub(crate) mod released;
 mod same_tenure;
 mod shared;
@@ -10,7 +10,6 @@ use std::{fs, net::SocketAddr, process::Command};
 use fencegate::demo::zookeeper::PrivateZooKeeper;
 use serde_json::Value;
 
-pub(crate) use self::counted::instructions;
 use self::released::{Guard, NEW};
 use crate::{
     gateway::{Behind, policy},

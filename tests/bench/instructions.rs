@@ -13,7 +13,6 @@ use fencegate::demo::zookeeper::PrivateZooKeeper;
 
 use crate::{
     gateway::{Behind, Gateway, policy},
-    guard,
     locks::ZOOKEEPER,
     nginx::Nginx,
     outcome::Outcome,
@@ -51,12 +50,9 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
         goal: Goal::None,
         rounds: vec![round],
     };
-    let [by_port, by_sockets] = guard::instructions(run, zookeeper.address(), &service)?;
     Ok(vec![
         bench("unfenced-instructions", ours("unfenced", "/unfenced/")?),
         bench("fenced-warm-instructions", ours("warm", "/warm/")?),
-        bench("guard-instructions", Round { ours: by_port, theirs }),
-        bench("guard-instructions-unix", Round { ours: by_sockets, theirs }),
     ])
 }
 

@@ -69,7 +69,7 @@ enum Suite {
 }
 
 type Measure = fn(&Run) -> Outcome<Vec<Bench>>;
-const SUITES: [(Suite, Measure); 8] = [
+const SUITES: [(Suite, Measure); 9] = [
     (Suite::Locks, locks::measure),
     (Suite::Proxy, proxy::measure),
     (Suite::Guard, guard::measure),
@@ -78,6 +78,7 @@ const SUITES: [(Suite, Measure); 8] = [
     (Suite::LockedPeers, locked::measure),
     (Suite::Growth, growth::measure),
     (Suite::Instructions, instructions::measure),
+    (Suite::Instructions, guard::counted::measure),
 ];
 
 fn main() -> ExitCode {

@@ -1,25 +1,29 @@
 //! How many instructions of user space a guard costs per request of a tenure that has been announced: counted as those of a
 //! gateway are.
 
-use std::net::SocketAddr;
+use fencegate::demo::zookeeper::PrivateZooKeeper;
 
 use super::{installation, released::Guard};
 use crate::{
     gateway::{Behind, Gateway, policy},
     instructions::{Counter, LOAD},
+    locks::ZOOKEEPER,
     nginx::Nginx,
     outcome::Outcome,
+    report::{Bench, Goal, Round},
     run::Run,
     wrk::Load,
 };
 
-/// Of one request, on an average, by a port and by unix sockets on both sides.
-pub(crate) fn instructions(run: &Run, zookeeper: SocketAddr, service: &Nginx) -> Outcome<[f64; 2]> {
-    let ensemble = installation(run, zookeeper)?;
+/// By unix sockets on both sides, beside the same by ports.
+pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
+    let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-guard-counted"), ZOOKEEPER)?;
+    let service = Nginx::service(run)?;
+    let ensemble = installation(run, zookeeper.address())?;
     let counted = |name: &str, listen: &str, endpoint: &str| {
         let counter = Counter::named(run, name);
         let guard = Guard::by(run, &counter.of(&run.gateway()), name, (listen, endpoint), &ensemble)?;
-        let mut policy = policy("gw-counted", zookeeper, service.address, Behind::Guard);
+        let mut policy = policy("gw-counted", zookeeper.address(), service.address, Behind::Guard);
         policy["upstreams"]["service"]["endpoints"] = [guard.endpoint.as_str()].as_slice().into();
         // A guard that is counted is slow.
         policy["upstreams"]["service"]["response_timeout"] = "45s".into();
@@ -30,8 +34,13 @@ pub(crate) fn instructions(run: &Run, zookeeper: SocketAddr, service: &Nginx) ->
         Outcome::Ok(count)
     };
     let socket = format!("unix:{}", run.folder().join("counted.sock").display());
-    Ok([
-        counted("guard-counted", "127.0.0.1:0", &format!("http://{}", service.address))?,
-        counted("guard-counted-unix", &socket, &service.socket)?,
-    ])
+    let theirs = counted("guard-counted", "127.0.0.1:0", &format!("http://{}", service.address))?;
+    let ours = counted("guard-counted-unix", &socket, &service.socket)?;
+    Ok(vec![Bench {
+        name: "guard-instructions-unix",
+        peer: "the same by ports",
+        unit: "instructions/request",
+        goal: Goal::None,
+        rounds: vec![Round { ours, theirs }],
+    }])
 }

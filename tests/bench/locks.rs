@@ -59,7 +59,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     let bench = |name, peer, goal, rounds| Bench { name, peer, unit: "locked requests/s", goal, rounds };
     Ok(vec![
         bench("cold-strict", "Curator, 64 threads, 64 keys, bare locks", Goal::AtLeast(2.0), cold),
-        bench("hot-one-gateway", "Curator, 16 threads, one key, bare locks", Goal::AtLeast(15.0), one),
+        bench("hot-one-gateway", "Curator, 16 threads, one key, bare locks", Goal::AtLeast(20.0), one),
         bench(
             "hot-three-gateways",
             "Curator, 16 threads in 3 processes, one key, bare locks",

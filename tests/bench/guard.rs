@@ -27,6 +27,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-guard"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
     let ensemble = installation(run, zookeeper.address())?;
+    let mut benches = same_tenure::measure(run, zookeeper.address(), &service, &ensemble)?;
     let mut new = vec![];
     for round in 1..=run.rounds {
         // A guard of its own: the tokens of the gateway above are far below those of the load.
@@ -37,8 +38,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
         new.push(Round { ours, theirs });
         guard.stop()?;
     }
-    let mut benches = shared::measure(run, service.address, &ensemble)?;
-    benches.extend(same_tenure::measure(run, zookeeper.address(), &service, &ensemble)?);
+    benches.extend(shared::measure(run, service.address, &ensemble)?);
     benches.push(Bench {
         name: "guard-new-tenures",
         peer: "one fsync at a time",

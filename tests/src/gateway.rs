@@ -15,7 +15,7 @@ use crate::{
     hosts::Hosts,
     patience::PATIENCE,
     policy::Policy,
-    process::{Failpoints, Process, TALKATIVE, binary},
+    process::{Failpoints, Process, TALKATIVE, binary, counting_binary},
     scratch,
 };
 
@@ -28,6 +28,7 @@ pub struct Gateway {
 /// How a gateway is started.
 pub struct Launch {
     policy: Policy,
+    binary: PathBuf,
     /// A command in front of it.
     names: Vec<String>,
     failpoints: Failpoints,
@@ -92,6 +93,7 @@ impl Launch {
     pub fn new(policy: &Policy) -> Self {
         Self {
             policy: policy.clone(),
+            binary: binary(),
             names: Vec::new(),
             failpoints: Failpoints::default(),
             init: true,
@@ -119,6 +121,14 @@ impl Launch {
     #[must_use]
     pub fn talkative(mut self) -> Self {
         self.names = TALKATIVE.map(str::to_owned).into();
+        self
+    }
+
+    /// Tells whoever connects to this socket how often it has allocated.
+    #[must_use]
+    pub fn counting_at(mut self, socket: &Path) -> Self {
+        self.binary = counting_binary();
+        self.names = ["env".to_owned(), format!("COUNTED_AT={}", socket.display())].into();
         self
     }
 
@@ -204,7 +214,7 @@ impl Launch {
         if let Some(workers) = self.workers {
             arguments.extend(["--workers".to_owned(), workers.to_string()]);
         }
-        let process = Process::start(&self.failpoints, self.names, "public", arguments).await;
+        let process = Process::start((&self.binary, &self.failpoints), self.names, "public", arguments).await;
         let process = process.unwrap_or_else(|why| panic!("{why}"));
         Gateway { process, home }
     }

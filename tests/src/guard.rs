@@ -24,7 +24,7 @@ use crate::{
     origin::Origin,
     patience::patiently,
     policy::Policy,
-    process::{Failpoints, Process, TALKATIVE},
+    process::{Failpoints, Process, TALKATIVE, binary},
     scratch,
     site::Turn,
 };
@@ -215,7 +215,8 @@ impl Launch {
     /// With its log, if it ends or is silent instead.
     pub async fn tries(&self) -> Result<Guard, String> {
         let process =
-            Process::start(&self.failpoints, self.behind.clone(), "guard", self.arguments()).await?;
+            Process::start((&binary(), &self.failpoints), self.behind.clone(), "guard", self.arguments())
+                .await?;
         let launch = Self { init: None, failpoints: Failpoints::default(), ..self.clone() };
         Ok(Guard { process, launch })
     }

@@ -61,14 +61,14 @@ impl Process {
     /// # Errors
     /// With its log, if it ends or is silent instead.
     pub(crate) async fn start(
-        failpoints: &Failpoints,
+        (binary, failpoints): (&Path, &Failpoints),
         names: Vec<String>,
         listener: &'static str,
         arguments: Vec<String>,
     ) -> Result<Self, String> {
         let mut command: Vec<String> = SOFT_LIMITS.map(str::to_owned).into();
         command.extend(names);
-        command.extend(["env".to_owned(), failpoints.variable(), binary().display().to_string()]);
+        command.extend(["env".to_owned(), failpoints.variable(), binary.display().to_string()]);
         command.extend(arguments);
         let child = Arc::new(Child::spawn("prlimit", command).expect("setpriv"));
         let public = listening(&child, listener).await?;
@@ -339,7 +339,16 @@ impl Metrics {
 
 /// Cargo builds the library for these tests, but the binary only when the whole workspace is built.
 pub(crate) fn binary() -> PathBuf {
-    let file = scratch::binaries().join("fencegate");
+    named("fencegate")
+}
+
+/// The same with an allocator that counts.
+pub(crate) fn counting_binary() -> PathBuf {
+    named("counted")
+}
+
+fn named(name: &str) -> PathBuf {
+    let file = scratch::binaries().join(name);
     assert!(file.exists(), "{} is missing: run `cargo build --workspace` first", file.display());
     file
 }

@@ -21,6 +21,7 @@ pub mod gathered;
 pub mod pem;
 pub mod randomness;
 pub mod said;
+pub mod sharded;
 pub mod shown;
 pub mod spread;
 pub mod sync;

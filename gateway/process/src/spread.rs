@@ -1,6 +1,6 @@
 //! How values are spread over the buckets of a histogram, over all its series.
 
-use prometheus::{HistogramVec, core::Collector};
+use prometheus::core::Collector;
 
 /// Cumulative counts by upper bound; the last one is of all.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -15,7 +15,8 @@ impl Spread {
         Self { bounds: bounds.to_vec(), counts: counts.to_vec() }
     }
 
-    pub fn gather(histogram: &HistogramVec, bounds: &[f64]) -> Self {
+    /// `histogram`: of these bounds.
+    pub fn gather(histogram: &impl Collector, bounds: &[f64]) -> Self {
         let mut counts = vec![0; bounds.len() + 1];
         for family in histogram.collect() {
             for metric in family.get_metric() {

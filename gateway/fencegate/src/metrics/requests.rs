@@ -8,6 +8,7 @@ use std::{
 use fencegate_policies::plan::{Forward, Gateway, Level};
 use fencegate_process::{
     families::{Families, LONG, SHORT},
+    sharded::Sharded,
     spread::Spread,
 };
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
@@ -18,17 +19,17 @@ use super::{
 };
 use crate::refusal::Reason;
 
-/// The families by route.
+/// The families by route. Those that each request touches are counted by thread.
 pub(super) struct RequestFamilies {
-    pub(super) requests: IntCounterVec,
-    pub(super) seconds: HistogramVec,
-    pub(super) in_flight: IntGaugeVec,
+    pub(super) requests: Sharded<IntCounterVec>,
+    pub(super) seconds: Sharded<HistogramVec>,
+    pub(super) in_flight: Sharded<IntGaugeVec>,
     pub(super) rejections: IntCounterVec,
     pub(super) outcome_unknown: IntCounterVec,
-    pub(super) acquisitions: IntCounterVec,
-    pub(super) lock_wait: HistogramVec,
-    pub(super) lock_hold: HistogramVec,
-    pub(super) held: IntGaugeVec,
+    pub(super) acquisitions: Sharded<IntCounterVec>,
+    pub(super) lock_wait: Sharded<HistogramVec>,
+    pub(super) lock_hold: Sharded<HistogramVec>,
+    pub(super) held: Sharded<IntGaugeVec>,
     pub(super) waiters: IntGaugeVec,
     pub(super) handoffs: IntCounterVec,
     pub(super) forwarded: IntCounterVec,
@@ -48,29 +49,35 @@ impl RequestFamilies {
         };
         let gauges =
             |name, help, labels: &[&str]| families.register(IntGaugeVec::new(Opts::new(name, help), labels));
+        let often = |name, help, labels: &[&str]| {
+            families.register(Sharded::of(|| IntCounterVec::new(Opts::new(name, help), labels)))
+        };
+        let now = |name, help, labels: &[&str]| {
+            families.register(Sharded::of(|| IntGaugeVec::new(Opts::new(name, help), labels)))
+        };
         let seconds = |name, help, buckets: &[f64]| {
-            let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-            families.register(HistogramVec::new(opts, &["route"]))
+            let opts = || HistogramOpts::new(name, help).buckets(buckets.to_vec());
+            families.register(Sharded::of(|| HistogramVec::new(opts(), &["route"])))
         };
         let limits = |name, help| families.register(GaugeVec::new(Opts::new(name, help), &["route"]));
         Self {
-            requests: counters("requests_total", "Answers, by route and status.", &["route", "code"]),
+            requests: often("requests_total", "Answers, by route and status.", &["route", "code"]),
             seconds: seconds("request_seconds", "From request head to answer head.", SHORT),
-            in_flight: gauges("requests_in_flight", "Requests whose answer is not complete yet.", &["route"]),
+            in_flight: now("requests_in_flight", "Requests whose answer is not complete yet.", &["route"]),
             rejections: counters("rejections_total", "Answers of our own, by reason.", &["route", "reason"]),
             outcome_unknown: counters(
                 "outcome_unknown_total",
                 "Requests that may have taken effect without a complete answer.",
                 &["route"],
             ),
-            acquisitions: counters(
+            acquisitions: often(
                 "lock_acquisitions_total",
                 "Requests for a lock, by what came of them.",
                 &["route", "mode", "result", "contended"],
             ),
             lock_wait: seconds("lock_wait_seconds", "From asking for a lock to its grant.", SHORT),
             lock_hold: seconds("lock_hold_seconds", "From grant to the end of the tenure.", LONG),
-            held: gauges("locks_held", "Locks held.", &["route", "mode"]),
+            held: now("locks_held", "Locks held.", &["route", "mode"]),
             waiters: gauges("lock_waiters", "Requests that wait for a lock.", &["route"]),
             handoffs: counters(
                 "handoffs_total",
@@ -121,7 +128,7 @@ impl RequestFamilies {
     fn begin(&self, route: &str, level: Level) {
         self.outcome_unknown.with_label_values(&[route]);
         for (mode, (result, contended)) in acquisitions() {
-            self.acquisitions.with_label_values(&[route, mode, result, contended]);
+            self.acquisitions.here().with_label_values(&[route, mode, result, contended]);
         }
         let words: &[Reason] = match level {
             Level::None | Level::Delay(_) => &[],

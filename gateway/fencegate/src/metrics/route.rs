@@ -42,15 +42,16 @@ impl RouteMetrics {
     pub(super) fn new(all: Arc<RequestFamilies>, name: Arc<str>, waits: Arc<Waits>) -> Self {
         let label: &[&str] = &[&name];
         Self {
-            seconds: all.seconds.with_label_values(label),
-            in_flight: Rc::new(all.in_flight.with_label_values(label)),
+            seconds: all.seconds.here().with_label_values(label),
+            in_flight: Rc::new(all.in_flight.here().with_label_values(label)),
             waiters: Rc::new(all.waiters.with_label_values(label)),
             tunnels: Rc::new(all.tunnels.with_label_values(label)),
             waits,
-            held: MODES.map(|mode| Rc::new(all.held.with_label_values(&[&*name, mode.word()]))),
-            warm: MODES.map(|mode| all.acquisitions.with_label_values(&[&*name, mode.word(), "warm", "no"])),
-            hold: Rc::new(all.lock_hold.with_label_values(label)),
-            wait: all.lock_wait.with_label_values(label),
+            held: MODES.map(|mode| Rc::new(all.held.here().with_label_values(&[&*name, mode.word()]))),
+            warm: MODES
+                .map(|mode| all.acquisitions.here().with_label_values(&[&*name, mode.word(), "warm", "no"])),
+            hold: Rc::new(all.lock_hold.here().with_label_values(label)),
+            wait: all.lock_wait.here().with_label_values(label),
             handoffs: all.handoffs.with_label_values(label),
             codes: RefCell::default(),
             all,
@@ -72,7 +73,7 @@ impl RouteMetrics {
                 // A number that is no known status is counted by its class: an upstream could send any.
                 let known = status.canonical_reason().is_some();
                 let code = if known { status.as_str() } else { class(status) };
-                let counter = self.all.requests.with_label_values(&[&*self.name, code]);
+                let counter = self.all.requests.here().with_label_values(&[&*self.name, code]);
                 counter.inc();
                 codes.push((status, counter));
             }
@@ -82,7 +83,7 @@ impl RouteMetrics {
     /// The client went away before its answer: counted under 499, as nginx does.
     pub fn abandoned(&self, took: Duration) {
         self.seconds.observe(took.as_secs_f64());
-        self.all.requests.with_label_values(&[&*self.name, "499"]).inc();
+        self.all.requests.here().with_label_values(&[&*self.name, "499"]).inc();
     }
 
     pub fn rejected(&self, reason: Reason) {
@@ -130,7 +131,7 @@ impl RouteMetrics {
         if result == "granted" {
             self.wait.observe(waited.as_secs_f64());
         }
-        self.all.acquisitions.with_label_values(&[&*self.name, mode.word(), result, contended]).inc();
+        self.all.acquisitions.here().with_label_values(&[&*self.name, mode.word(), result, contended]).inc();
     }
 }
 

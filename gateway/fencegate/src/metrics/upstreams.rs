@@ -1,14 +1,18 @@
 //! What is counted of exchanges with upstreams, by upstream.
 
 use fencegate_policies::plan::Upstream;
-use fencegate_process::families::{Families, SHORT};
+use fencegate_process::{
+    families::{Families, SHORT},
+    sharded::Sharded,
+};
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts};
 
 use super::words::UPSTREAM_ERRORS;
 
 /// The families by upstream.
 pub(super) struct UpstreamFamilies {
-    pub(super) seconds: HistogramVec,
+    /// Counted by thread: each request touches it.
+    pub(super) seconds: Sharded<HistogramVec>,
     pub(super) errors: IntCounterVec,
     pub(super) retries: IntCounterVec,
 }
@@ -18,10 +22,12 @@ impl UpstreamFamilies {
         let counters = |name, help, labels: &[&str]| {
             families.register(IntCounterVec::new(Opts::new(name, help), labels))
         };
-        let seconds = HistogramOpts::new("upstream_seconds", "From sending to the head of the answer.");
+        let seconds = || {
+            let opts = HistogramOpts::new("upstream_seconds", "From sending to the head of the answer.");
+            HistogramVec::new(opts.buckets(SHORT.to_vec()), &["upstream", "code"])
+        };
         Self {
-            seconds: families
-                .register(HistogramVec::new(seconds.buckets(SHORT.to_vec()), &["upstream", "code"])),
+            seconds: families.register(Sharded::of(seconds)),
             errors: counters("upstream_errors_total", "Exchanges without an answer.", &["upstream", "kind"]),
             retries: counters(
                 "retries_total",

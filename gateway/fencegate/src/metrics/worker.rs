@@ -62,7 +62,7 @@ impl WorkerMetrics {
         match seconds {
             Some(series) => series.seconds.observe(took.as_secs_f64()),
             None => {
-                let seconds = self.all.upstreams.seconds.with_label_values(&[upstream, class]);
+                let seconds = self.all.upstreams.seconds.here().with_label_values(&[upstream, class]);
                 seconds.observe(took.as_secs_f64());
                 known.push(Answers { upstream: upstream.to_owned(), class, seconds });
             }

@@ -1,0 +1,181 @@
+//! Families that are counted at several places, so that workers do not wait for one another's counts, and told as one.
+
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use prometheus::{
+    core::{Collector, Desc},
+    proto::{Bucket, Counter, Gauge, Histogram, Metric, MetricFamily, MetricType},
+};
+
+/// A count that all workers share goes from one processor to another with each request, and each request touches two dozen of
+/// them. Here a thread has its own, and whoever asks gets the sum.
+#[derive(Clone)]
+pub struct Sharded<V> {
+    shards: Arc<[V]>,
+}
+
+/// Each has all series that its threads use, so they are few: with thousands of routes a series is a thousand bytes.
+const SHARDS: usize = 4;
+
+impl<V: Collector> Sharded<V> {
+    /// `make` is called several times, and makes the same each time.
+    ///
+    /// # Errors
+    /// What `make` fails with.
+    pub fn of(make: impl Fn() -> prometheus::Result<V>) -> prometheus::Result<Self> {
+        Ok(Self { shards: (0..SHARDS).map(|_| make()).collect::<prometheus::Result<_>>()? })
+    }
+
+    /// That of this thread.
+    pub fn here(&self) -> &V {
+        &self.shards[place() % SHARDS]
+    }
+}
+
+/// Threads take them in turn.
+fn place() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! { static PLACE: Cell<Option<usize>> = const { Cell::new(None) } }
+    PLACE.with(|known| {
+        let place = known.get().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed));
+        known.set(Some(place));
+        place
+    })
+}
+
+impl<V: Collector> Collector for Sharded<V> {
+    fn desc(&self) -> Vec<&Desc> {
+        self.shards[0].desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let mut sums = self.shards[0].collect();
+        for (sum, at) in sums.iter_mut().zip(0..) {
+            let kind = sum.get_field_type();
+            let mut metrics: Vec<Metric> = sum.get_metric().to_vec();
+            let mut known: HashMap<Labels, usize> = metrics.iter().map(labels).zip(0..).collect();
+            for shard in &self.shards[1..] {
+                for metric in shard.collect()[at].get_metric() {
+                    let same = *known.entry(labels(metric)).or_insert(metrics.len());
+                    match metrics.get_mut(same) {
+                        Some(sum) => add(sum, metric, kind),
+                        None => metrics.push(metric.clone()),
+                    }
+                }
+            }
+            sum.set_metric(metrics);
+        }
+        sums
+    }
+}
+
+/// Names and values, sorted by name as the library does it.
+type Labels = Vec<(String, String)>;
+
+fn labels(metric: &Metric) -> Labels {
+    metric.get_label().iter().map(|pair| (pair.name().to_owned(), pair.value().to_owned())).collect()
+}
+
+fn add(sum: &mut Metric, more: &Metric, kind: MetricType) {
+    match kind {
+        MetricType::COUNTER => {
+            let mut counter = Counter::default();
+            counter.set_value(sum.get_counter().get_value() + more.get_counter().get_value());
+            sum.set_counter(counter);
+        }
+        MetricType::GAUGE => {
+            let mut gauge = Gauge::default();
+            gauge.set_value(sum.get_gauge().get_value() + more.get_gauge().get_value());
+            sum.set_gauge(gauge);
+        }
+        MetricType::HISTOGRAM => sum.set_histogram(added(sum.get_histogram(), more.get_histogram())),
+        MetricType::SUMMARY | MetricType::UNTYPED => unreachable!("no family of ours is one"),
+    }
+}
+
+/// Both have the same bounds.
+fn added(one: &Histogram, other: &Histogram) -> Histogram {
+    let mut sum = Histogram::default();
+    sum.set_sample_count(one.get_sample_count() + other.get_sample_count());
+    sum.set_sample_sum(one.get_sample_sum() + other.get_sample_sum());
+    let buckets = one.get_bucket().iter().zip(other.get_bucket()).map(|(one, other)| {
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(one.upper_bound());
+        bucket.set_cumulative_count(one.cumulative_count() + other.cumulative_count());
+        bucket
+    });
+    sum.set_bucket(buckets.collect());
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+
+    use super::*;
+
+    fn told(collector: impl Collector + 'static) -> String {
+        let registry = Registry::new();
+        registry.register(Box::new(collector)).expect("once");
+        TextEncoder::new().encode_to_string(&registry.gather()).expect("text")
+    }
+
+    /// Does it in more threads than there are shards.
+    fn everywhere(work: impl Fn(usize) + Sync) {
+        thread::scope(|scope| {
+            for number in 0..3 * SHARDS {
+                let work = &work;
+                scope.spawn(move || work(number));
+            }
+        });
+    }
+
+    #[test]
+    fn what_threads_count_is_told_as_one_sum_for_each_series() {
+        let counters = || IntCounterVec::new(Opts::new("asked", "Help."), &["route"]);
+        let counters = Sharded::of(counters).expect("well-formed");
+        everywhere(|number| {
+            counters.here().with_label_values(&["all"]).inc_by(2);
+            counters.here().with_label_values(&[&number.to_string()]).inc();
+        });
+        let text = told(counters.clone());
+        assert!(text.contains(&format!("asked{{route=\"all\"}} {}\n", 2 * 3 * SHARDS)), "{text}");
+        assert!(
+            (0..3 * SHARDS).all(|number| text.contains(&format!("asked{{route=\"{number}\"}} 1\n"))),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 2 + 1 + 3 * SHARDS, "{text}");
+
+        let gauges = Sharded::of(|| IntGaugeVec::new(Opts::new("open", "Help."), &["route"]));
+        let gauges = gauges.expect("well-formed");
+        everywhere(|_| gauges.here().with_label_values(&["all"]).inc());
+        // What came in over one thread may go over another.
+        for _ in 0..3 * SHARDS - 1 {
+            gauges.here().with_label_values(&["all"]).dec();
+        }
+        assert!(told(gauges).contains("open{route=\"all\"} 1\n"));
+    }
+
+    #[test]
+    fn histograms_add_up_bucket_by_bucket() {
+        let opts = || HistogramOpts::new("seconds", "Help.").buckets(vec![1.0, 10.0]);
+        let sharded = Sharded::of(|| HistogramVec::new(opts(), &["route"])).expect("well-formed");
+        let whole = HistogramVec::new(opts(), &["route"]).expect("well-formed");
+        everywhere(|number| {
+            for value in [0.5, 5.0, 50.0].into_iter().take(number % 4) {
+                sharded.here().with_label_values(&["a"]).observe(value);
+                whole.with_label_values(&["a"]).observe(value);
+            }
+        });
+        assert_eq!(told(sharded), told(whole));
+    }
+}

@@ -1,0 +1,115 @@
+//! What a request under a warm key costs beside one without a lock: counted, not timed, in allocations and in other threads
+//! that are woken.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use fencegate_tests::{
+    client::{Ask, Client},
+    gateway::{Gateway, Launch},
+    site::Site,
+};
+use serde_json::json;
+use tokio::{
+    io::AsyncBufReadExt as _,
+    io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{TcpListener, TcpStream, UnixStream},
+};
+
+/// Of one measurement.
+const REQUESTS: usize = 200;
+/// What goes on beside the requests, such as heartbeats, falls into some of them only: the least counts.
+const MEASUREMENTS: usize = 5;
+
+/// Answers whatever it is asked.
+async fn service() -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream));
+        }
+    });
+    address
+}
+
+async fn serve(stream: TcpStream) {
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    while stream.read_line(&mut line).await.is_ok_and(|bytes| bytes > 0) {
+        if line == "\r\n"
+            && stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.is_err()
+        {
+            return;
+        }
+        line.clear();
+    }
+}
+
+async fn allocations(counts: &Path) -> u64 {
+    let mut told = String::new();
+    let mut counter = UnixStream::connect(counts).await.expect("it counts");
+    counter.read_to_string(&mut told).await.expect("a number");
+    told.trim().parse().expect("a number")
+}
+
+/// How often each thread has stopped to wait, by its id.
+fn waits(gateway: &Gateway) -> BTreeMap<String, u64> {
+    let threads = fs::read_dir(format!("/proc/{}/task", gateway.pid())).expect("it runs");
+    let threads = threads.map(|thread| thread.expect("a thread").path());
+    threads
+        .map(|thread| {
+            let status = fs::read_to_string(thread.join("status")).expect("it lives");
+            let waited = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            (thread.display().to_string(), waited.expect("counted").trim().parse().expect("a number"))
+        })
+        .collect()
+}
+
+/// Threads that have stopped to wait once for every second request, or more often.
+fn work_for_requests(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> usize {
+    let often = |(thread, waited): &(&String, &u64)| {
+        **waited - before.get(*thread).copied().unwrap_or(0) >= (REQUESTS / 2) as u64
+    };
+    after.iter().filter(often).count()
+}
+
+#[tokio::test]
+async fn a_warm_key_costs_few_allocations_and_no_other_thread() {
+    let site = Site::alone().await;
+    let endpoints = json!([format!("http://{}", service().await)]);
+    let policy = site
+        .policy("gw-1")
+        .with("/upstreams", json!({"service": {"endpoints": endpoints, "fencing": "upstream"}}))
+        .with(
+            "/routes",
+            json!([
+                {"name": "open", "upstream": "service", "match": {"path": "/open/{key}"}, "fence": "none"},
+                {"name": "warm", "upstream": "service", "match": {"path": "/warm/{key}"},
+                 "fence": {"key": "warm/{path.key}", "hold": {"mode": "cached", "linger": "60s"}}},
+            ]),
+        );
+    let home = tempfile::tempdir().expect("a folder");
+    let counts = home.path().join("counts");
+    let gateway = Launch::new(&policy).workers(1).counting_at(&counts).start().await;
+    gateway.becomes_ready().await;
+    let mut client = Client::connect(gateway.public).await.expect("listens");
+    let mut costs = BTreeMap::new();
+    for path in ["/open/1", "/warm/1"] {
+        let mut least = u64::MAX;
+        for _ in 0..MEASUREMENTS {
+            // The first one makes what the others find.
+            assert_eq!(client.send(&Ask::get(path)).await.expect("an answer").status, 200);
+            let (before, waited) = (allocations(&counts).await, waits(&gateway));
+            for _ in 0..REQUESTS {
+                assert_eq!(client.send(&Ask::get(path)).await.expect("an answer").status, 200);
+            }
+            least = least.min(allocations(&counts).await - before);
+            let threads = work_for_requests(&waited, &waits(&gateway));
+            assert!(threads <= 1, "{threads} threads work for {path}");
+        }
+        costs.insert(path, least as f64 / REQUESTS as f64);
+    }
+    let (open, warm) = (costs["/open/1"], costs["/warm/1"]);
+    println!("{open} allocations without a lock, {warm} under a warm key");
+    assert!(open > 1.0 && warm <= 2.0 * open, "{costs:?}");
+}

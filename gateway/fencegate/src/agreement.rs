@@ -7,9 +7,16 @@ mod fleet_report;
 mod tell;
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fmt,
-    sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{
+        Arc, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Release},
+        },
+    },
 };
 
 use fencegate_lock::session::publication::{Age, Judge, Other, Publication, Says};
@@ -18,6 +25,7 @@ use fencegate_policies::{
     published::{Essence, FencedRoute, Published},
     unlike::unlike,
 };
+use smallvec::SmallVec;
 use tokio::sync::watch;
 
 pub use self::fleet_report::{FleetReport, RouteAgreement, compared};
@@ -26,6 +34,8 @@ use crate::metrics::Metrics;
 /// What all sessions of a gateway have been told.
 pub struct Agreement {
     state: RwLock<State>,
+    /// Grows whenever the state may change, before it does.
+    version: AtomicU64,
     /// Something was told.
     told: watch::Sender<()>,
     metrics: Arc<Metrics>,
@@ -70,6 +80,15 @@ pub struct Accord {
     agreement: Arc<Agreement>,
     /// Of each route, where it fences.
     marks: Arc<[Option<Mark>]>,
+    /// What was seen of each route, so that a request asks no lock that workers share.
+    seen: RefCell<Vec<Agreeing>>,
+}
+
+/// The sessions that a route was agreed for, at one version of the state.
+#[derive(Clone, Default)]
+struct Agreeing {
+    version: u64,
+    sessions: SmallVec<[i64; 4]>,
 }
 
 /// Whether requests of a route may take their locks by one session.
@@ -88,7 +107,7 @@ const MOST_KNOWN: usize = 64;
 impl Agreement {
     pub fn of(gateway: &Gateway, metrics: Arc<Metrics>) -> Arc<Self> {
         let state = RwLock::new(State { mixed: gateway.mixed, ..State::default() });
-        Arc::new(Self { state, told: watch::Sender::default(), metrics })
+        Arc::new(Self { state, version: AtomicU64::new(1), told: watch::Sender::default(), metrics })
     }
 
     /// What sessions are to publish of a plan.
@@ -108,9 +127,10 @@ impl Agreement {
             let fence = route.fence.as_ref()?;
             Some(state.mark(FencedRoute::of(route, fence, plan.upstream(route.upstream))))
         });
-        let marks = marks.collect();
+        let marks: Arc<[_]> = marks.collect();
         drop(state);
-        Accord { agreement: self.clone(), marks }
+        let seen = RefCell::new(vec![Agreeing::default(); marks.len()]);
+        Accord { agreement: self.clone(), marks, seen }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -118,7 +138,10 @@ impl Agreement {
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+        let state = self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Under the lock, and before the change: who has seen the new number waits for the lock, and sees the change.
+        self.version.fetch_add(1, Release);
+        state
     }
 
     /// Something was told of a session: the log and the metrics say so where it is news.
@@ -136,6 +159,23 @@ impl Agreement {
 
 impl Accord {
     pub fn standing(&self, session: i64, route: RouteId) -> Standing {
+        // Before the state: what changes meanwhile is looked at again.
+        let version = self.agreement.version.load(Acquire);
+        let seen = &mut self.seen.borrow_mut()[route.0];
+        if seen.version == version && seen.sessions.contains(&session) {
+            return Standing::Agreed;
+        }
+        let standing = self.looked_up(session, route);
+        if seen.version != version {
+            *seen = Agreeing { version, ..Agreeing::default() };
+        }
+        if standing == Standing::Agreed {
+            seen.sessions.push(session);
+        }
+        standing
+    }
+
+    fn looked_up(&self, session: i64, route: RouteId) -> Standing {
         let state = self.agreement.read();
         let Some(mark) = self.marks[route.0].filter(|_| state.mixed == Mixed::Refuse) else {
             return Standing::Agreed;

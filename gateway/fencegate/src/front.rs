@@ -4,7 +4,7 @@
 mod arrived;
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     fmt::Write as _,
     future::{Future, poll_fn},
     rc::Rc,
@@ -24,6 +24,7 @@ use hyper::{
     StatusCode, Version,
     header::{CONNECTION, HeaderMap, HeaderValue},
 };
+use tokio::task::spawn_local;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -45,8 +46,8 @@ pub struct Front {
     /// Looked up per request, so that a reload swaps it between two.
     desk: Rc<RefCell<Desk>>,
     role: Role,
-    /// A clone of the token itself takes a lock that all workers share.
-    drain: Rc<CancellationToken>,
+    /// The process drains. Asked for each answer, so it is noted at each worker: the token has a lock that all workers share.
+    drains: Rc<Cell<bool>>,
 }
 
 /// The steps of one plan, and what counts their requests.
@@ -83,7 +84,13 @@ impl Desk {
 impl Front {
     /// `drain`: from then on each answer asks its client to go elsewhere with the next request.
     pub fn new(desk: Desk, role: Role, drain: CancellationToken) -> Self {
-        Self { desk: Rc::new(RefCell::new(desk)), role, drain: Rc::new(drain) }
+        let drains = Rc::new(Cell::new(drain.is_cancelled()));
+        let noted = drains.clone();
+        spawn_local(async move {
+            drain.cancelled().await;
+            noted.set(true);
+        });
+        Self { desk: Rc::new(RefCell::new(desk)), role, drains }
     }
 
     /// From the next request on; what has begun goes on where it is. What this returns is done when every request that
@@ -104,8 +111,8 @@ impl Answers for Front {
         // In one step: whoever is not counted here has not seen this desk.
         let Desk { steps, metrics, audience, entering } = self.desk.borrow().clone();
         let entrance = entering.enter();
-        let (role, drain) = (self.role, self.drain.clone());
-        steps.answer(Visited { asked, metrics, audience, role, drain, entrance })
+        let (role, drains) = (self.role, self.drains.clone());
+        steps.answer(Visited { asked, metrics, audience, role, drains, entrance })
     }
 
     fn refuse(&self, refused: Refused, took: Duration) -> Reply {
@@ -124,7 +131,7 @@ struct Visited {
     metrics: Rc<WorkerMetrics>,
     audience: Option<Rc<Audience>>,
     role: Role,
-    drain: Rc<CancellationToken>,
+    drains: Rc<Cell<bool>>,
     entrance: Entrance,
 }
 
@@ -136,7 +143,7 @@ trait Steps {
 
 impl<S: Serve<Arrived>> Steps for S {
     fn answer(self: Rc<Self>, visited: Visited) -> Answered {
-        let Visited { asked, metrics, audience, role, drain, entrance } = visited;
+        let Visited { asked, metrics, audience, role, drains, entrance } = visited;
         let Asked { http, peer, exchange, answering } = asked;
         let goes_on = http.version() == Version::HTTP_2;
         // HTTP/1.0 has no interim answers; between gateways nobody listens for them.
@@ -163,7 +170,7 @@ impl<S: Serve<Arrived>> Steps for S {
                 answer.map_err(|refusal| if exchange.stalled.get() { slow(&refusal) } else { refusal });
             let (mut reply, entry) = visit.end(answer);
             let switches = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
-            if !goes_on && !switches && drain.is_cancelled() {
+            if !goes_on && !switches && drains.get() {
                 // HTTP/2 has a frame for it.
                 reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
@@ -199,7 +206,10 @@ struct Visit {
 
 impl Visit {
     fn begin(metrics: Rc<WorkerMetrics>, notes: Rc<Notes>, role: Role, entry: Option<Entry>) -> Self {
-        notes.in_flight.replace(Some(metrics.unrouted().in_flight()));
+        // At a gateway nothing waits before its route is known, and is counted with that.
+        if role == Role::Guard {
+            notes.in_flight.replace(Some(metrics.unrouted().in_flight()));
+        }
         Self { metrics, notes, role, began: Instant::now(), answered: false, entry }
     }
 
@@ -217,10 +227,15 @@ impl Visit {
         let reference = answer.as_ref().err().and_then(|refusal| refusal.reference().map(str::to_owned));
         let word =
             answer.as_ref().err().filter(|_| self.role == Role::Guard).and_then(Refusal::word_of_guard);
+        let stands_between = self.notes.came_by.get().filter(|_| answer.is_ok());
         let mut reply = answer.unwrap_or_else(|refusal| {
             self.log(&refusal);
             refusal.into_reply()
         });
+        if let Some(name) = stands_between {
+            let came = reply.version();
+            name.stamp(reply.headers_mut(), came);
+        }
         if told.is_none() && (self.notes.fenced.get() || self.role != Role::Gateway) {
             let told = refused.filter(|_| self.role != Role::Gateway);
             stamp(reply.headers_mut(), &self.notes, outcome, told);
@@ -243,11 +258,9 @@ impl Visit {
         self.count(refused, outcome);
         self.route().answered(reply.status(), self.began.elapsed());
         // An answer that is still on its way is in flight.
-        let in_flight = self.notes.in_flight.take();
-        let reply = reply.map(|body| match in_flight {
-            Some(in_flight) => body.holding(in_flight),
-            None => body,
-        });
+        let in_flight = self.notes.in_flight.take().unwrap_or_else(|| self.metrics.unrouted().in_flight());
+        let in_flight = (in_flight, self.notes.permit.get().cloned());
+        let reply = reply.map(|body| body.holding(in_flight));
         let mut entry = self.entry.take();
         if let Some(entry) = &mut entry {
             entry.answered(self.route().name(), reply.status(), outcome, refused);

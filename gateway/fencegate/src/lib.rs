@@ -25,6 +25,7 @@ pub mod edition;
 pub mod explain;
 pub mod front;
 pub mod headers;
+pub mod hop_name;
 pub mod in_flight;
 pub mod json_client;
 pub mod metrics;

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::{
     calling_dispatch::ShownTicket,
     edition::{Entrance, Running},
+    hop_name::HopName,
     in_flight::Permit,
     refusal::Reason,
     siblings::{Forwarded, Reported},
@@ -61,6 +62,8 @@ pub struct Notes {
     pub shown: OnceCell<ShownTicket>,
     /// That dispatch, where its route does.
     pub called_from: Cell<Option<Token>>,
+    /// This process, once the request is one that it stands in between for.
+    pub came_by: OnceCell<Rc<HopName>>,
     /// How many processes forwarded the request before this one.
     pub hops: Cell<u32>,
     /// On whose behalf it came, as far as we believe.

@@ -10,6 +10,7 @@ use tower::ServiceBuilder;
 
 use crate::{
     front::Arrived,
+    hop_name::HopName,
     in_flight::InFlight,
     step::{Rest, Serve, look, step},
     steps::{
@@ -18,7 +19,7 @@ use crate::{
         buffer::Buffering,
         claim::Claiming,
         fence::{Fencing, HeldTenure},
-        hop::{Hop, HopName},
+        hop::Hop,
         key::Keyed,
         limit::PerClient,
         permitted::Permitted,
@@ -48,7 +49,7 @@ pub fn gateway<N: Network>(
     parts: Parts,
     routing: Routing,
     fencing: Fencing<N>,
-    forward: impl Serve<Permitted<HeldTenure>>,
+    forward: impl Serve<Permitted<Rc<HeldTenure>>>,
 ) -> impl Serve<Arrived> {
     let running = parts.running.clone();
     decide(parts, routing, act(running, fencing, forward))
@@ -57,15 +58,15 @@ pub fn gateway<N: Network>(
 /// The first half of it: all that is decided by the plan and the request alone. `fencegate explain` asks the same
 /// steps, with nothing behind them.
 pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Serve<Arrived> {
-    let hop = Hop { plan: parts.plan.clone(), name: parts.hop, callers: parts.callers };
+    let hop = Hop { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: parts.callers };
     let recording = Recording::of(&parts.plan.log);
     ServiceBuilder::new()
-        .layer(step(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
+        .layer(look(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
         .layer(look(parts.pass.clone(), steps::sibling::prove)) // another gateway asks whether we are who it means
         .layer(look(parts.plan.clone(), steps::screen::screen)) // what cannot be forwarded safely ends here
         .layer(look(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
         .layer(look(parts.pass, steps::sibling::believe)) // another gateway shows that it is one
-        .layer(step(hop, steps::hop::hop)) // what has called it, our own word on the client; a request that goes round ends here
+        .layer(look(hop, steps::hop::hop)) // what has called it, our own word on the client; a request that goes round ends here
         .layer(look(recording, steps::trace::trace))
         .layer(look(parts.per_client, steps::limit::per_client)) // too many of one client
         .layer_fn(Rest::of)
@@ -80,7 +81,7 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
 fn act<N: Network>(
     running: TaskTracker,
     fencing: Fencing<N>,
-    forward: impl Serve<Permitted<HeldTenure>>,
+    forward: impl Serve<Permitted<Rc<HeldTenure>>>,
 ) -> impl Serve<Keyed> {
     ServiceBuilder::new()
         .layer(step(running, steps::detach::detach)) // below: a client that hangs up cancels nothing
@@ -97,13 +98,13 @@ pub fn guard<N: Network>(
     checking: Checking<N>,
     forward: impl Serve<Permitted<Admission>>,
 ) -> impl Serve<Arrived> {
-    let hop = Hop { plan: parts.plan.clone(), name: parts.hop, callers: None };
+    let hop = Hop { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: None };
     let recording = Recording::of(&parts.plan.log);
     ServiceBuilder::new()
-        .layer(step(parts.in_flight, steps::limit::limit))
+        .layer(look(parts.in_flight, steps::limit::limit))
         .layer(look(parts.plan.clone(), steps::screen::screen))
         .layer(look(parts.plan.clone(), steps::hygiene::hygiene)) // the claim is taken off, and kept beside
-        .layer(step(hop, steps::hop::hop))
+        .layer(look(hop, steps::hop::hop))
         .layer(look(recording, steps::trace::trace))
         .layer(step(claiming.clone(), steps::claim::announce)) // what gateways ask of the guard itself ends here
         .layer(look(parts.per_client, steps::limit::per_client))
@@ -219,7 +220,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let (notes, planned, upstream) = (Rc::<Notes>::default(), Rc::new(plan), UpstreamId(0));
         let held =
             Permitted { http: http(), notes: notes.clone(), plan: planned.clone(), upstream, hold: None };
-        let sent = size::<Permitted<HeldTenure>>(&forward, held);
+        let sent = size::<Permitted<Rc<HeldTenure>>>(&forward, held);
         let keyed = Keyed { http: http(), notes: notes.clone(), plan: planned, upstream, fenced: None };
         let acted = size(&act(running, fencing, forward), keyed);
         let routing = Routing::of(edition, metrics);

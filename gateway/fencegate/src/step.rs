@@ -2,9 +2,10 @@
 //! one async function of these and of what comes next, where it waits, or has something to say of the answer.
 
 use std::{
-    future::{Future, ready},
+    future::Future,
     pin::Pin,
     rc::Rc,
+    task::{Context, Poll},
 };
 
 use fencegate_http::body::Reply;
@@ -56,29 +57,27 @@ impl<In: 'static> Serve<In> for Rest<In> {
     }
 }
 
-/// A request that goes no further.
-pub enum Stops {
-    /// It was for us.
-    Answered(Box<Reply>),
-    Refused(Refusal),
-}
+/// A request that goes no further: it was for us, or is refused. Boxed, so that the step before it, which has either this
+/// or what comes next, is no larger for it.
+pub struct Stops(Option<Box<Result<Reply, Refusal>>>);
 
 impl Stops {
     pub fn answered(reply: Reply) -> Self {
-        Self::Answered(Box::new(reply))
-    }
-
-    fn told(self) -> Result<Reply, Refusal> {
-        match self {
-            Self::Answered(reply) => Ok(*reply),
-            Self::Refused(refusal) => Err(refusal),
-        }
+        Self(Some(Box::new(Ok(reply))))
     }
 }
 
 impl From<Refusal> for Stops {
     fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
+        Self(Some(Box::new(Err(refusal))))
+    }
+}
+
+impl Future for Stops {
+    type Output = Result<Reply, Refusal>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(*self.0.take().expect("nobody asks for the answer twice"))
     }
 }
 
@@ -120,7 +119,7 @@ where
     fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
         match (self.look)(&self.settings, request) {
             Ok(request) => Either::Left(self.next.serve(request)),
-            Err(stops) => Either::Right(ready(stops.told())),
+            Err(stops) => Either::Right(stops),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The trace that a request belongs to (W3C Trace Context), read from its caller or begun here.
 
+use bytes::Bytes;
 use fencegate_policies::{hex, plan::Log};
 use hyper::header::{HeaderMap, HeaderValue};
 
@@ -36,6 +37,8 @@ struct Parent {
     flags: u8,
 }
 
+/// Bytes of a `traceparent`.
+const PARENT: usize = 55;
 const SAMPLED: u8 = 1;
 
 impl Recording {
@@ -86,20 +89,18 @@ impl Trace {
         format!("{:016x}", self.span)
     }
 
-    /// `traceparent` for whoever is asked next.
-    pub fn value(&self) -> HeaderValue {
-        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+    /// `traceparent` for whoever is asked next, and a name for the request, where its caller has given it none. Both lie in one
+    /// piece of memory.
+    pub fn values(&self) -> (HeaderValue, HeaderValue) {
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-000000000000000000";
         hex::write(&self.id.to_be_bytes(), &mut text[3..35]);
         hex::write(&self.below.to_be_bytes(), &mut text[36..52]);
-        hex::write(&[self.flags], &mut text[53..]);
-        HeaderValue::from_bytes(&text).expect("hex digits")
-    }
-
-    /// A name for the request, where its caller has given it none.
-    pub fn name(&self) -> HeaderValue {
-        let mut text = [0; 16];
-        hex::write(&self.span.to_be_bytes(), &mut text);
-        HeaderValue::from_bytes(&text).expect("hex digits")
+        hex::write(&[self.flags], &mut text[53..PARENT]);
+        hex::write(&self.span.to_be_bytes(), &mut text[PARENT..]);
+        let mut name = Bytes::copy_from_slice(&text);
+        let parent = name.split_to(PARENT);
+        let value = |bytes| HeaderValue::from_maybe_shared(bytes).expect("hex digits");
+        (value(parent), value(name))
     }
 }
 
@@ -142,8 +143,9 @@ mod tests {
         assert_eq!(trace.id(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_ne!(trace.span(), "00f067aa0ba902b7");
         let said = format!("00-{}-{}-01", trace.id(), trace.span());
-        assert_eq!(trace.value(), said);
-        assert_eq!(trace.name(), trace.span());
+        let (value, name) = trace.values();
+        assert_eq!(value, said);
+        assert_eq!(name, trace.span());
         assert!(headers.contains_key(TRACESTATE));
         let (later, _) = of("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-what-follows");
         assert_eq!(later.id(), trace.id());

@@ -39,6 +39,15 @@ pub type Reply = Response<Body>;
 pub struct Body {
     source: Source,
     trailers: Trailers,
+    /// What hardly any body has.
+    rare: Option<Box<Rare>>,
+    /// Who came last is told first.
+    observers: SmallVec<[Box<dyn Observer>; USUAL]>,
+}
+
+/// A body is moved with its request or answer from step to step, so what is seldom there is kept beside it.
+#[derive(Default)]
+struct Rare {
     /// What follows the head, where that is no body.
     passage: Option<Box<dyn Passage>>,
     /// Who waits for the client's stream, once the head has left.
@@ -46,12 +55,11 @@ pub struct Body {
     /// It broke, and its connection is not told before what was given of it has left: the library throws away what it
     /// has not written, and a client that gets not one byte takes its request for one that never arrived.
     broken: Option<BodyError>,
-    /// Who came last is told first.
-    observers: SmallVec<[Box<dyn Observer>; USUAL]>,
 }
 
-/// Those of an answer to a client: its connection, what counts its request twice, and who takes it and tells of it.
-const USUAL: usize = 5;
+/// Those of an answer to a client: the upstream's connection that it comes over, what counts its request, and the client's
+/// connection.
+const USUAL: usize = 3;
 /// Bytes of a body that is read for its connection's sake only.
 const SHORT: usize = 64 << 10;
 
@@ -73,8 +81,11 @@ impl Body {
     ///
     /// `pause`: how long it may let us wait for a piece.
     pub fn from_client(incoming: Incoming, exchange: Rc<Exchange>, pause: Duration) -> Self {
+        if incoming.is_end_stream() {
+            return Self::empty();
+        }
         let framing = if exchange.is_one_of_several() { Framing::Http2 } else { Framing::Http1 };
-        Self::of(Source::Live(Live::new(incoming, framing, pause).of(exchange)), Trailers::Drop)
+        Self::of(Source::live(Live::new(incoming, framing, pause).of(exchange)), Trailers::Drop)
     }
 
     /// `begun` was taken off its front, and is given again. The rest of it is not asked for before that.
@@ -114,7 +125,7 @@ impl Body {
     /// Out of an answer in this version, whose pieces may let us wait for `idle` each.
     pub fn from_answer((incoming, version): (Incoming, Version), trailers: Trailers, idle: Duration) -> Self {
         let framing = if version == Version::HTTP_2 { Framing::Http2 } else { Framing::Http1 };
-        Self::of(Source::Live(Live::new(incoming, framing, idle)), trailers)
+        Self::of(Source::live(Live::new(incoming, framing, idle)), trailers)
     }
 
     /// Looks at what has come of an answer already. One that is broken behind its head is better refused, while there is
@@ -136,28 +147,30 @@ impl Body {
 
     /// No body: the client's stream goes to who waits for it.
     pub fn parting(taker: Taker) -> Self {
-        Self { taker: Some(taker), ..Self::empty() }
+        Self { rare: Some(Box::new(Rare { taker: Some(taker), ..Rare::default() })), ..Self::empty() }
     }
 
     /// Who that is.
     pub fn take_taker(&mut self) -> Option<Taker> {
-        self.taker.take()
+        self.rare.as_mut()?.taker.take()
     }
 
     /// And this is what goes on there.
-    pub fn passing(self, passage: impl Passage) -> Self {
-        Self { passage: Some(Box::new(passage)), ..self }
+    #[must_use]
+    pub fn passing(mut self, passage: impl Passage) -> Self {
+        self.rare.get_or_insert_default().passage = Some(Box::new(passage));
+        self
     }
 
     /// To be run by whoever keeps what it goes on under.
     pub fn take_passage(&mut self) -> Option<Box<dyn Passage>> {
-        self.passage.take()
+        self.rare.as_mut()?.passage.take()
     }
 
     /// Those of a body that is here in full.
     pub fn trailers(&self) -> Option<&HeaderMap> {
         match &self.source {
-            Source::Whole { trailers, .. } => trailers.as_ref(),
+            Source::Whole { trailers, .. } => trailers.as_deref(),
             Source::Live(_) | Source::Piped(_) => None,
         }
     }
@@ -208,7 +221,7 @@ impl Body {
     }
 
     fn of(source: Source, trailers: Trailers) -> Self {
-        Self { source, trailers, passage: None, taker: None, broken: None, observers: SmallVec::new() }
+        Self { source, trailers, rare: None, observers: SmallVec::new() }
     }
 
     fn tell(&mut self, what: impl Fn(&mut dyn Observer)) {
@@ -224,7 +237,7 @@ impl Body {
         if self.observers.iter().all(|observer| observer.has_left(cx.waker())) {
             return Poll::Ready(Some(Err(error)));
         }
-        self.broken = Some(error);
+        self.rare.get_or_insert_default().broken = Some(error);
         Poll::Pending
     }
 
@@ -256,7 +269,7 @@ impl HttpBody for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        if let Some(error) = this.broken.take() {
+        if let Some(error) = this.rare.as_mut().and_then(|rare| rare.broken.take()) {
             return this.breaks(error, cx);
         }
         let frame = loop {

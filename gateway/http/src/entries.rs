@@ -1,4 +1,4 @@
-//! Reads lists in fields as bytes: who counts the hops before us must see each of them, whatever stands beside it.
+//! Lists in fields, read and made longer as bytes: who counts the hops before us must see each of them, whatever stands beside it.
 
 use hyper::{
     HeaderMap,
@@ -11,4 +11,20 @@ pub fn entries<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl DoubleEnde
     let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let entries = lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
     entries.filter(|entry| !entry.is_empty())
+}
+
+/// Appends an entry to a list, and makes one field of all.
+pub fn append(headers: &mut HeaderMap, name: HeaderName, entry: &HeaderValue) {
+    let Some(first) = headers.get(&name) else {
+        headers.insert(name, entry.clone());
+        return;
+    };
+    let mut list = first.as_bytes().to_vec();
+    for more in headers.get_all(&name).iter().skip(1) {
+        list.extend_from_slice(b", ");
+        list.extend_from_slice(more.as_bytes());
+    }
+    list.extend_from_slice(b", ");
+    list.extend_from_slice(entry.as_bytes());
+    headers.insert(name, HeaderValue::from_bytes(&list).expect("made of field values"));
 }

@@ -69,6 +69,7 @@ fn what_is_not_written_has_the_documented_default() {
     assert_eq!(upstream.connect_timeout, Duration::from_secs(3));
     assert_eq!(upstream.response_body_idle, Duration::from_secs(30));
     assert_eq!(upstream.response_body_total, Duration::from_secs(120));
+    assert_eq!(upstream.response_fields, 100);
     assert_eq!(upstream.idle, Duration::from_secs(30));
     let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
     assert_eq!((fence.keys.len(), fence.set, fence.mode), (1, false, ModeRule::Exclusive));

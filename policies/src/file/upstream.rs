@@ -233,11 +233,14 @@ struct Terms {
     response_timeout: Duration,
     response_body_idle: Duration,
     response_body_total: Duration,
+    response_fields: usize,
     idle: Duration,
     tunnel_idle: Duration,
     sharing: Sharing,
 }
 
+/// As many as other proxies take that count them.
+const RESPONSE_FIELDS: usize = 100;
 const TUNNEL_IDLE: Duration = Duration::from_secs(10 * 60);
 
 impl Terms {
@@ -252,6 +255,7 @@ impl Terms {
         let response_body_total = limit("response_body_total", 120);
         let idle = limit("idle", 30);
         let tunnel_idle = block.value("tunnel_idle", scalar::time_limit).unwrap_or(TUNNEL_IDLE);
+        let response_fields = block.value("response_fields", scalar::limit).unwrap_or(RESPONSE_FIELDS);
         let sharing = sharing(block)?;
         Some(Self {
             fields: fields?,
@@ -259,6 +263,7 @@ impl Terms {
             response_timeout,
             response_body_idle,
             response_body_total,
+            response_fields,
             idle,
             tunnel_idle,
             sharing,
@@ -278,6 +283,7 @@ impl Terms {
             response_timeout: self.response_timeout,
             response_body_idle: self.response_body_idle,
             response_body_total: self.response_body_total,
+            response_fields: self.response_fields,
             idle: self.idle,
             tunnel_idle: self.tunnel_idle,
             sharing: self.sharing,

@@ -28,6 +28,8 @@ pub struct Upstream {
     pub response_body_idle: Duration,
     /// For a client to take an answer whose key is held meanwhile. Default 2 min.
     pub response_body_total: Duration,
+    /// An answer over HTTP/1.1 with more fields is none. Default 100.
+    pub response_fields: usize,
     /// A pooled connection is not used again after this long. Default 30 s.
     pub idle: Duration,
     /// A tunnel ends that carries nothing for this long. Default 10 min.

@@ -37,13 +37,14 @@ pub use self::{
 use crate::{
     edition::Edition,
     front::Arrived,
+    hop_name::HopName,
     in_flight::InFlight,
     metrics::{Metrics, WorkerMetrics},
     notes::Notes,
     refusal::Refusal,
     stack::{self, Parts},
     step::Serve,
-    steps::{fence, hop::HopName, key::Keyed, limit::PerClient, route::Routing, upgrade::Invitation},
+    steps::{fence, key::Keyed, limit::PerClient, route::Routing, upgrade::Invitation},
 };
 
 /// What would become of the request. No side effects: nothing is connected to, nothing is written.

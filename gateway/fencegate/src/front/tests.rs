@@ -22,10 +22,11 @@ use tokio::task::{LocalSet, spawn_local, yield_now};
 use super::*;
 use crate::{
     edition::{Edition, Running},
+    hop_name::HopName,
     in_flight::InFlight,
     metrics::Metrics,
     stack::{Parts, decide},
-    steps::{hop::HopName, key::Keyed, limit::PerClient, route::Routing},
+    steps::{key::Keyed, limit::PerClient, route::Routing},
 };
 
 fn policy(key: &str) -> String {

@@ -25,8 +25,8 @@ use super::{
 use crate::{
     access::Tellers,
     edition::Edition,
+    hop_name::HopName,
     siblings::{self, Ours},
-    steps::hop::HopName,
     trust::Guards,
 };
 

@@ -23,12 +23,13 @@ use crate::{
     access::Tellers,
     edition::Edition,
     front::{Arrived, Desk, Front, Role},
+    hop_name::HopName,
     in_flight::InFlight,
     metrics::{Metrics, WorkerMetrics},
     siblings::{self, Ours},
     stack::Parts,
     step::Serve,
-    steps::{fence::courier::Courier, forward::Forward, hop::HopName, limit::PerClient},
+    steps::{fence::courier::Courier, forward::Forward, limit::PerClient},
     trust::Guards,
 };
 

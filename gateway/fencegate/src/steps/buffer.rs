@@ -49,36 +49,46 @@ pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
 ) -> Result<Reply, Refusal> {
     if request.is_fenced() {
         late_enough(request.http().headers())?;
-        let large = request.large_bodies();
-        let http = request.http();
-        let mut body = mem::replace(http.body_mut(), Body::empty());
-        let Buffering { plan, budget } = buffering;
-        let max_body = plan.listener.limits.max_body;
-        let most = most(max_body, budget.largest(), large);
-        let why = if most < max_body { ", all that one body may take of `limits.buffered`" } else { "" };
-        let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes{why}"));
-        // What is announced as too large is not read at all.
-        if large == LargeBodies::Refuse && body.size_hint().lower() > most as u64 {
-            return Err(too_large());
+        // Most requests have no body, and need not be as large as taking one is.
+        if request.http().body().bytes() != Some(&[]) {
+            let large = request.large_bodies();
+            Box::pin(load(buffering, request.http(), large)).await?;
         }
-        let limit = plan.listener.timeouts.request_body;
-        // Also of a large one: who is slow from the start never gets the key.
-        let taken = timeout(limit, take(&mut body, (most, large), budget)).await;
-        let slow = |_| Refusal::new(Reason::SlowRequest, format!("no complete body within {limit:?}"));
-        let body = match (taken.map_err(slow)??, large) {
-            (Taken::Whole(whole), _) => {
-                // A body that came in chunks has a length now; one that had a length has the same.
-                if !whole.is_empty() {
-                    http.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
-                }
-                Body::whole(whole)
-            }
-            (Taken::Front(begun), LargeBodies::Stream { .. }) => body.held_back(begun),
-            (Taken::Front(_), LargeBodies::Refuse) => return Err(too_large()),
-        };
-        *http.body_mut() = body;
     }
     next.serve(Loaded(request)).await
+}
+
+async fn load(
+    Buffering { plan, budget }: &Buffering,
+    http: &mut Request<Body>,
+    large: LargeBodies,
+) -> Result<(), Refusal> {
+    let mut body = mem::replace(http.body_mut(), Body::empty());
+    let max_body = plan.listener.limits.max_body;
+    let most = most(max_body, budget.largest(), large);
+    let why = if most < max_body { ", all that one body may take of `limits.buffered`" } else { "" };
+    let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes{why}"));
+    // What is announced as too large is not read at all.
+    if large == LargeBodies::Refuse && body.size_hint().lower() > most as u64 {
+        return Err(too_large());
+    }
+    let limit = plan.listener.timeouts.request_body;
+    // Also of a large one: who is slow from the start never gets the key.
+    let taken = timeout(limit, take(&mut body, (most, large), budget)).await;
+    let slow = |_| Refusal::new(Reason::SlowRequest, format!("no complete body within {limit:?}"));
+    let body = match (taken.map_err(slow)??, large) {
+        (Taken::Whole(whole), _) => {
+            // A body that came in chunks has a length now; one that had a length has the same.
+            if !whole.is_empty() {
+                http.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
+            }
+            Body::whole(whole)
+        }
+        (Taken::Front(begun), LargeBodies::Stream { .. }) => body.held_back(begun),
+        (Taken::Front(_), LargeBodies::Refuse) => return Err(too_large()),
+    };
+    *http.body_mut() = body;
+    Ok(())
 }
 
 /// How much of a body is taken. One that finds no room even by itself is too large, now and later.

@@ -43,18 +43,31 @@ use crate::{
     },
 };
 
-pub async fn fence<N: Network, S: Serve<Permitted<HeldTenure>>>(
+pub async fn fence<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
     fencing: &Fencing<N>,
     request: Detached<Keyed>,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Detached { mut request, mut client } = request;
+    let Detached { mut request, client } = request;
     let called = fencing.called(&request);
     let waits = match called {
         Ok(Called::Inside(_)) | Err(_) => Waits::Here,
         Ok(Called::ByNobody | Called::Beside) => fencing.waits(&request)?,
     };
-    let Some(fenced) = request.fenced.take() else { return next.serve(permitted(request, None)).await };
+    match request.fenced.take() {
+        None => next.serve(permitted(request, None)).await,
+        // Not in what a request without a lock carries along.
+        Some(fenced) => Box::pin(locked(fencing, (request, fenced), (called, waits), client, next)).await,
+    }
+}
+
+async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
+    fencing: &Fencing<N>,
+    (mut request, fenced): (Keyed, Fenced),
+    (called, waits): (Result<Called, Refusal>, Waits),
+    mut client: WaitingClient,
+    next: &S,
+) -> Result<Reply, Refusal> {
     let plan = request.plan.clone();
     let fence = fenced.fence(&plan);
     let share = match fencing.share(&request, &fenced, fence) {
@@ -93,7 +106,7 @@ pub async fn fence<N: Network, S: Serve<Permitted<HeldTenure>>>(
         let held = match waited.map_err(|refusal| called.never_waited(refusal)) {
             Ok(Waited::Held(held)) => {
                 let traced = fencing.traced(&request, &held, fence);
-                HeldTenure { share: share.clone(), _traced: traced, ..held }
+                Rc::new(HeldTenure { share: share.clone(), _traced: traced, ..held })
             }
             // Counted until the answer is through, as one of ours is.
             Ok(Waited::Answered(reply)) => {
@@ -141,7 +154,7 @@ pub async fn fence<N: Network, S: Serve<Permitted<HeldTenure>>>(
 
 /// Where one only looks on, a request without a lock goes out without a token, and says why it would not have; but not
 /// for a client that has gone away while it waited.
-async fn observed<S: Serve<Permitted<HeldTenure>>>(
+async fn observed<S: Serve<Permitted<Rc<HeldTenure>>>>(
     enforce: Enforce,
     refusal: Refusal,
     request: Keyed,
@@ -162,7 +175,7 @@ pub fn wait(request: &Keyed, fence: &Fence) -> Duration {
     asked.map_or(fence.wait, |asked| asked.min(fence.wait))
 }
 
-fn permitted(request: Keyed, hold: Option<HeldTenure>) -> Permitted<HeldTenure> {
+fn permitted(request: Keyed, hold: Option<Rc<HeldTenure>>) -> Permitted<Rc<HeldTenure>> {
     let Keyed { http, notes, plan, upstream, .. } = request;
     Permitted { http, notes, plan, upstream, hold }
 }
@@ -210,11 +223,11 @@ impl<N: Network> Fencing<N> {
     }
 
     /// Sends the request under the tenure, and takes the answer.
-    async fn exchange<S: Serve<Permitted<HeldTenure>>>(
+    async fn exchange<S: Serve<Permitted<Rc<HeldTenure>>>>(
         &self,
         request: Keyed,
         fence: &Fence,
-        hold: HeldTenure,
+        hold: Rc<HeldTenure>,
         once: Option<Admitted>,
         next: &S,
     ) -> Result<Reply, Refusal> {

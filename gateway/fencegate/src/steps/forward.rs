@@ -41,7 +41,7 @@ pub use self::{deadlines::evidence_needed, stamp::claim};
 use self::{
     deadlines::{Overdue, Patience},
     fate::{Attempt, Failed, failed, given_up, not_connected_kind},
-    once_more::once_more,
+    once_more::{Spare, once_more},
     reply::{AnswerHead, is_coded, judge_endpoint, refused_stale},
     stamp::stamp,
     switch::{Around, Switch},
@@ -139,7 +139,7 @@ struct Way<'a> {
     /// The client wants to go on in another protocol.
     asked: Option<AskedUpgrade>,
     /// What may be sent once more, if the connection dies without a word.
-    spare: Option<Box<Request<Body>>>,
+    spare: Option<Spare>,
     plan: &'a Planned,
     notes: &'a Notes,
 }

@@ -1,23 +1,25 @@
 //! Says that we stood in between: who asked us, how, and through whom. What others say of it counts only from peers
 //! that are trusted.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, rc::Rc, sync::Arc};
 
-use fencegate_http::{body::Reply, entries::entries, peer::Peer};
+use fencegate_http::{
+    entries::{append, entries},
+    peer::Peer,
+};
 use fencegate_policies::{
     plan::{Plan, begins_plain, is_plain},
     trusted_proxies::Trust,
 };
-use fencegate_process::randomness::Guid;
 use hyper::{
-    HeaderMap, Version,
-    header::{FORWARDED, HeaderName, HeaderValue, VIA},
+    HeaderMap,
+    header::{FORWARDED, HeaderName, HeaderValue},
 };
 
 use crate::{
     calling_dispatch::ShownTicket,
-    refusal::{Reason, Refusal},
-    step::Serve,
+    hop_name::HopName,
+    step::Stops,
     steps::{caller, hygiene::Clean},
     ticketing::Ticketing,
 };
@@ -27,20 +29,12 @@ use crate::{
 pub struct Hop {
     pub plan: Arc<Plan>,
     /// What the process is called in `Via`, and what no other process is called.
-    pub name: HopName,
+    pub name: Rc<HopName>,
     /// Where services may call back.
     pub callers: Option<Arc<Ticketing>>,
 }
 
-/// A pseudonym (RFC 9110, 7.6.3): it says nothing of the machine, and is another one after each start.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HopName {
-    name: Arc<str>,
-    /// What `Via` gets, by the version that a message came in: see [`HopName::entry`].
-    entries: [HeaderValue; 3],
-}
-
-pub async fn hop<S: Serve<Clean>>(hop: &Hop, mut request: Clean, next: &S) -> Result<Reply, Refusal> {
+pub fn hop(hop: &Hop, mut request: Clean) -> Result<Clean, Stops> {
     // What it was called from, before anything asks whether it goes round.
     caller::read(hop.callers.as_deref(), &request);
     let received = request.request.http.version();
@@ -54,64 +48,12 @@ pub async fn hop<S: Serve<Clean>>(hop: &Hop, mut request: Clean, next: &S) -> Re
         hops.round = false;
     }
     notes.hops.set(hops.end()?);
-    notes.client.set(Some(introduce(
-        headers,
-        peer,
-        &hop.plan.listener.trusted,
-        notes.forwarded.get().is_some(),
-    )));
-    append(headers, VIA, hop.name.entry(received));
-    let mut reply = next.serve(request).await?;
-    let version = reply.version();
-    append(reply.headers_mut(), VIA, hop.name.entry(version));
-    Ok(reply)
-}
-
-impl HopName {
-    pub fn new(guid: Guid) -> Self {
-        let name = format!("fencegate-{}", &guid.to_string()[..12]);
-        let entry = |version| HeaderValue::try_from(format!("{version} {name}")).expect("digits and letters");
-        Self { entries: ["1.0", "1.1", "2"].map(entry), name: name.into() }
-    }
-
-    fn entry(&self, version: Version) -> &HeaderValue {
-        let [one_zero, one_one, two] = &self.entries;
-        match version {
-            Version::HTTP_10 => one_zero,
-            Version::HTTP_2 => two,
-            _ => one_one,
-        }
-    }
-
-    /// The hops that the request came through.
-    fn hops(&self, headers: &HeaderMap) -> Hops {
-        let mut hops = Hops { number: 0, round: false };
-        for entry in entries(headers, &VIA) {
-            hops.round |= words(entry).nth(1) == Some(self.name.as_bytes());
-            hops.number += 1;
-        }
-        hops
-    }
-}
-
-/// What `Via` says.
-struct Hops {
-    number: u32,
-    /// One of them was this process.
-    round: bool,
-}
-
-impl Hops {
-    /// How many they are.
-    ///
-    /// # Errors
-    /// The request would go round until somebody's limit ends it, and hold a lock each time.
-    fn end(self) -> Result<u32, Refusal> {
-        match self.round {
-            true => Err(Refusal::new(Reason::Loop, "the request has been here before")),
-            false => Ok(self.number),
-        }
-    }
+    let gateway = notes.forwarded.get().is_some();
+    notes.client.set(Some(introduce(headers, peer, &hop.plan.listener.trusted, gateway)));
+    hop.name.stamp(headers, received);
+    // Its answer is stamped where all answers are.
+    notes.came_by.get_or_init(|| hop.name.clone());
+    Ok(request)
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -179,30 +121,12 @@ fn names_a_client(name: &str) -> bool {
     begins_plain(name, "x-forwarded") || NAMES.iter().any(|known| is_plain(name, known))
 }
 
-fn words(entry: &[u8]) -> impl Iterator<Item = &[u8]> {
-    entry.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
-}
-
-/// Appends an entry to a list, and makes one field of all.
-fn append(headers: &mut HeaderMap, name: HeaderName, entry: &HeaderValue) {
-    let Some(first) = headers.get(&name) else {
-        headers.insert(name, entry.clone());
-        return;
-    };
-    let mut list = first.as_bytes().to_vec();
-    for more in headers.get_all(&name).iter().skip(1) {
-        list.extend_from_slice(b", ");
-        list.extend_from_slice(more.as_bytes());
-    }
-    list.extend_from_slice(b", ");
-    list.extend_from_slice(entry.as_bytes());
-    headers.insert(name, HeaderValue::from_bytes(&list).expect("made of field values"));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencegate_process::randomness::SystemRandomness;
+    use crate::refusal::Reason;
+    use fencegate_process::randomness::{Guid, SystemRandomness};
+    use hyper::{Version, header::VIA};
 
     fn fields(fields: &[(&str, &str)]) -> HeaderMap {
         let mut map = HeaderMap::new();
@@ -282,7 +206,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(VIA, odd());
         assert_eq!(name.hops(&headers).end().expect("not seen"), 1);
-        append(&mut headers, VIA, name.entry(Version::HTTP_11));
+        name.stamp(&mut headers, Version::HTTP_11);
         assert_eq!(name.hops(&headers).end().expect_err("seen").reason, Reason::Loop);
 
         let trusted = Trust::of(vec!["192.0.2.0/24".parse().expect("a network")]);
@@ -292,16 +216,5 @@ mod tests {
         assert_eq!(introduce(&mut headers, &peer("192.0.2.1"), &trusted, false), ours);
         // The line is one field now; the gateway that it is sent on to counts the same client.
         assert_eq!(introduce(&mut headers, &peer("198.51.100.1"), &Trust::default(), true), ours);
-    }
-
-    #[test]
-    fn a_hop_knows_its_own_name_only() {
-        let name = |_| HopName::new(Guid::new(&SystemRandomness));
-        let [ours, other] = [1, 2].map(name);
-        let mut headers = fields(&[("Via", "1.0 fred, 1.1 example.com (Apache)"), ("via", "2 p")]);
-        append(&mut headers, VIA, other.entry(Version::HTTP_11));
-        assert_eq!(ours.hops(&headers).end().expect("not seen"), 4);
-        append(&mut headers, VIA, ours.entry(Version::HTTP_2));
-        assert_eq!(ours.hops(&headers).end().expect_err("seen").reason, Reason::Loop);
     }
 }

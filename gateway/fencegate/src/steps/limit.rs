@@ -3,16 +3,13 @@
 
 use std::rc::Rc;
 
-use fencegate_http::{
-    body::{Body, Reply},
-    share::{Client, Shares},
-};
+use fencegate_http::share::{Client, Shares};
 
 use crate::{
     front::Arrived,
     in_flight::InFlight,
     refusal::{Reason, Refusal},
-    step::{Serve, Stops},
+    step::Stops,
     steps::hygiene::Clean,
 };
 
@@ -24,19 +21,14 @@ pub struct PerClient {
     pub most: Option<usize>,
 }
 
-pub async fn limit<S: Serve<Arrived>>(
-    limit: &InFlight,
-    request: Arrived,
-    next: &S,
-) -> Result<Reply, Refusal> {
+/// The exchange may go on when its client has gone, and its answer when the exchange is over: it counts as long as any of
+/// both does.
+pub fn limit(limit: &InFlight, request: Arrived) -> Result<Arrived, Stops> {
     let Some(permit) = limit.enter() else {
-        return Err(Refusal::new(Reason::Overloaded, "in-flight limit of the worker"));
+        return Err(Refusal::new(Reason::Overloaded, "in-flight limit of the worker").into());
     };
-    // The exchange may go on when its client has gone: it counts as long as anything of it does.
-    let permit = Rc::new(permit);
-    request.notes.permit.get_or_init(|| permit.clone());
-    let reply = next.serve(request).await?;
-    Ok(reply.map(|body: Body| body.holding(permit)))
+    request.notes.permit.get_or_init(|| Rc::new(permit));
+    Ok(request)
 }
 
 /// Who the client is, is known by now. It is counted for as long as its request is.

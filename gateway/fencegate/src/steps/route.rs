@@ -86,10 +86,9 @@ pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S
         (None, Unmatched::Pass(upstream)) => upstream,
         (None, Unmatched::Reject) => return Err(Refusal::new(Reason::NoRoute, "no route matches")),
     };
-    if let Some(found) = &found {
-        notes.route.set(Some(found.route.id));
-        notes.in_flight.replace(Some(metrics.route(found.route.id).in_flight()));
-    }
+    notes.route.set(found.as_ref().map(|found| found.route.id));
+    let counted = notes.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
+    notes.in_flight.replace(Some(counted.in_flight()));
     if let Some(ambiguous) = ambiguous(&http, &path)
         && edition.leads_to_fence(upstream).await
     {

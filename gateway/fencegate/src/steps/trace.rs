@@ -11,9 +11,12 @@ use crate::{
 pub fn trace(recording: &Recording, mut request: Clean) -> Result<Clean, Stops> {
     let headers = request.request.http.headers_mut();
     let trace = Trace::of(headers, *recording);
-    headers.insert(TRACEPARENT, trace.value());
-    let named = headers.get(X_REQUEST_ID).filter(|value| is_name(value.as_bytes())).cloned();
-    let named = named.unwrap_or_else(|| trace.name());
+    let (parent, name) = trace.values();
+    headers.insert(TRACEPARENT, parent);
+    let named = match headers.get(X_REQUEST_ID).filter(|value| is_name(value.as_bytes())) {
+        Some(named) => named.clone(),
+        None => name,
+    };
     headers.insert(X_REQUEST_ID, named.clone());
     let notes = &request.request.notes;
     notes.trace.set(Some(trace));

@@ -3,56 +3,71 @@
 use fencegate_policies::plan::{ReservedFields, are_alike};
 use hyper::{
     HeaderMap,
-    header::{self, CONNECTION, HeaderName},
+    header::{CONNECTION, HeaderName},
 };
+use smallvec::SmallVec;
 
 /// Takes off the fields of one hop (RFC 9110, 7.6.1), named or by nomination, and ours, which it returns.
 pub fn clean(headers: &mut HeaderMap, ours: &ReservedFields) -> HeaderMap {
-    // All `Connection` lines: a nomination may stand in any of them.
-    let nominated: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(','))
-        .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
-        .collect();
-    let is_ours = |name: &&HeaderName| ours.contains(name.as_str());
+    let is_ours = |name: &HeaderName| ours.contains(name.as_str());
     // One look at each field that is there: most heads have few, and none of these.
-    let named: Vec<HeaderName> =
-        headers.keys().filter(|name| is_of_hop(name) || is_ours(name)).cloned().collect();
+    let mut named = SmallVec::<[HeaderName; USUAL]>::new();
+    for name in headers.keys() {
+        if is_of_hop(name.as_str()) || is_ours(name) {
+            named.push(name.clone());
+        }
+    }
     let mut presented = HeaderMap::new();
-    for name in named.iter().filter(is_ours) {
+    for name in named.iter().filter(|name| is_ours(name)) {
         for value in headers.get_all(name) {
             presented.append(name.clone(), value.clone());
         }
     }
-    for name in nominated.iter().chain(&named) {
+    if named.contains(&CONNECTION) {
+        for name in nominated(headers) {
+            headers.remove(name);
+        }
+    }
+    for name in &named {
         headers.remove(name);
     }
     presented
 }
 
-/// A look-alike, such as `Transfer_Encoding`, is the field itself to some servers, and `Content_Length` says to them how
-/// long the body is.
-fn is_of_hop(name: &HeaderName) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    if name.as_str().bytes().all(is_plain) {
-        return HOP_BY_HOP.contains(name);
-    }
-    let alike = |other: &HeaderName| are_alike(name.as_str(), other.as_str());
-    HOP_BY_HOP.iter().any(alike) || alike(&header::CONTENT_LENGTH)
+/// Of one head.
+const USUAL: usize = 4;
+
+/// By all `Connection` lines: a nomination may stand in any of them.
+fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
+    let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
+    let names = lines.flat_map(|line| line.split(','));
+    names.filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok()).collect()
 }
 
-static HOP_BY_HOP: [HeaderName; 9] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    HeaderName::from_static("http2-settings"),
+/// A look-alike, such as `Transfer_Encoding`, is the field itself to some servers, and `Content_Length` says to them how
+/// long the body is.
+fn is_of_hop(name: &str) -> bool {
+    // All spellings of a field begin with its own letter.
+    if !matches!(name.as_bytes().first(), Some(b'c' | b'k' | b'p' | b't' | b'u' | b'h')) {
+        return false;
+    }
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if name.bytes().all(is_plain) {
+        return HOP_BY_HOP.contains(&name);
+    }
+    HOP_BY_HOP.iter().chain(&["content-length"]).any(|other| are_alike(name, other))
+}
+
+static HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+    "http2-settings",
 ];
 
 #[cfg(test)]

@@ -25,10 +25,11 @@ pub(super) enum Source {
     /// Given on in pieces of at most `piece` bytes.
     Whole {
         data: Option<Bytes>,
-        trailers: Option<HeaderMap>,
+        /// Hardly any body has some.
+        trailers: Option<Box<HeaderMap>>,
         piece: usize,
     },
-    Live(Live),
+    Live(Box<Live>),
     Piped(mpsc::Receiver<Piece>),
 }
 
@@ -86,7 +87,11 @@ struct Stall {
 
 impl Source {
     pub(super) fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self::Whole { data: some(data), trailers, piece: usize::MAX }
+        Self::Whole { data: some(data), trailers: trailers.map(Box::new), piece: usize::MAX }
+    }
+
+    pub(super) fn live(live: Live) -> Self {
+        Self::Live(Box::new(live))
     }
 
     pub(super) fn is_end(&self) -> bool {
@@ -102,7 +107,7 @@ impl Source {
             Self::Whole { data, trailers, piece } => Poll::Ready(match data {
                 Some(rest) if rest.len() > *piece => Some(Ok(Frame::data(rest.split_to(*piece)))),
                 Some(_) => data.take().map(|data| Ok(Frame::data(data))),
-                None => trailers.take().map(|trailers| Ok(Frame::trailers(trailers))),
+                None => trailers.take().map(|trailers| Ok(Frame::trailers(*trailers))),
             }),
             Self::Live(live) => {
                 let polled = live.poll(cx);

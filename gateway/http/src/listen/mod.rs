@@ -16,6 +16,7 @@ mod paced;
 mod places;
 mod proxied;
 pub mod responder;
+mod seldom;
 mod speak;
 pub mod time_limit;
 

@@ -9,6 +9,7 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+use super::seldom::Seldom;
 use crate::course::Course;
 use crate::share::Client;
 
@@ -182,7 +183,7 @@ impl Place {
 
     /// Until another connection has the place. Whoever waits for this does nothing else before it looks.
     pub(super) async fn lost(&self) {
-        self.leave.cancelled().await;
+        Seldom::of(self.leave.cancelled()).await;
     }
 
     /// It is known what it is about: whoever serves it sees that it is lost, and ends it.

@@ -29,6 +29,7 @@ use super::{
     paced::Paced,
     places::Place,
     responder::{Answers, Refused},
+    seldom::Seldom,
     time_limit::Limit,
 };
 use crate::course::{Course, Reading};
@@ -52,9 +53,11 @@ impl Speech {
         http1
             // Without a time limit of its own: ours has an answer.
             .header_read_timeout(None)
-            // A little more than is served, so that who sends a few too many gets an answer that says so.
-            .max_headers(limits.max_fields + SPARE_FIELDS)
             .max_buf_size(limits.max_header.max(LEAST_BUFFER));
+        if limits.max_fields > LIBRARYS_FIELDS {
+            // A little more than is served, so that who sends a few too many gets an answer that says so.
+            http1.max_headers(limits.max_fields + SPARE_FIELDS);
+        }
         Self { http1, http2: http2(limits), timeouts: listener.timeouts.clone() }
     }
 
@@ -186,7 +189,7 @@ where
         // A request that is here already is answered.
         biased;
         ended = over(connection) => return ended,
-        () = drain.cancelled() => {}
+        () = Seldom::of(drain.cancelled()) => {}
     }
     // A request may be on its way: its answer tells the client to go, and only then the connection ends.
     tokio::select! {
@@ -273,6 +276,9 @@ fn http2(limits: &Limits) -> http2::Builder<OnThisWorker> {
 }
 
 const SPARE_FIELDS: usize = 156;
+/// The HTTP library's own bound. With any other one it allocates and fills two lists of so many fields for each head, which cost
+/// more than to read it (hyper 1.12, `Server::parse` in `proto/h1/role.rs`).
+const LIBRARYS_FIELDS: usize = 100;
 /// The HTTP library answers a head beyond this itself, without saying why.
 const SPARE_HEADER: usize = 16 << 10;
 /// The HTTP library takes no smaller buffer.

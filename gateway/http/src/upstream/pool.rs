@@ -237,10 +237,10 @@ impl<N: Network> Pool<N> {
         let gate = Rc::new(Gate::new(self.clock.clone()));
         // On the socket itself: what is encrypted here may be written much later.
         let gated = Gated::new(stream, gate.clone());
-        let protocol = fleet.upstream.protocol;
+        let (protocol, fields) = (fleet.upstream.protocol, fleet.upstream.response_fields);
         let (speaks, generation) = match &fleet.secured {
             None if protocol == Protocol::Http2 => (speak::http2(gated, Scheme::HTTP).await?, None),
-            None => (speak::http1(gated).await?, None),
+            None => (speak::http1(gated, fields).await?, None),
             Some(secured) => {
                 let (stream, generation) = secured.connect(&endpoint.name, gated, offered(protocol)).await?;
                 let speaks = match stream.get_ref().1.alpn_protocol() {
@@ -248,7 +248,7 @@ impl<N: Network> Pool<N> {
                     _ if protocol == Protocol::Http2 => {
                         return Err(io::Error::other("it does not choose HTTP/2"));
                     }
-                    _ => speak::http1(stream).await?,
+                    _ => speak::http1(stream, fields).await?,
                 };
                 (speaks, Some(generation))
             }

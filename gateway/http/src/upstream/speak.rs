@@ -93,8 +93,9 @@ impl Drop for Running {
 /// What is read of an answer before its client takes it, and the longest head. The library's own bound is 400 KiB for
 /// each client that does not read.
 const READ_AHEAD: usize = 64 << 10;
-/// The library's own bound is 100, and what goes beyond is no answer at all.
-const FIELDS: usize = 256;
+/// The library's own bound. With any other one it allocates and fills two lists of so many fields for each answer, which cost
+/// more than to read it (hyper 1.12, `Client::parse` in `proto/h1/role.rs`).
+const LIBRARYS_FIELDS: usize = 100;
 
 /// The largest heads of answers over HTTP/1.1. Of a larger one nothing is known but that it came.
 #[derive(Debug, Clone, Copy)]
@@ -104,11 +105,12 @@ pub struct Heads {
     pub bytes: usize,
 }
 
-pub async fn http1<S>(stream: S) -> io::Result<(Sender, Running)>
+/// `fields`: as many as an answer has at most.
+pub async fn http1<S>(stream: S, fields: usize) -> io::Result<(Sender, Running)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    http1_with(stream, Heads { fields: FIELDS, bytes: READ_AHEAD }).await
+    http1_with(stream, Heads { fields, bytes: READ_AHEAD }).await
 }
 
 pub async fn http1_with<S>(stream: S, heads: Heads) -> io::Result<(Sender, Running)>
@@ -116,12 +118,12 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let (stream, word) = Heard::new(stream);
-    let (sender, mut connection) = http1::Builder::new()
-        .max_headers(heads.fields)
-        .max_buf_size(heads.bytes)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(io::Error::other)?;
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(heads.bytes);
+    if heads.fields != LIBRARYS_FIELDS {
+        builder.max_headers(heads.fields);
+    }
+    let (sender, mut connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     let running = Running::new();
     let parting = Parting::default();
     let taker = parting.clone();

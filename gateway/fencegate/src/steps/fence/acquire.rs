@@ -1,6 +1,6 @@
 //! Waits for the key of a request: here, or until it is known which gateway keeps it.
 
-use std::{rc::Rc, time::Duration};
+use std::time::Duration;
 
 use fencegate_http::network::Network;
 use fencegate_lock::{
@@ -49,10 +49,10 @@ impl<N: Network> Fencing<N> {
         let wish = Wish { keys, sites, mode, hold, wait, queue, waits, delay, route };
         let guarded = level == Level::Guard;
         let held = |tenure| HeldTenure {
-            tenure: Rc::new(tenure),
+            tenure,
             keys: fenced.keys.clone(),
             mode: fenced.mode,
-            counted: Rc::new(metrics.holding(fenced.mode)),
+            counted: metrics.holding(fenced.mode),
             tickets: self.tickets_for(guarded, fence),
             operation: fenced.operation.clone().filter(|_| guarded),
             nested: if guarded { fence.nested } else { Nested::Ignore },

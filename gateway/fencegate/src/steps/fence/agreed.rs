@@ -28,7 +28,7 @@ impl<N> Fencing<N> {
         client: &mut WaitingClient,
     ) -> Result<(), Refusal> {
         let deadline = deadline.max(Instant::now() + LEAST);
-        let mut news = self.accord.hears();
+        let mut news = None;
         loop {
             let Some(session) = self.keeper.session_of(&fenced.keys[0]) else { return Ok(()) };
             match self.accord.standing(session, fenced.route) {
@@ -39,6 +39,11 @@ impl<N> Fencing<N> {
                 }
                 Standing::Unknown => {}
             }
+            // Most requests need not listen; who does looks once more, for what was told before.
+            let Some(news) = &mut news else {
+                news = Some(self.accord.hears());
+                continue;
+            };
             tokio::select! {
                 _ = news.changed() => {}
                 () = sleep_until(deadline) => {

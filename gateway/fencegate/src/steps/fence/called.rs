@@ -102,11 +102,11 @@ impl<N: Network> Fencing<N> {
         metrics.acquired(Acquired::Inside, mode, Duration::ZERO);
         let guarded = request.plan.upstream(request.upstream).fencing == Level::Guard;
         HeldTenure {
-            tenure: Rc::new(tenure),
+            tenure,
             // Of the whole tenure, as its ticket says them, and in its mode.
             keys: from.keys.clone(),
             mode,
-            counted: Rc::new(metrics.holding(mode)),
+            counted: metrics.holding(mode),
             tickets: self.tickets_for(guarded, fence),
             operation: fenced.operation.clone().filter(|_| guarded),
             nested: if guarded { fence.nested } else { Nested::Ignore },

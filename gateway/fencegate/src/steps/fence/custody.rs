@@ -21,7 +21,7 @@ use crate::{
 /// The hold goes when this is dropped, or later where the upstream has to have its time first. A panic of the task that
 /// works for the request drops it as well.
 pub(super) struct Custody {
-    hold: HeldTenure,
+    hold: Rc<HeldTenure>,
     terms: Terms,
     clock: SharedClock,
     /// Where ZooKeeper remembers what happens at most once.
@@ -32,7 +32,7 @@ pub(super) struct Custody {
 
 impl Custody {
     pub(super) fn of(
-        hold: HeldTenure,
+        hold: Rc<HeldTenure>,
         terms: Terms,
         clock: SharedClock,
         once: Option<Admitted>,

@@ -12,7 +12,7 @@
 //! body or a tunnel is over, the answer is none that could be passed on, the process stops. Or nobody tells the end: the task
 //! that worked for the request has panicked.
 
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 use fencegate_http::upstream::gate::Gate;
 use fencegate_lock::session::evidence::Evidence;
@@ -55,7 +55,7 @@ impl Terms {
     }
 
     /// The exchange has ended, at `now`. Where the upstream has to have its time, the hold is kept until then.
-    pub(super) fn rests(&self, hold: &HeldTenure, notes: &Notes, end: End, now: Boot) {
+    pub(super) fn rests(&self, hold: &Rc<HeldTenure>, notes: &Notes, end: End, now: Boot) {
         let gate = notes.gate.borrow();
         let until = gate.as_ref().and_then(|gate| self.until(gate, hold.tenure.evidence(), end, now));
         let Some(until) = until else { return };

@@ -21,13 +21,12 @@ use crate::{
     ticketing::Ticketing,
 };
 
-/// A tenure in the hands of one request.
-#[derive(Clone)]
+/// A tenure in the hands of one request; shared by all that it is still needed for.
 pub struct HeldTenure {
-    pub tenure: Rc<Tenure>,
+    pub tenure: Tenure,
     pub keys: Rc<[ResourceKey]>,
     pub mode: Mode,
-    pub counted: Rc<Holding>,
+    pub counted: Holding,
     /// For a guard, and for a service that may call back, where tickets are signed.
     pub tickets: Option<Arc<Ticketing>>,
     pub operation: Option<Rc<Operation>>,
@@ -42,7 +41,7 @@ pub struct HeldTenure {
     pub share: Option<Rc<Share>>,
 }
 
-impl Right for HeldTenure {
+impl Right for Rc<HeldTenure> {
     fn dispatch(&self) -> Option<Dispatch> {
         self.tenure.dispatch()
     }

@@ -13,6 +13,7 @@ use fencegate_http::{
 use fencegate_policies::retry::{self, Again, Cause, Sent};
 use hyper::Request;
 
+use super::once_more::Spare;
 use crate::{
     metrics::WorkerMetrics,
     refusal::{Reason, Refusal},
@@ -34,7 +35,7 @@ pub(super) struct Attempt<'a> {
     /// Of a body that goes up while its client sends it.
     pub(super) upload: Option<&'a Exchange>,
     /// The request once more, where it may be sent twice.
-    pub(super) spare: Option<Box<Request<Body>>>,
+    pub(super) spare: Option<Spare>,
 }
 
 /// The exchange broke before its answer.
@@ -69,7 +70,7 @@ pub(super) fn failed(
     }
     // The library gives back only what it has not begun with; a body that was begun would go on in its middle.
     let back = match sent {
-        Sent::Harmless => spare,
+        Sent::Harmless => spare.and_then(Spare::request),
         Sent::Nothing | Sent::Something => failed.back.filter(|_| is_untouched(upload)).map(Box::new),
     };
     match (retry::again(cause, sent), sent, back) {

@@ -1,19 +1,68 @@
 //! Which requests may be sent a second time although the first may have arrived: those that change nothing, by their
 //! own definition (RFC 9110, 9.2.1 and 9.2.2), and that nobody holds a key for.
 
-use fencegate_http::body::Body;
-use hyper::{Method, Request, body::Body as _};
+use fencegate_http::{body::Body, upstream::speak::TakesTrailers};
+use hyper::{
+    Method, Request, Version,
+    body::Body as _,
+    header::{HeaderName, HeaderValue},
+};
 
-use crate::steps::{incoming::copy, route::overridden};
+use crate::steps::route::overridden;
+
+/// The head of a request that may be sent once more. Most are never needed: a copy of the fields as a request has them would
+/// be made, counted and thrown away for each request.
+pub(super) struct Spare {
+    method: Method,
+    takes_trailers: bool,
+    /// The target and all fields, each with its end of line, which none of them can contain.
+    lines: Vec<u8>,
+}
 
 /// The same request, to be sent once more where a pooled connection dies under it without a byte of an answer. A service
 /// closes what lies idle when it likes, so this happens to whoever keeps connections. Other methods, and whatever has a
 /// body, are left to the client.
-pub(super) fn once_more(http: &Request<Body>) -> Option<Box<Request<Body>>> {
+pub(super) fn once_more(http: &Request<Body>) -> Option<Spare> {
     let safe = matches!(*http.method(), Method::GET | Method::HEAD);
     // A GET that asks to be taken for a POST changes something where the service does as it is asked.
     let is_itself = overridden(http.headers()).is_none();
-    if safe && is_itself && http.body().is_end_stream() { copy(http) } else { None }
+    if !safe || !is_itself || !http.body().is_end_stream() {
+        return None;
+    }
+    let mut lines = Vec::with_capacity(USUAL);
+    lines.extend_from_slice(http.uri().path_and_query()?.as_str().as_bytes());
+    lines.push(b'\n');
+    for (name, value) in http.headers() {
+        lines.extend_from_slice(name.as_str().as_bytes());
+        lines.push(b':');
+        lines.extend_from_slice(value.as_bytes());
+        lines.push(b'\n');
+    }
+    let takes_trailers = http.extensions().get::<TakesTrailers>().is_some();
+    Some(Spare { method: http.method().clone(), takes_trailers, lines })
+}
+
+/// Bytes of a head.
+const USUAL: usize = 1000;
+
+impl Spare {
+    /// `None` would be a fault of ours: what was a target and fields is so again.
+    pub(super) fn request(self) -> Option<Box<Request<Body>>> {
+        let mut lines = self.lines.split_inclusive(|byte| *byte == b'\n').map(|line| &line[..line.len() - 1]);
+        let mut request = Request::new(Body::empty());
+        *request.method_mut() = self.method;
+        *request.uri_mut() = lines.next()?.try_into().ok()?;
+        *request.version_mut() = Version::HTTP_11;
+        for line in lines {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            let name = HeaderName::from_bytes(&line[..colon]).ok()?;
+            request.headers_mut().append(name, HeaderValue::from_bytes(&line[colon + 1..]).ok()?);
+        }
+        if self.takes_trailers {
+            request.extensions_mut().insert(TakesTrailers);
+        }
+        Some(Box::new(request))
+    }
 }
 
 #[cfg(test)]
@@ -32,11 +81,15 @@ mod tests {
             ("DELETE", "", false),
             ("get", "", false),
         ] {
-            let request = Request::builder().method(method).uri("/a?b").header("x-a", "1");
+            let request = Request::builder().method(method).uri("/a?b").extension(TakesTrailers);
+            let odd = HeaderValue::from_bytes(b"a:b \xff\t").expect("a value");
+            let request = request.header("x-a", "1").header("x-a", "").header("x-odd", odd);
             let request = request.body(Body::whole(body.into())).expect("a request");
             let copy = once_more(&request);
             assert_eq!(copy.is_some(), may, "{method} {body:?}");
             if let Some(copy) = copy {
+                let copy = copy.request().expect("as it was");
+                assert!(copy.extensions().get::<TakesTrailers>().is_some());
                 assert_eq!((copy.method(), copy.uri()), (request.method(), request.uri()));
                 assert_eq!(copy.headers(), request.headers());
             }

@@ -67,7 +67,7 @@ impl AsyncWrite for Closed {
 /// What becomes of a request to it: the status of the answer. Either way the connection ends before all was sent.
 async fn asked(closed: Closed) -> Option<StatusCode> {
     let asked = async {
-        let (mut sender, _running) = speak::http1(closed).await.expect("a connection");
+        let (mut sender, _running) = speak::http1(closed, 100).await.expect("a connection");
         // More than the library takes ahead.
         let body = Body::whole(Bytes::from_static(&[b'x'; 128 << 10])).in_pieces(1 << 10);
         let request = Request::post("/pay/7").header("host", "a.example").body(body).expect("a request");
@@ -146,7 +146,7 @@ async fn a_write_that_failed_ends_when_nothing_is_read_any_more() {
 async fn once_http_has_ended_a_write_that_fails_is_told_at_once() {
     let told = async {
         let (ours, mut theirs) = tokio::io::duplex(1 << 10);
-        let (mut sender, _running) = speak::http1(ours).await.expect("a connection");
+        let (mut sender, _running) = speak::http1(ours, 100).await.expect("a connection");
         let Sender::Http1(_, parting, _) = &sender else { panic!("it is HTTP/1.1") };
         let (taker, taken) = oneshot::channel();
         parting.set(Some(taker));

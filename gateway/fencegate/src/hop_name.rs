@@ -1,0 +1,97 @@
+//! The name of this process on the way of a request, and whether the request was here before.
+
+use std::sync::Arc;
+
+use fencegate_http::entries::{append, entries};
+use fencegate_process::randomness::Guid;
+use hyper::{
+    HeaderMap, Version,
+    header::{HeaderValue, VIA},
+};
+
+use crate::refusal::{Reason, Refusal};
+
+/// A pseudonym (RFC 9110, 7.6.3): it says nothing of the machine, and is another one after each start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HopName {
+    name: Arc<str>,
+    /// What `Via` gets, by the version that a message came in: see [`HopName::entry`]. They live as long as the process, which
+    /// has one name, so that a copy of one is counted by nobody: each request has two.
+    entries: [HeaderValue; 3],
+}
+
+impl HopName {
+    pub fn new(guid: Guid) -> Self {
+        let name = format!("fencegate-{}", &guid.to_string()[..12]);
+        let entry = |version| HeaderValue::from_static(format!("{version} {name}").leak());
+        Self { entries: ["1.0", "1.1", "2"].map(entry), name: name.into() }
+    }
+
+    /// Says in `Via` that a message which came in this version went through us.
+    pub fn stamp(&self, headers: &mut HeaderMap, came: Version) {
+        append(headers, VIA, self.entry(came));
+    }
+
+    fn entry(&self, version: Version) -> &HeaderValue {
+        let [one_zero, one_one, two] = &self.entries;
+        match version {
+            Version::HTTP_10 => one_zero,
+            Version::HTTP_2 => two,
+            _ => one_one,
+        }
+    }
+
+    /// The hops that the request came through.
+    pub fn hops(&self, headers: &HeaderMap) -> Hops {
+        let mut hops = Hops { number: 0, round: false };
+        for entry in entries(headers, &VIA) {
+            hops.round |= words(entry).nth(1) == Some(self.name.as_bytes());
+            hops.number += 1;
+        }
+        hops
+    }
+}
+
+/// What `Via` says.
+pub struct Hops {
+    number: u32,
+    /// One of them was this process.
+    pub round: bool,
+}
+
+impl Hops {
+    /// How many they are.
+    ///
+    /// # Errors
+    /// The request would go round until somebody's limit ends it, and hold a lock each time.
+    pub fn end(self) -> Result<u32, Refusal> {
+        match self.round {
+            true => Err(Refusal::new(Reason::Loop, "the request has been here before")),
+            false => Ok(self.number),
+        }
+    }
+}
+
+fn words(entry: &[u8]) -> impl Iterator<Item = &[u8]> {
+    entry.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencegate_process::randomness::SystemRandomness;
+
+    #[test]
+    fn a_hop_knows_its_own_name_only() {
+        let name = |_| HopName::new(Guid::new(&SystemRandomness));
+        let [ours, other] = [1, 2].map(name);
+        let mut headers = HeaderMap::new();
+        for entry in ["1.0 fred, 1.1 example.com (Apache)", "2 p"] {
+            headers.append(VIA, HeaderValue::from_static(entry));
+        }
+        append(&mut headers, VIA, other.entry(Version::HTTP_11));
+        assert_eq!(ours.hops(&headers).end().expect("not seen"), 4);
+        append(&mut headers, VIA, ours.entry(Version::HTTP_2));
+        assert_eq!(ours.hops(&headers).end().expect_err("seen").reason, Reason::Loop);
+    }
+}

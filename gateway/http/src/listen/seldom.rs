@@ -1,0 +1,117 @@
+//! Waits for what hardly ever comes, beside something that is asked again and again.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
+
+use futures_util::task::AtomicWaker;
+
+/// Looks at a future again only when that has called. A connection is polled several times for each request; what ends it comes
+/// once, and to ask a cancellation token whether it was cancelled takes a lock each time.
+///
+/// # Cancellation
+/// As that of the future.
+pub(super) struct Seldom<F> {
+    awaited: Pin<Box<F>>,
+    bell: Arc<Bell>,
+    /// Rings it.
+    rope: Waker,
+    /// Whom it wakes.
+    task: Option<Waker>,
+}
+
+struct Bell {
+    rung: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.rung.store(true, Ordering::Release);
+        self.task.wake();
+    }
+}
+
+impl<F: Future> Seldom<F> {
+    pub(super) fn of(awaited: F) -> Self {
+        // Rung once: nobody has looked yet.
+        let bell = Arc::new(Bell { rung: AtomicBool::new(true), task: AtomicWaker::new() });
+        Self { awaited: Box::pin(awaited), rope: bell.clone().into(), bell, task: None }
+    }
+}
+
+impl<F: Future> Future for Seldom<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = &mut *self;
+        if !this.task.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            this.bell.task.register(cx.waker());
+            this.task = Some(cx.waker().clone());
+        }
+        if !this.bell.rung.load(Ordering::Acquire) {
+            return Poll::Pending;
+        }
+        // Before it is asked: a call in between is one that it is asked again for.
+        this.bell.rung.store(false, Ordering::Release);
+        this.awaited.as_mut().poll(&mut Context::from_waker(&this.rope))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, future::poll_fn, rc::Rc};
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn it_is_asked_once_and_then_only_when_it_has_called() {
+        let (asked, token) = (Rc::new(Cell::new(0)), CancellationToken::new());
+        let awaited = {
+            let (asked, cancelled) = (asked.clone(), token.clone().cancelled_owned());
+            let mut cancelled = Box::pin(cancelled);
+            poll_fn(move |cx| {
+                asked.set(asked.get() + 1);
+                cancelled.as_mut().poll(cx)
+            })
+        };
+        let mut seldom = Seldom::of(awaited);
+        for _ in 0..10 {
+            let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut seldom).poll(cx))).await;
+            assert!(polled.is_pending());
+        }
+        assert_eq!(asked.get(), 1);
+        let canceller = tokio::spawn(async move { token.cancel() });
+        seldom.await;
+        assert_eq!(asked.get(), 2);
+        canceller.await.expect("no panic");
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_last_is_woken() {
+        let token = CancellationToken::new();
+        let mut seldom = Seldom::of(token.clone().cancelled_owned());
+        let nobody = &mut Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut seldom).poll(nobody).is_pending());
+        let waits = tokio::spawn(seldom);
+        tokio::task::yield_now().await;
+        token.cancel();
+        waits.await.expect("woken");
+    }
+
+    #[test]
+    fn what_is_there_from_the_start_is_seen_at_once() {
+        let token = CancellationToken::new();
+        token.cancel();
+        let mut seldom = Seldom::of(token.cancelled());
+        assert!(Pin::new(&mut seldom).poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    }
+}

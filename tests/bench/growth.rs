@@ -79,61 +79,57 @@ fn zookeeper(run: &Run, grows: &str) -> Outcome<PrivateZooKeeper> {
     Ok(PrivateZooKeeper::start(&run.folder().join("zookeeper").join(grows), LARGE)?)
 }
 
+/// Many keys come last: what they leave in ZooKeeper is removed for minutes after.
 fn axes() -> [Axis; 5] {
-    let of = |called, load| Size { called, gateways: 1, asks: Asks::Wrk(load) };
-    let keys = |called, keys| of(called, Load { keys, ..USUAL });
-    let clients = |called, clients: u32| of(called, Load { clients, threads: clients.min(2), ..USUAL });
-    let body = |called, method| of(called, Load { method, keys: 64, ..USUAL });
-    let gateways = |called, gateways| Size { called, gateways, asks: Asks::Wrk(USUAL) };
-    let spoken = |called, spoken, connections, at_once| Size {
+    [
+        of_one_gateway(
+            "clients",
+            [("1", 1), ("10", 10), ("100", 100), ("300", 300), ("1,000", 1000)]
+                .map(|(called, clients)| (called, Load { clients, threads: clients.min(2), ..USUAL })),
+        ),
+        of_one_gateway(
+            "body of the request",
+            [
+                ("64 B", "POST:64"),
+                ("1 KiB", "POST:1024"),
+                ("16 KiB", "POST:16384"),
+                ("128 KiB", "POST:131072"),
+                ("1 MiB", "POST:1048576"),
+            ]
+            .map(|(called, method)| (called, Load { method, keys: 64, ..USUAL })),
+        ),
+        Axis {
+            grows: "gateways on this machine",
+            sizes: [("1", 1), ("2", 2), ("3", 3)]
+                .map(|(called, gateways)| Size { called, gateways, asks: Asks::Wrk(USUAL) })
+                .into(),
+        },
+        versions(),
+        of_one_gateway(
+            "keys",
+            [("1", 1), ("100", 100), ("1,000", 1000), ("10,000", 10_000), ("100,000", 100_000)]
+                .map(|(called, keys)| (called, Load { keys, ..USUAL })),
+        ),
+    ]
+}
+
+fn of_one_gateway(grows: &'static str, loads: [(&'static str, Load); 5]) -> Axis {
+    let sizes = loads.map(|(called, load)| Size { called, gateways: 1, asks: Asks::Wrk(load) });
+    Axis { grows, sizes: sizes.into() }
+}
+
+fn versions() -> Axis {
+    let sizes = [
+        ("HTTP/1.1, 64 connections", Spoken::Http1, 64, 1),
+        ("HTTP/2, 64 connections", Spoken::Http2, 64, 1),
+        ("HTTP/2, 8 connections, 8 requests at once on each", Spoken::Http2, 8, 8),
+    ];
+    let size = |(called, spoken, connections, at_once)| Size {
         called,
         gateways: 1,
         asks: Asks::H2load(H2load { spoken, connections, at_once }),
     };
-    [
-        Axis {
-            grows: "clients",
-            sizes: vec![
-                clients("1", 1),
-                clients("10", 10),
-                clients("100", 100),
-                clients("300", 300),
-                clients("1,000", 1000),
-            ],
-        },
-        Axis {
-            grows: "body of the request",
-            sizes: vec![
-                body("64 B", "POST:64"),
-                body("1 KiB", "POST:1024"),
-                body("16 KiB", "POST:16384"),
-                body("128 KiB", "POST:131072"),
-                body("1 MiB", "POST:1048576"),
-            ],
-        },
-        Axis {
-            grows: "gateways on this machine",
-            sizes: vec![gateways("1", 1), gateways("2", 2), gateways("3", 3)],
-        },
-        Axis {
-            grows: "version of HTTP, without a lock",
-            sizes: vec![
-                spoken("HTTP/1.1, 64 connections", Spoken::Http1, 64, 1),
-                spoken("HTTP/2, 64 connections", Spoken::Http2, 64, 1),
-                spoken("HTTP/2, 8 connections, 8 requests at once on each", Spoken::Http2, 8, 8),
-            ],
-        },
-        Axis {
-            grows: "keys",
-            sizes: vec![
-                keys("1", 1),
-                keys("100", 100),
-                keys("1,000", 1000),
-                keys("10,000", 10_000),
-                keys("100,000", 100_000),
-            ],
-        },
-    ]
+    Axis { grows: "version of HTTP, without a lock", sizes: sizes.map(size).into() }
 }
 
 impl Site<'_> {

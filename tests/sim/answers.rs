@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::link::{Connect, Link};
+use fencegate_lock::session::link::{Connect, Kind, Link};
 use in_memory::InMemory;
 use play::{Site, play};
 use proptest::{
@@ -21,7 +21,7 @@ use proptest::{
     test_runner::{Config, RngAlgorithm, TestCaseError, TestCaseResult, TestRng, TestRunner},
 };
 use real::Real;
-use script::Act;
+use script::{Act, Change, Op};
 use silence::{Silence, TIMEOUT, fall_silent};
 
 use crate::run;
@@ -45,6 +45,32 @@ fn memory_answers_as_a_real_server_does() {
         "Ephemerals(\"\"): [\"",
     ];
     compare("calm", 200, script::calm(), &exercised);
+}
+
+/// A key ends and begins again in one transaction, beside another one that begins.
+#[test]
+fn memory_ends_and_begins_keys_in_one_transaction_as_a_real_server_does() {
+    let (container, node) = (Kind::Container, Kind::EphemeralSequential);
+    let begins =
+        |key: &str| [Change::Create(key.to_owned(), container), Change::Create(format!("{key}/x-"), node)];
+    let ends = |key: &str| [Change::Delete(format!("{key}/x-0000000000")), Change::Delete(key.to_owned())];
+    let look = |path: &str| Op::Seen(path.to_owned());
+    let script = [
+        Op::Commit([begins("/a"), begins("/b")].concat()),
+        Op::Commit([ends("/a"), begins("/a"), begins("/c")].concat()),
+        look("/a/x-0000000000"),
+        look("/c/x-0000000000"),
+        // Refused in the middle: nothing of it is done.
+        Op::Commit([ends("/a"), begins("/b"), begins("/d")].concat()),
+        look("/a/x-0000000000"),
+        look("/d"),
+        Op::Commit([ends("/a"), ends("/b"), ends("/c")].concat()),
+        Op::Children(String::new()),
+    ];
+    let script: Vec<_> = script.into_iter().map(|op| Act::Do(0, op)).collect();
+    let expected = Real::start().run(async |site| play(&*site, "/keys", &script).await);
+    assert_eq!(InMemory::run(async |site| play(&*site, "/keys", &script).await), expected);
+    assert!(expected.iter().any(|line| line.contains("failed in step Some(2)")), "{expected:#?}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ async fn start(doctor: &Doctor) -> (Ensemble, Locks) {
 fn loses_an_answer(doctor: &Doctor) {
     let lost = Cell::new(false);
     doctor.rules(move |asked| match asked {
-        Asked::Create { kind: Kind::EphemeralSequential } if !lost.replace(true) => {
+        Asked::Create { kind: Kind::EphemeralSequential, .. } if !lost.replace(true) => {
             Fate::Done(Fault::Ambiguous("lost".into()))
         }
         _ => Fate::Passes,

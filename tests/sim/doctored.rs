@@ -39,10 +39,35 @@ use crate::plan::plan;
 /// What is asked of a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asked<'a> {
-    Create { kind: Kind },
+    Create { path: &'a str, kind: Kind },
     Data { path: &'a str },
     Commit { steps: &'a [Step<'a>] },
-    Other,
+    Delete { path: &'a str },
+    Children { path: &'a str },
+    Other { path: &'a str },
+}
+
+impl<'a> Asked<'a> {
+    /// What it is about; of a transaction, its first step.
+    pub(crate) fn path(self) -> &'a str {
+        match self {
+            Self::Create { path, .. }
+            | Self::Data { path }
+            | Self::Delete { path }
+            | Self::Children { path }
+            | Self::Other { path } => path,
+            Self::Commit { steps } => match steps {
+                [
+                    Step::Check { path, .. }
+                    | Step::Create { path, .. }
+                    | Step::Set { path, .. }
+                    | Step::Delete { path, .. },
+                    ..,
+                ] => path,
+                [] => "",
+            },
+        }
+    }
 }
 
 /// What becomes of it.
@@ -187,19 +212,19 @@ impl Link for Handle {
         }
     }
     async fn create<'a>(&'a self, path: &'a str, data: &[u8], kind: Kind) -> Result<Created, Fault> {
-        let instead = self.asks(Asked::Create { kind }).await?;
+        let instead = self.asks(Asked::Create { path, kind }).await?;
         told(self.session.create(path, data, kind).await, instead)
     }
     async fn delete(&self, path: &str) -> Result<(), Fault> {
-        let instead = self.asks(Asked::Other).await?;
+        let instead = self.asks(Asked::Delete { path }).await?;
         told(self.session.delete(path).await, instead)
     }
     async fn children(&self, path: &str) -> Result<Vec<String>, Fault> {
-        let instead = self.asks(Asked::Other).await?;
+        let instead = self.asks(Asked::Children { path }).await?;
         told(self.session.children(path).await, instead)
     }
     async fn seen(&self, path: &str) -> Result<Option<Seen>, Fault> {
-        let instead = self.asks(Asked::Other).await?;
+        let instead = self.asks(Asked::Other { path }).await?;
         told(self.session.seen(path).await, instead)
     }
     async fn data(&self, path: &str) -> Result<(Vec<u8>, Seen), Fault> {
@@ -207,15 +232,15 @@ impl Link for Handle {
         told(self.session.data(path).await, instead)
     }
     async fn watch(&self, path: &str) -> Result<Self::Watch, Fault> {
-        let instead = self.asks(Asked::Other).await?;
+        let instead = self.asks(Asked::Other { path }).await?;
         told(self.session.watch(path).await, instead)
     }
     async fn watch_children(&self, path: &str) -> Result<(Vec<String>, Self::Watch), Fault> {
-        let instead = self.asks(Asked::Other).await?;
+        let instead = self.asks(Asked::Other { path }).await?;
         told(self.session.watch_children(path).await, instead)
     }
     async fn sync(&self, path: &str) -> Result<(), Fault> {
-        let instead = self.asks(Asked::Other).await?;
+        let instead = self.asks(Asked::Other { path }).await?;
         told(self.session.sync(path).await, instead)
     }
     async fn commit(&self, steps: &[Step<'_>]) -> Result<Vec<Option<String>>, Failed> {
@@ -224,7 +249,7 @@ impl Link for Handle {
         told(self.session.commit(steps).await, instead.map(failed))
     }
     async fn ephemerals(&self, path: &str) -> Result<Vec<String>, Fault> {
-        let instead = self.asks(Asked::Other).await?;
+        let instead = self.asks(Asked::Other { path }).await?;
         told(self.session.ephemerals(path).await, instead)
     }
     async fn close(self) {

@@ -78,10 +78,10 @@ fn a_node_that_is_refused_leaves_no_parent() {
         doctor.rules(move |asked| match asked {
             // As if somebody else had made the parent, and taken it along before we came.
             Asked::Commit { steps } if steps.iter().any(is_sequential) => Fate::Refused(Fault::NodeExists),
-            Asked::Create { kind: Kind::EphemeralSequential } if parents(&there).is_empty() => {
+            Asked::Create { kind: Kind::EphemeralSequential, .. } if parents(&there).is_empty() => {
                 Fate::Refused(Fault::NoNode)
             }
-            Asked::Create { kind: Kind::EphemeralSequential } => {
+            Asked::Create { kind: Kind::EphemeralSequential, .. } => {
                 Fate::Refused(Fault::Refused("throttled".into()))
             }
             _ => Fate::Passes,

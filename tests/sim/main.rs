@@ -5,13 +5,14 @@
 //! what no wire does: [`wedged`] is one that is gone, [`lost_word`] an operation that nobody is told of, [`left_parents`]
 //! what is refused too late, [`beside`] both of these among the locks of other programs, [`exclusive_node`] a node that others
 //! make as well; [`latency`] is servers that take long.
-//! [`delayed`] plays the schedules of the model of that name.
+//! [`cold`] is what locks cost of keys that are mostly free, [`unsent`] one of which nobody wants the node before it is made. [`delayed`] plays the schedules of the model of that name.
 
 mod accidents;
 mod agreement;
 mod answers;
 mod beside;
 mod chronicle;
+mod cold;
 mod delayed;
 mod doctored;
 mod exclusive_node;
@@ -22,4 +23,5 @@ mod lost_word;
 mod plan;
 mod run;
 mod simulated;
+mod unsent;
 mod wedged;

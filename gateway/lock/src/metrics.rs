@@ -29,6 +29,7 @@ pub struct SessionMetrics {
     heartbeat: Histogram,
     seconds: HistogramVec,
     errors: IntCounterVec,
+    together: IntCounterVec,
     pause: Histogram,
     pauses: IntCounterVec,
     granted: Histogram,
@@ -118,6 +119,12 @@ impl SessionMetrics {
                 "Operations that failed: refused by the server, without an answer, or without a session.",
                 &["op", "error"],
             ),
+            together: counters(
+                "zk_shared_transactions_total",
+                "Transactions with the first and last nodes of several keys, by result: done, or refused, and each part \
+                 sent again by itself.",
+                &["result"],
+            ),
             pause: histogram(
                 "process_pause_seconds",
                 "How long the process stood still, where that was more than half a tick.",
@@ -168,6 +175,9 @@ impl SessionMetrics {
         }
         for (over, _) in THRESHOLDS {
             self.pauses.with_label_values(&[over]);
+        }
+        for result in SHARED {
+            self.together.with_label_values(&[result]);
         }
         for result in ["ok", "bad"] {
             self.tls_reloads.with_label_values(&[result]);
@@ -258,6 +268,11 @@ impl SessionMetrics {
         }
     }
 
+    /// A transaction of several keys was answered.
+    pub(crate) fn sent_together(&self, done: bool) {
+        self.together.with_label_values(&[SHARED[usize::from(!done)]]).inc();
+    }
+
     /// `waited`: for ZooKeeper and for those before us.
     pub fn lock_granted(&self, waited: Duration) {
         self.granted.observe(waited.as_secs_f64());
@@ -303,6 +318,9 @@ impl SessionMetrics {
 
 /// Names of lengths of a pause, and the part of the session timeout that each is.
 const THRESHOLDS: [(&str, u32); 2] = [("session_third", 3), ("session", 1)];
+
+/// What becomes of a transaction of several keys.
+const SHARED: [&str; 2] = ["done", "refused"];
 
 /// What of a failure is counted.
 const ERRORS: [&str; 3] = ["refused", "ambiguous", "over"];

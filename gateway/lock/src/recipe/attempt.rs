@@ -24,6 +24,7 @@ use super::{
 use crate::not_granted::NotGranted;
 use crate::recipe::registered::Registered;
 use crate::session::{
+    collected::NewKey,
     evidence::Evidence,
     link::{Created, Failed, Fault, Kind, Link, Step},
     live::Live,
@@ -239,31 +240,24 @@ impl<L: Link> Attempt<L> {
     async fn create_with_parent(&self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
         let Candidate { live, parent, .. } = &self.candidate;
         let (requested, name) = (self.candidate.requested(), self.candidate.numbered(0));
-        let path = self.candidate.path(&name);
+        let (path, parent) = (self.candidate.path(&name), parent.clone());
         let (record, kind) = self.candidate.above();
-        let steps = [
-            Step::Create { path: parent, data: record, kind },
-            Step::Create { path: &requested, data: &self.says, kind: Kind::EphemeralSequential },
-        ];
+        let (record, says) = (record.to_owned(), self.says.clone());
         self.sending();
-        let made = live.link.commit(&steps);
-        // Servers before 3.9 answer a create inside a transaction without its czxid: read it behind.
-        let (seen, list) = (live.link.seen(&path), live.link.children(parent));
+        let made = live.first(NewKey { parent, record, kind, requested, path, says });
         failpoint::pass("after_create_sent");
-        let (made, seen, children) = tokio::join!(made, seen, list);
-        match (made, seen, children) {
-            (Ok(_), Ok(Some(seen)), Ok(children)) => {
+        match made.await {
+            Ok(seen) => {
                 self.made.named(&name);
-                Ok(Some((Node { name, seen }, children)))
+                // Where the parent is new nobody can be beside it.
+                Ok(Some((Node { name: name.clone(), seen }, vec![name])))
             }
-            (Ok(_), ..) | (Err(Failed { fault: Fault::Ambiguous(_), .. }), ..) => {
-                self.candidate.recover().await
-            }
-            (Err(Failed { fault, .. }), ..) => {
+            Err(Failed { fault: Fault::Ambiguous(_), .. }) => self.candidate.recover().await,
+            Err(Failed { fault, .. }) => {
                 self.made.nothing();
                 match fault {
                     Fault::NodeExists => {
-                        live.registry.parents.is_there(parent);
+                        live.registry.parents.is_there(&self.candidate.parent);
                         Ok(None)
                     }
                     Fault::NoNode => self.candidate.create_above().await.map(|()| None),

@@ -13,6 +13,7 @@ use tracing::{debug, warn};
 use super::{foreign_parent, grant_record::GrantRecord, layout::Line};
 use crate::not_granted::NotGranted;
 use crate::session::{
+    collected::LeftKey,
     link::{Failed, Fault, Kind, Link, Seen, Step},
     live::Live,
     paths::Paths,
@@ -33,6 +34,8 @@ pub struct Candidate<L> {
     record: Vec<u8>,
     /// Nobody else stood below the parent when we last looked.
     alone: Cell<bool>,
+    /// Among the session's own there.
+    mark: u64,
 }
 
 /// Where the nodes of a lock stand, and how they are called there: found by [`Berth::of`] from the site of a key, and
@@ -70,7 +73,8 @@ pub struct Node {
 impl<L: Link> Candidate<L> {
     pub fn new(live: Rc<Live<L>>, at: &Berth, guid: Guid, mode: Mode) -> Self {
         let Berth { line, parent, shard } = at.clone();
-        Self { line, parent, shard, live, guid, mode, record: Vec::new(), alone: Cell::new(false) }
+        let mark = live.registry.parents.joins(&parent);
+        Self { line, parent, shard, live, guid, mode, record: Vec::new(), alone: Cell::new(false), mark }
     }
 
     /// Where another attempt at the same key stands.
@@ -99,8 +103,9 @@ impl<L: Link> Candidate<L> {
         (&self.record, kind)
     }
 
+    /// Neither when we last looked, nor by what this session is about to do.
     pub(super) fn is_alone(&self) -> bool {
-        self.alone.get()
+        self.alone.get() && self.live.registry.parents.has_one(self.mark)
     }
 
     pub(super) fn others_came(&self) {
@@ -247,6 +252,8 @@ impl<L: Link> Candidate<L> {
     /// Removes every node of this attempt, or returns because the session, and so they, are over or about to be. It
     /// looks instead of trusting what the attempt remembers: an answer may have been lost on the way here.
     pub async fn purge(&self) {
+        // Whoever asked may have failed before it was sent, and what is made after the look would be nobody's.
+        self.live.collected.settled().await;
         while !self.live.registry.is_closing() {
             let (synced, children) =
                 (self.live.link.sync(&self.parent), self.live.link.children(&self.parent));
@@ -285,7 +292,7 @@ impl<L: Link> Candidate<L> {
     pub async fn remove(&self, name: &str) {
         let path = self.path(name);
         while !self.live.registry.is_closing() {
-            let last = self.alone.get();
+            let last = self.is_alone();
             let removed =
                 if last { self.remove_with_parent(&path).await } else { self.live.link.delete(&path).await };
             match removed {
@@ -316,17 +323,27 @@ impl<L: Link> Candidate<L> {
     /// An answer that was lost is asked for again: where it was done, our own node, whose name nobody else ever has, is
     /// what is missing, and a parent that somebody has made since is not touched.
     async fn remove_with_parent(&self, path: &str) -> Result<(), Fault> {
-        let parent = Step::Delete { path: &self.parent, version: Some(UNWRITTEN) };
-        let steps = [Step::Delete { path, version: None }, parent];
-        match self.live.link.commit(&steps).await {
-            Ok(_) => {
-                self.has_left(true);
-                Ok(())
-            }
+        let last = LeftKey { path: path.to_owned(), parent: self.parent.clone(), version: UNWRITTEN };
+        let removed = self.live.last(last);
+        // Before the answer: whoever of ours begins here now is behind this, and makes another one.
+        self.has_left(true);
+        match removed.await {
+            Ok(()) => Ok(()),
             // Of the parent; our own node is as it was.
             Err(Failed { step: Some(1), fault: Fault::NoNode }) => Err(Fault::NotEmpty),
-            Err(Failed { fault, .. }) => Err(fault),
+            Err(Failed { fault, .. }) => {
+                if fault == Fault::NotEmpty {
+                    self.live.registry.parents.is_there(&self.parent);
+                }
+                Err(fault)
+            }
         }
+    }
+}
+
+impl<L> Drop for Candidate<L> {
+    fn drop(&mut self) {
+        self.live.registry.parents.parts(self.mark);
     }
 }
 

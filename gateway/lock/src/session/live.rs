@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::{
+    collected::Collected,
     epoch::epoch,
     heartbeat::Rhythm,
     link::Link,
@@ -44,6 +45,8 @@ pub struct Live<L> {
     pub base: u64,
     pub memory: Arc<Memory>,
     pub registry: Registry,
+    /// What is about to be sent.
+    pub(crate) collected: Collected,
     /// No new grant under this session: it is over, or about to be given up.
     pub over: CancellationToken,
     pub clock: SharedClock,

@@ -5,10 +5,11 @@
 //! committed writes into the deadline of a [`proof`], [`granted`] hears for how long a server keeps the session, [`evidence`] is that of one tenure; [`supervise`] makes a session,
 //! has it kept, and begins anew when it is over; `node_access` is who may write our nodes, [`open_nodes`] looks who may, [`applied`] changes it; [`bump`] begins the next era; `others` sees what the other gateways do;
 //! `plans` publishes what the gateway locks, `published_plan` is what a session has published, `judged` has what the others have published judged by whoever knows what it means ([`publication`]); [`live`] is the one of the
-//! moment.
+//! moment, [`together`] sends what is [`collected`] for several keys at once.
 
 pub mod applied;
 pub mod bump;
+pub mod collected;
 pub(crate) mod compare;
 pub mod complaints;
 pub mod credentials;
@@ -39,5 +40,6 @@ pub mod registry;
 pub mod servers;
 pub mod settings;
 pub mod supervise;
+pub mod together;
 mod watches;
 pub mod zookeeper;

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
+    collected::Collected,
     era::{self, Beginning, Era, Init, MetaUnreadable},
     heartbeat::{Beats, Rhythm},
     judged,
@@ -241,6 +242,7 @@ async fn establish<C: Connect>(
         base: era.meta.base,
         memory: settings.memory.clone(),
         registry: Registry::default(),
+        collected: Collected::default(),
         over: CancellationToken::new(),
         clock: settings.clock.clone(),
         randomness: settings.randomness.clone(),

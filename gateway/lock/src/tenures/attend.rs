@@ -32,12 +32,15 @@ use crate::{
 
 /// Runs until nobody wants the key any more.
 ///
+/// Keys may be kept by the ten thousand, and the future of a task is as large as the largest thing that it ever waits for. So
+/// all that is not waited for while a key is kept has a box of its own, for as long as it lasts.
+///
 /// Should we panic, what is held is kept until nothing is in flight under it, and only then given back: whoever works
 /// under it knows nothing of us. Who waits is refused, and whoever comes next is served as ever.
 pub async fn attend<L: Link>(slot: Arc<Slot>, table: Arc<Table>, current: Rc<Current<L>>) {
     let nodes = Nodes::default();
     while caught(work(&slot, &table, &current, &nodes)).await.is_none() {
-        while caught(give_up(&slot, &nodes)).await.is_none() {
+        while caught(Box::pin(give_up(&slot, &nodes))).await.is_none() {
             sleep(PAUSE).await;
         }
     }
@@ -100,15 +103,15 @@ async fn work<L: Link>(slot: &Arc<Slot>, table: &Arc<Table>, current: &Rc<Curren
     let mut lost = 0_u32;
     loop {
         let Some(wanted) = slot.wanted() else {
-            nodes.clear().await;
+            Box::pin(nodes.clear()).await;
             if table.leave(slot) {
                 return;
             }
             continue;
         };
-        let Some(live) = session(slot, current).await else { continue };
+        let Some(live) = Box::pin(session(slot, current)).await else { continue };
         slot.queues_anew();
-        match acquire(slot, table, &live, &wanted, nodes).await {
+        match Box::pin(acquire(slot, table, &live, &wanted, nodes)).await {
             Ok((attempt, grant)) => {
                 // No request is sent on from here while it is held here.
                 table.ways.is_here(&slot.key);
@@ -284,7 +287,8 @@ async fn keep<L: Link>(slot: &Arc<Slot>, live: &Rc<Live<L>>, attempt: &Attempt<L
 async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
     let candidate = &attempt.candidate;
     loop {
-        let (children, changed) = match candidate.live.link.watch_children(&candidate.parent).await {
+        let (children, changed) = match Box::pin(candidate.live.link.watch_children(&candidate.parent)).await
+        {
             Ok(watched) => watched,
             Err(Fault::Ambiguous(_)) => match candidate.again().await {
                 Ok(()) => continue,
@@ -326,4 +330,25 @@ fn taken_away(slot: &Arc<Slot>) {
     // First: whoever reads of it and asks then gets a new tenure.
     slot.taken_away();
     warn!(key = shown::key(&slot.key), "lock node removed by somebody else");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{metered::Metered, zookeeper::Session};
+
+    type OfThree<A, B, C, F> = fn(A, B, C) -> F;
+
+    fn future<A, B, C, F>(_: OfThree<A, B, C, F>) -> usize {
+        size_of::<F>()
+    }
+
+    /// Bytes of a key that nobody uses, but for its name and what the client library has of its watch.
+    #[test]
+    fn a_key_that_is_kept_is_small() {
+        type Real = Metered<Session>;
+        let task = future(attend::<Real> as OfThree<_, _, _, _>);
+        let (slot, attempt) = (size_of::<Slot>(), size_of::<Attempt<Real>>());
+        assert!(task <= 900 && slot <= 400 && attempt <= 256, "{task}, {slot}, {attempt}");
+    }
 }

@@ -1,0 +1,194 @@
+//! What one session has been asked for and has not sent yet, of keys that begin or end; and what is not answered yet.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeSet, VecDeque},
+};
+
+use tokio::sync::{Notify, oneshot};
+
+use super::link::{Failed, Kind, Seen, Step};
+
+/// A key's first node, and the parent that is made for it in the same transaction: its number is 0, and nobody else can be
+/// below that parent.
+#[derive(Debug)]
+pub struct NewKey {
+    pub parent: String,
+    /// What is written in the parent, and how long that stays.
+    pub record: Vec<u8>,
+    pub kind: Kind,
+    /// The server appends the number.
+    pub requested: String,
+    /// How it will be called.
+    pub path: String,
+    pub says: Box<[u8]>,
+}
+
+/// A key's last node, which takes the parent along. The server refuses it where somebody else has come.
+#[derive(Debug)]
+pub struct LeftKey {
+    pub path: String,
+    pub parent: String,
+    /// Of the parent.
+    pub version: i32,
+}
+
+#[derive(Debug)]
+pub(super) enum Part {
+    First(NewKey),
+    Last(LeftKey),
+}
+
+/// Steps of each part.
+pub(super) const STEPS: usize = 2;
+
+/// What was asked for, and by whom.
+pub(super) struct Queued {
+    pub(super) part: Part,
+    pub(super) answer: oneshot::Sender<Result<Option<Seen>, Failed>>,
+    pub(super) number: u64,
+}
+
+pub struct Collected {
+    pub(super) waiting: RefCell<VecDeque<Queued>>,
+    /// Transactions that others wait behind.
+    pub(super) under_way: Cell<usize>,
+    /// Parts of which the answer is not here yet, by their numbers.
+    pub(super) open: RefCell<BTreeSet<u64>>,
+    pub(super) next: Cell<u64>,
+    pub(super) answered: Notify,
+    /// Parts of one transaction, as it pays: where many are refused, the fewer share one the better.
+    room: Cell<usize>,
+}
+
+impl Default for Collected {
+    fn default() -> Self {
+        Self {
+            waiting: RefCell::default(),
+            under_way: Cell::default(),
+            open: RefCell::default(),
+            next: Cell::default(),
+            answered: Notify::new(),
+            room: Cell::new(MOST_PARTS),
+        }
+    }
+}
+
+/// Parts that are sent at a time, and the bytes of their paths and data: far below the megabyte that a server reads.
+const MOST_PARTS: usize = 64;
+const MOST_BYTES: usize = 128 * 1024;
+
+/// So many share one at least: else nobody would see that it pays again.
+const LEAST_PARTS: usize = 2;
+
+impl Part {
+    pub(super) fn steps(&self) -> [Step<'_>; STEPS] {
+        match self {
+            Self::First(first) => [
+                Step::Create { path: &first.parent, data: &first.record, kind: first.kind },
+                Step::Create { path: &first.requested, data: &first.says, kind: Kind::EphemeralSequential },
+            ],
+            Self::Last(last) => [
+                Step::Delete { path: &last.path, version: None },
+                Step::Delete { path: &last.parent, version: Some(last.version) },
+            ],
+        }
+    }
+
+    pub(super) fn parent(&self) -> &str {
+        match self {
+            Self::First(first) => &first.parent,
+            Self::Last(last) => &last.parent,
+        }
+    }
+
+    /// The node that it makes.
+    pub(super) fn makes(&self) -> Option<&str> {
+        match self {
+            Self::First(first) => Some(&first.path),
+            Self::Last(_) => None,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::First(first) => {
+                first.parent.len() + first.record.len() + first.requested.len() + first.says.len()
+            }
+            Self::Last(last) => last.path.len() + last.parent.len(),
+        }
+    }
+}
+
+impl Collected {
+    /// Returns when all that was asked for until now is answered: what is not sent yet cannot be found by a look.
+    pub async fn settled(&self) {
+        let until = self.next.get();
+        loop {
+            let answered = self.answered.notified();
+            if self.open.borrow().first().is_none_or(|number| *number >= until) {
+                return;
+            }
+            answered.await;
+        }
+    }
+
+    /// Parts that may share a transaction.
+    pub(super) fn room(&self) -> usize {
+        self.room.get()
+    }
+
+    /// A shared transaction was done, or refused because of one of its parts.
+    pub(super) fn learns(&self, done: bool) {
+        let room = self.room.get();
+        self.room.set(if done { (room + 1).min(MOST_PARTS) } else { (room / 2).max(LEAST_PARTS) });
+    }
+
+    /// What is sent next.
+    pub(super) fn take(&self) -> Vec<Queued> {
+        let mut waiting = self.waiting.borrow_mut();
+        let mut bytes = 0;
+        let fit = waiting.iter().take(MOST_PARTS).take_while(|asked| {
+            bytes += asked.part.bytes();
+            bytes <= MOST_BYTES
+        });
+        let fit = fit.count().max(1).min(waiting.len());
+        waiting.drain(..fit).collect()
+    }
+
+    pub(super) fn tell(&self, asked: Queued, told: Result<Option<Seen>, Failed>) {
+        self.open.borrow_mut().remove(&asked.number);
+        // Whoever asked may have gone; then it looks itself what there is.
+        asked.answer.send(told).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(bytes: usize) -> Queued {
+        let part = Part::Last(LeftKey { path: "x".repeat(bytes), parent: String::new(), version: 0 });
+        Queued { part, answer: oneshot::channel().0, number: 0 }
+    }
+
+    #[test]
+    fn what_is_sent_at_a_time_is_bounded_and_never_nothing() {
+        let collected = Collected::default();
+        let sizes = [MOST_BYTES + 1, MOST_BYTES - 1, 1, 1].into_iter().chain([1; MOST_PARTS]);
+        collected.waiting.borrow_mut().extend(sizes.map(asked));
+        let taken = std::iter::from_fn(|| Some(collected.take().len())).take_while(|taken| *taken > 0);
+        assert_eq!(taken.collect::<Vec<_>>(), [1, 2, MOST_PARTS, 1]);
+    }
+
+    #[test]
+    fn refusals_leave_less_room_and_successes_more() {
+        let collected = Collected::default();
+        (0..10).for_each(|_| collected.learns(false));
+        assert_eq!(collected.room(), LEAST_PARTS);
+        (0..3).for_each(|_| collected.learns(true));
+        assert_eq!(collected.room(), LEAST_PARTS + 3);
+        (0..100).for_each(|_| collected.learns(true));
+        assert_eq!(collected.room(), MOST_PARTS);
+    }
+}

@@ -1,0 +1,267 @@
+//! What a lock costs whose key nobody holds, in requests to ZooKeeper and round trips; and that what several keys share costs none
+//! of them its lock.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+    time::Duration,
+};
+
+use fencegate_lock::{
+    session::link::{Connect, Fault, Kind, Link},
+    tenures::tenure::Tenure,
+};
+use fencegate_policies::plan::Hold;
+use fencegate_tests::memory::{Ensemble, Settings};
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{
+    doctored::{Asked, Doctor, Fate, Library, Locks},
+    plan::ROOT,
+    simulated,
+};
+
+/// Long enough that no heartbeat is late over this wire.
+const T: Duration = Duration::from_secs(12);
+
+/// One way.
+const WAY: Duration = Duration::from_millis(10);
+const ROUND_TRIP: Duration = Duration::from_millis(20);
+
+/// Clients, each with a key of its own.
+const KEYS: u32 = 32;
+
+/// What was asked about lock nodes and their parents.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct Tally {
+    transactions: u32,
+    creates: u32,
+    deletes: u32,
+    lists: u32,
+    looks: u32,
+}
+
+impl Tally {
+    fn requests(&self) -> u32 {
+        self.transactions + self.creates + self.deletes + self.lists + self.looks
+    }
+
+    fn counts(&mut self, asked: Asked<'_>) {
+        *match asked {
+            Asked::Commit { .. } => &mut self.transactions,
+            Asked::Create { .. } => &mut self.creates,
+            Asked::Delete { .. } => &mut self.deletes,
+            Asked::Children { .. } => &mut self.lists,
+            Asked::Data { .. } | Asked::Other { .. } => &mut self.looks,
+        } += 1;
+    }
+}
+
+fn is_of_locks(asked: Asked<'_>) -> bool {
+    is_of_a_key(asked.path())
+}
+
+/// Not only of a folder of keys.
+fn is_of_a_key(path: &str) -> bool {
+    path.starts_with(&format!("{ROOT}/locks/")) && path.matches('/').count() > 3
+}
+
+/// A transaction of several keys.
+fn is_shared(asked: Asked<'_>) -> bool {
+    matches!(asked, Asked::Commit { steps } if is_of_locks(asked) && steps.len() > 2)
+}
+
+struct Bench {
+    locks: Locks,
+    ensemble: Ensemble,
+    doctor: Doctor,
+}
+
+impl Bench {
+    async fn start() -> Self {
+        let (ensemble, doctor) = (Ensemble::start(Settings::default()), Doctor::new());
+        let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+        let bench = Self { locks: Locks::over(library).await, ensemble, doctor };
+        // The folders of the keys stay, once they are there.
+        bench.all_at_once().await;
+        bench.nothing_is_left().await;
+        bench.doctor.wire().delay(WAY..WAY);
+        bench
+    }
+
+    async fn takes(&self, key: u32) -> Tenure {
+        let taken = self.locks.delayed(&[&format!("key-{key}")], Hold::Strict, T * 5, None).await;
+        taken.expect("in time")
+    }
+
+    /// Every client has its key for a moment.
+    async fn all_at_once(&self) {
+        join_all((0..KEYS).map(async |key| gives_back(self.takes(key).await))).await;
+    }
+
+    fn counts(&self) -> Rc<RefCell<Tally>> {
+        let tally = Rc::<RefCell<Tally>>::default();
+        let counting = tally.clone();
+        self.doctor.rules(move |asked| {
+            if is_of_locks(asked) {
+                counting.borrow_mut().counts(asked);
+            }
+            Fate::Passes
+        });
+        tally
+    }
+
+    fn left(&self) -> Vec<String> {
+        let mut paths = self.ensemble.paths();
+        paths.retain(|path| is_of_a_key(path));
+        paths
+    }
+
+    async fn nothing_is_left(&self) {
+        sleep(ROUND_TRIP * 10).await;
+        assert_eq!(self.left(), [""; 0]);
+    }
+}
+
+fn gives_back(tenure: Tenure) {
+    tenure.known();
+}
+
+#[test]
+fn a_lock_alone_is_two_requests_and_a_round_trip_and_one_to_give_it_back() {
+    simulated::run(async {
+        let bench = Bench::start().await;
+        let (tally, began) = (bench.counts(), Instant::now());
+        let tenure = bench.takes(1).await;
+        assert_eq!(began.elapsed(), ROUND_TRIP);
+        assert_eq!(tally.take(), Tally { transactions: 1, looks: 1, ..Tally::default() });
+        gives_back(tenure);
+        bench.nothing_is_left().await;
+        assert_eq!(tally.take(), Tally { transactions: 1, ..Tally::default() });
+        bench.locks.stop().await;
+    });
+}
+
+#[test]
+fn what_many_keys_need_at_one_time_is_asked_for_together() {
+    const ROUNDS: u32 = 20;
+    simulated::run(async {
+        let bench = Bench::start().await;
+        let (tally, longest) = (bench.counts(), Cell::new(Duration::ZERO));
+        join_all((0..KEYS).map(async |key| {
+            sleep(Duration::from_micros(700) * key).await;
+            for _ in 0..ROUNDS {
+                let began = Instant::now();
+                let tenure = bench.takes(key).await;
+                longest.set(longest.get().max(began.elapsed()));
+                sleep(Duration::from_millis(1)).await;
+                gives_back(tenure);
+                sleep(Duration::from_micros(100)).await;
+            }
+        }))
+        .await;
+        let per_lock = f64::from(tally.borrow().requests()) / f64::from(KEYS * ROUNDS);
+        eprintln!("{:?}: {per_lock:.2} requests per lock, {:?} at most", tally.borrow(), longest.get());
+        assert!(per_lock < 0.5, "{:?}", tally.borrow());
+        assert!(longest.get() <= ROUND_TRIP * 2, "{:?}", longest.get());
+        bench.nothing_is_left().await;
+        bench.locks.stop().await;
+    });
+}
+
+/// Somebody else has made the parent of one key, and is not alone with it.
+#[test]
+fn what_is_refused_to_one_key_is_done_for_the_others() {
+    simulated::run(async {
+        let bench = Bench::start().await;
+        let tenure = bench.takes(KEYS - 3).await;
+        let parent = bench.left().swap_remove(0);
+        gives_back(tenure);
+        bench.nothing_is_left().await;
+        let stranger = bench.ensemble.client(&bench.ensemble.wire(), T).connect().await.expect("a session");
+        stranger.create(&parent, b"", Kind::Container).await.expect("made");
+
+        let (tally, began) = (bench.counts(), Instant::now());
+        let tenures = join_all((0..KEYS).map(|key| bench.takes(key))).await;
+        // Behind two others, refused, and again; the one that was refused goes below the parent that is there.
+        assert_eq!(began.elapsed(), ROUND_TRIP * 4);
+        assert_eq!(tally.borrow().creates, 1);
+        // As it is known now, it is no burden to the others.
+        tenures.into_iter().for_each(gives_back);
+        bench.nothing_is_left().await;
+        stranger.create(&parent, b"", Kind::Container).await.expect("made");
+        let began = Instant::now();
+        let (others, disputed) = (0..KEYS).partition::<Vec<_>, _>(|key| *key != KEYS - 3);
+        let others = async {
+            let tenures = join_all(others.into_iter().map(|key| bench.takes(key))).await;
+            (began.elapsed(), tenures)
+        };
+        let (others, disputed) = tokio::join!(others, bench.takes(disputed[0]));
+        assert_eq!(others.0, ROUND_TRIP * 2);
+        others.1.into_iter().chain([disputed]).for_each(gives_back);
+        bench.nothing_is_left().await;
+        bench.locks.stop().await;
+    });
+}
+
+/// Done or not done: each of those who asked finds it out for its own key.
+#[test]
+fn a_shared_transaction_whose_answer_is_lost_leaves_no_node_and_refuses_nobody() {
+    let ambiguous = || Fault::Ambiguous("the connection broke".into());
+    for fate in [Fate::Done(ambiguous()), Fate::Refused(ambiguous())] {
+        simulated::run(async {
+            let bench = Bench::start().await;
+            let (lost, fate) = (Rc::new(Cell::new(0_u32)), fate.clone());
+            let counting = lost.clone();
+            bench.doctor.rules(move |asked| {
+                if !is_shared(asked) || counting.get() == 2 {
+                    return Fate::Passes;
+                }
+                counting.set(counting.get() + 1);
+                fate.clone()
+            });
+            // The first one that is lost makes nodes, the second one removes them.
+            let tenures = join_all((0..KEYS).map(|key| bench.takes(key)));
+            let tenures = timeout(ROUND_TRIP * 20, tenures).await.expect("each looks at its own key");
+            assert_eq!(bench.left().len(), 2 * tenures.len(), "a parent and a node each: {:?}", bench.left());
+            tenures.into_iter().for_each(gives_back);
+            bench.nothing_is_left().await;
+            assert_eq!(lost.get(), 2, "not exercised");
+            bench.locks.stop().await;
+        });
+    }
+}
+
+/// What tells tenures of a key apart is the transaction that made their nodes.
+#[test]
+fn nodes_of_several_keys_share_a_transaction_and_those_of_one_key_never() {
+    simulated::run(async {
+        let bench = Bench::start().await;
+        let granted = RefCell::<BTreeMap<u32, Vec<u64>>>::default();
+        join_all((0..KEYS * 2).map(async |client| {
+            for round in 0..20 {
+                // Some keys for one client each, some for many.
+                let key = if client < KEYS { client } else { (client + round) % 5 };
+                let tenure = bench.takes(key).await;
+                let epoch = tenure.first_token().expect("nothing was sent").number();
+                granted.borrow_mut().entry(key).or_default().push(epoch);
+                sleep(Duration::from_micros(u64::from(client * 37 % 900))).await;
+                gives_back(tenure);
+            }
+        }))
+        .await;
+        let granted = granted.into_inner();
+        for (key, epochs) in &granted {
+            assert!(epochs.is_sorted_by(|one, next| one < next), "key {key}: {epochs:?}");
+        }
+        let mut all: Vec<_> = granted.into_values().flatten().collect();
+        let locks = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert!(all.len() < locks * 3 / 4, "not exercised: {locks} locks of {} transactions", all.len());
+        bench.nothing_is_left().await;
+        bench.locks.stop().await;
+    });
+}

@@ -59,11 +59,18 @@ pub struct Collected {
     pub(super) answered: Notify,
     /// Parts of one transaction, as it pays: where many are refused, the fewer share one the better.
     room: Cell<usize>,
+    /// Bytes of the ACL that goes with each node that is made.
+    acl: usize,
 }
 
-impl Default for Collected {
-    fn default() -> Self {
+/// Bytes of an entry of an ACL, beside its name.
+const PER_IDENTITY: usize = 16;
+
+impl Collected {
+    /// `identities`: who is named in the ACL of each node, beside ourselves.
+    pub(super) fn with(identities: &[String]) -> Self {
         Self {
+            acl: identities.iter().map(|identity| identity.len() + PER_IDENTITY).sum(),
             waiting: RefCell::default(),
             under_way: Cell::default(),
             open: RefCell::default(),
@@ -110,10 +117,12 @@ impl Part {
         }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    /// `acl`: of each node that is made.
+    pub(super) fn bytes(&self, acl: usize) -> usize {
         match self {
             Self::First(first) => {
-                first.parent.len() + first.record.len() + first.requested.len() + first.says.len()
+                let names = first.parent.len() + first.requested.len();
+                names + first.record.len() + first.says.len() + 2 * acl
             }
             Self::Last(last) => last.path.len() + last.parent.len(),
         }
@@ -149,7 +158,7 @@ impl Collected {
         let mut waiting = self.waiting.borrow_mut();
         let mut bytes = 0;
         let fit = waiting.iter().take(MOST_PARTS).take_while(|asked| {
-            bytes += asked.part.bytes();
+            bytes += asked.part.bytes(self.acl);
             bytes <= MOST_BYTES
         });
         let fit = fit.count().max(1).min(waiting.len());
@@ -174,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_at_a_time_is_bounded_and_never_nothing() {
-        let collected = Collected::default();
+        let collected = Collected::with(&[]);
         let sizes = [MOST_BYTES + 1, MOST_BYTES - 1, 1, 1].into_iter().chain([1; MOST_PARTS]);
         collected.waiting.borrow_mut().extend(sizes.map(asked));
         let taken = std::iter::from_fn(|| Some(collected.take().len())).take_while(|taken| *taken > 0);
@@ -182,8 +191,29 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_named_in_an_acl_counts_with_each_node() {
+        let collected = Collected::with(&vec!["x509:CN=gateway,O=Example".to_owned(); 1000]);
+        for _ in 0..4 {
+            let part = Part::First(NewKey {
+                parent: "/a".into(),
+                record: Vec::new(),
+                kind: Kind::Container,
+                requested: "/a/b-".into(),
+                path: "/a/b-0000000000".into(),
+                says: [].into(),
+            });
+            collected.waiting.borrow_mut().push_back(Queued {
+                part,
+                answer: oneshot::channel().0,
+                number: 0,
+            });
+        }
+        assert_eq!(collected.take().len(), 1);
+    }
+
+    #[test]
     fn refusals_leave_less_room_and_successes_more() {
-        let collected = Collected::default();
+        let collected = Collected::with(&[]);
         (0..10).for_each(|_| collected.learns(false));
         assert_eq!(collected.room(), LEAST_PARTS);
         (0..3).for_each(|_| collected.learns(true));

@@ -242,7 +242,7 @@ async fn establish<C: Connect>(
         base: era.meta.base,
         memory: settings.memory.clone(),
         registry: Registry::default(),
-        collected: Collected::default(),
+        collected: Collected::with(&settings.policy.identities),
         over: CancellationToken::new(),
         clock: settings.clock.clone(),
         randomness: settings.randomness.clone(),

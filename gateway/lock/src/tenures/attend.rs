@@ -343,12 +343,12 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Bytes of a key that nobody uses, but for its name and what the client library has of its watch.
+    /// Bytes of a key that nobody uses, but for its name and what the client library has of its watch. Failpoints take some.
     #[test]
     fn a_key_that_is_kept_is_small() {
         type Real = Metered<Session>;
         let task = future(attend::<Real> as OfThree<_, _, _, _>);
         let (slot, attempt) = (size_of::<Slot>(), size_of::<Attempt<Real>>());
-        assert!(task <= 900 && slot <= 400 && attempt <= 256, "{task}, {slot}, {attempt}");
+        assert!(task <= 1024 && slot <= 400 && attempt <= 256, "{task}, {slot}, {attempt}");
     }
 }

@@ -56,7 +56,6 @@ pub struct Errand<'r> {
 }
 
 /// What came of a request that was sent on.
-#[expect(clippy::large_enum_variant, reason = "nearly all of them are large, and none lives for long")]
 pub enum Carried {
     /// The other gateway's answer, whatever it is: it goes to the client as it stands.
     Answered(Reply),

@@ -1,112 +1,24 @@
 //! Where nobody compares tokens: what the next holder finds, and how long it waits, in the schedules of the model `delay`.
 
-use std::{cell::Cell, rc::Rc, time::Duration};
-
-use fencegate_lock::{
-    recipe::grant_record::GrantRecord,
-    session::link::{Connect, Fault, Kind, Link, Step},
-    tenures::{keeper::Refused, tenure::Tenure},
-};
-use fencegate_policies::plan::{Caching, Hold};
-use fencegate_tests::memory::{Ensemble, Settings, Underway};
-use tokio::time::{Instant, sleep};
-
-use crate::{
-    doctored::{Asked, Doctor, Fate, Library, Locks, key},
-    plan::ROOT,
-    simulated,
-};
-
+mod left_behind;
+mod stage;
 mod storm;
 
-const T: Duration = Duration::from_secs(2);
-const DELAY: Duration = Duration::from_secs(30);
-/// Longer than anything here takes that has no delay.
-const SOON: Duration = Duration::from_secs(1);
-const FOR_EVER: Duration = Duration::from_secs(1000);
+use std::{cell::Cell, rc::Rc, time::Duration};
 
-const HOLDS: [Hold; 2] = [Hold::Strict, Hold::Cached(CACHED)];
-const CACHED: Caching = Caching {
-    linger: Duration::from_millis(250),
-    max_local: 64,
-    max_hold: Duration::from_millis(100),
-    max_tenure: Duration::from_secs(600),
+use fencegate_lock::tenures::{keeper::Refused, tenure::Tenure};
+use fencegate_policies::plan::Hold;
+use fencegate_tests::memory::Underway;
+use tokio::time::{Instant, sleep};
+
+use self::stage::{
+    DELAY, FOR_EVER, HOLDS, SOON, T, ensemble, gateway, is_first_word, is_last_word, lost, once, parents,
+    send, take, took,
 };
-
-fn ensemble() -> Ensemble {
-    Ensemble::start(Settings::default())
-}
-
-async fn gateway(ensemble: &Ensemble) -> (Doctor, Locks) {
-    let doctor = Doctor::new();
-    let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-    let locks = Locks::over(library).await;
-    (doctor, locks)
-}
-
-async fn take(locks: &Locks, hold: Hold) -> Tenure {
-    locks.delayed(&["a"], hold, FOR_EVER, Some(DELAY)).await.expect("granted in the end")
-}
-
-/// Sends something, and says what is known of it.
-fn send(tenure: Tenure, known: bool) {
-    tenure.dispatch().expect("it holds");
-    if known {
-        tenure.known();
-    }
-}
-
-async fn took(locks: &Locks, hold: Hold) -> (Duration, Tenure) {
-    let began = Instant::now();
-    let tenure = take(locks, hold).await;
-    (began.elapsed(), tenure)
-}
-
-/// Of keys: what stands above their lock nodes.
-fn parents(ensemble: &Ensemble) -> Vec<String> {
-    let mut paths = ensemble.paths();
-    paths.retain(|path| is_parent(path));
-    paths
-}
-
-fn is_parent(path: &str) -> bool {
-    path.strip_prefix(ROOT).is_some_and(|rest| rest.starts_with("/locks/") && rest.matches('/').count() == 3)
-}
-
-fn parent() -> String {
-    let key = key("a");
-    format!("{ROOT}/locks/{:02x}/{}", key.shard(), key.lock_segment())
-}
-
-/// The transaction in which a holder says that it holds.
-fn is_first_word(steps: &[Step<'_>]) -> bool {
-    steps.iter().any(|step| matches!(step, Step::Set { path, .. } if is_parent(path)))
-        && !steps.iter().any(|step| matches!(step, Step::Delete { .. }))
-}
-
-/// The transaction in which one leaves in order.
-fn is_last_word(steps: &[Step<'_>]) -> bool {
-    let leaves = steps.iter().any(|step| matches!(step, Step::Delete { .. }));
-    let parent = |step: &Step<'_>| match step {
-        Step::Set { path, .. } | Step::Delete { path, .. } => is_parent(path),
-        Step::Check { .. } | Step::Create { .. } => false,
-    };
-    leaves && steps.iter().any(parent)
-}
-
-fn once(doctor: &Doctor, when: fn(&[Step<'_>]) -> bool, fate: Fate) -> Rc<Cell<bool>> {
-    let done = Rc::new(Cell::new(false));
-    let told = done.clone();
-    doctor.rules(move |asked| match asked {
-        Asked::Commit { steps } if when(steps) && !told.replace(true) => fate.clone(),
-        _ => Fate::Passes,
-    });
-    done
-}
-
-fn lost() -> Fault {
-    Fault::Ambiguous("the connection broke".into())
-}
+use crate::{
+    doctored::{Asked, Fate, Locks},
+    simulated,
+};
 
 #[test]
 fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing() {
@@ -420,104 +332,4 @@ async fn took_set(locks: &Locks, names: &[&str]) -> (Duration, Tenure) {
     let began = Instant::now();
     let tenure = locks.delayed(names, Hold::Strict, FOR_EVER, Some(DELAY)).await.expect("granted");
     (began.elapsed(), tenure)
-}
-
-#[test]
-fn what_a_dead_holder_left_is_removed_when_its_delay_is_over_and_nobody_waits_longer_for_that() {
-    simulated::run(async {
-        let ensemble = ensemble();
-        let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
-        for asked_after in [None, Some(DELAY / 2)] {
-            let held = take(&one, Hold::Strict).await;
-            held.dispatch().expect("it holds");
-            doctor.wire().expire();
-            drop(held);
-            let left = Instant::now();
-            if let Some(pause) = asked_after {
-                sleep(pause).await;
-                let tenure = take(&other, Hold::Strict).await;
-                let waited = left.elapsed();
-                assert!(waited >= DELAY && waited < DELAY + T * 3, "{waited:?}");
-                send(tenure, true);
-            }
-            sleep(DELAY + T * 5).await;
-            assert_eq!(parents(&ensemble), [""; 0], "{asked_after:?}");
-        }
-        one.stop().await;
-        other.stop().await;
-    });
-}
-
-/// Somebody who waited has gone, and the one who left could not take the parent along.
-#[test]
-fn a_clean_record_that_nobody_asks_for_is_removed_and_one_that_cannot_be_read_is_not() {
-    simulated::run(async {
-        let ensemble = ensemble();
-        let (_, locks) = gateway(&ensemble).await;
-        let raw = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
-        send(take(&locks, Hold::Strict).await, true);
-        sleep(T).await;
-        for (record, stays) in [
-            (GrantRecord::clean().bytes(), false),
-            (GrantRecord::held(7, DELAY).bytes(), false),
-            (br#"{"format":2}"#.to_vec(), true),
-            (b"what is this".to_vec(), true),
-        ] {
-            raw.create(&parent(), b"", Kind::Persistent).await.expect("not there");
-            raw.commit(&[Step::Set { path: &parent(), data: &record }]).await.expect("there");
-            sleep(DELAY + T * 5).await;
-            assert_eq!(parents(&ensemble) == [parent()], stays, "{}", String::from_utf8_lossy(&record));
-            if stays {
-                let told = locks.delayed(&["a"], Hold::Strict, T, Some(DELAY)).await;
-                assert!(matches!(told, Err(Refused::Service(_))), "{told:?}");
-                raw.delete(&parent()).await.expect("nobody is below it");
-            }
-        }
-        locks.stop().await;
-    });
-}
-
-/// A holder without a delay never takes the parent along that says who held it last.
-#[test]
-fn a_record_outlives_holders_who_know_nothing_of_it() {
-    simulated::run(async {
-        let ensemble = ensemble();
-        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
-        send(take(&one, Hold::Strict).await, false);
-        let plain = other.acquire(&["a"], Hold::Strict).await.expect("it does not look");
-        plain.known();
-        drop(plain);
-        let (waited, tenure) = took(&other, Hold::Strict).await;
-        assert!(waited >= DELAY, "{waited:?}");
-        send(tenure, true);
-        one.stop().await;
-        other.stop().await;
-    });
-}
-
-/// A container goes with its last child, and a record with it: such a parent is not written to.
-#[test]
-fn a_parent_that_would_go_by_itself_is_replaced_before_anything_is_written_to_it() {
-    for hold in HOLDS {
-        simulated::run(async {
-            let ensemble = ensemble();
-            let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
-            let plain = one.acquire(&["a"], Hold::Strict).await.expect("free");
-            let (held, ()) = tokio::join!(take(&other, hold), async {
-                sleep(T).await;
-                plain.known();
-                drop(plain);
-            });
-            held.dispatch().expect("it holds");
-            assert!(ensemble.seen(&parent()).is_some_and(|seen| seen.version > 0), "a record is there");
-            drop(held);
-            ensemble.remove_empty_containers();
-            let (waited, tenure) = took(&one, hold).await;
-            assert!(waited >= DELAY, "{hold:?}: {waited:?}");
-            send(tenure, true);
-            drop(doctor);
-            one.stop().await;
-            other.stop().await;
-        });
-    }
 }

@@ -11,6 +11,7 @@ use fencegate_tests::{
     gateway::Gateway,
     history::History,
     load::{Load, Plan, Told},
+    origin::Log,
     policy::Policy,
     site::Site,
 };
@@ -67,16 +68,24 @@ fn assert_done_once(site: &Site, told: &[Told]) {
     assert!(done.len() > 10 && twice.is_empty(), "done twice: {twice:?}");
 }
 
+/// A gateway before the service, at one of the steps.
+fn behind(site: &Site, service: &Service, (name, fence): (&str, &Value)) -> Policy {
+    site.policy(name)
+        .with("/upstreams/ledger/endpoints", json!([format!("http://{}", service.address)]))
+        .with("/routes/0/fence", fence.clone())
+}
+
+/// The keys that requests came under.
+fn taken(log: &Log) -> BTreeSet<String> {
+    log.records.iter().filter_map(|record| record.key()).map(str::to_owned).collect()
+}
+
 #[tokio::test]
 async fn a_service_that_took_curators_lock_moves_behind_gateways_under_load() {
     let site = Site::fresh().await;
     let locks = format!("/moving{}/locks", site.root);
     let service = Service::start(&site, &locks, "service").await;
-    let step = |name: &str, fence: &Value| -> Policy {
-        site.policy(name)
-            .with("/upstreams/ledger/endpoints", json!([format!("http://{}", service.address)]))
-            .with("/routes/0/fence", fence.clone())
-    };
+    let step = |name: &str, fence: &Value| behind(&site, &service, (name, fence));
     let fences = fences(&locks);
     let (one, two) = Gateway::start_both(&step("gw-1", &fences[0]), &step("gw-2", &fences[0])).await;
     let load = Load::start("through", &Plan::paying(&[&one, &two], 3, 6, 100_000));
@@ -102,8 +111,7 @@ async fn a_service_that_took_curators_lock_moves_behind_gateways_under_load() {
         assert_eq!(answer.status, 200, "{}: {answer:?}", told.id);
     }
     let log = site.origin.log();
-    let keys: BTreeSet<String> =
-        log.records.iter().filter_map(|record| record.key()).map(str::to_owned).collect();
+    let keys = taken(&log);
     for seen in ["own/0", "order/0", "order/0, orders/0", "orders/0"] {
         assert!(keys.contains(seen), "not exercised: {seen} of {keys:?}");
     }
@@ -116,11 +124,8 @@ async fn no_operation_is_done_twice_while_the_lock_moves_from_curators_to_the_ga
     let site = Site::fresh().await;
     let locks = format!("/moving{}/locks", site.root);
     let service = Service::start(&site, &locks, "service").await;
-    let step = |name: &str, fence: &Value| -> Policy {
-        site.policy(name)
-            .with("/upstreams/ledger/endpoints", json!([format!("http://{}", service.address)]))
-            .with("/routes/0/fence", fence.clone())
-            .with("/routes/0/fence/once", json!({"store": "zookeeper"}))
+    let step = |name: &str, fence: &Value| {
+        behind(&site, &service, (name, fence)).with("/routes/0/fence/once", json!({"store": "zookeeper"}))
     };
     let fences = fences(&locks);
     let (one, two) = Gateway::start_both(&step("gw-1", &fences[1]), &step("gw-2", &fences[1])).await;
@@ -137,8 +142,7 @@ async fn no_operation_is_done_twice_while_the_lock_moves_from_curators_to_the_ga
     let told = load.stop().await;
     assert_done_once(&site, &told);
     let log = site.origin.log();
-    let keys: BTreeSet<String> =
-        log.records.iter().filter_map(|record| record.key()).map(str::to_owned).collect();
+    let keys = taken(&log);
     assert_eq!(keys.len(), 3, "not exercised: {keys:?}");
     by_account(History::of(&log)).assert_holds();
 }

@@ -10,7 +10,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{HOLDS, T, parents};
+use super::stage::{HOLDS, T, parents};
 use crate::{
     doctored::{Doctor, Library, Locks},
     run, simulated,

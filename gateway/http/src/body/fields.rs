@@ -7,6 +7,10 @@ use hyper::{
 };
 use smallvec::SmallVec;
 
+/// The HTTP library's own bound on the fields of a head. With any other one it allocates and fills two lists of so many fields
+/// for each head, which cost more than to read it (hyper 1.12, `Server::parse` and `Client::parse` in `proto/h1/role.rs`).
+pub(crate) const LIBRARYS_MOST: usize = 100;
+
 /// Takes off the fields of one hop (RFC 9110, 7.6.1), named or by nomination, and ours, which it returns.
 pub fn clean(headers: &mut HeaderMap, ours: &ReservedFields) -> HeaderMap {
     let is_ours = |name: &HeaderName| ours.contains(name.as_str());

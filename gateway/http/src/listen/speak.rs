@@ -32,6 +32,7 @@ use super::{
     seldom::Seldom,
     time_limit::Limit,
 };
+use crate::body::fields::LIBRARYS_MOST;
 use crate::course::{Course, Reading};
 use crate::{
     network::Reset,
@@ -54,7 +55,7 @@ impl Speech {
             // Without a time limit of its own: ours has an answer.
             .header_read_timeout(None)
             .max_buf_size(limits.max_header.max(LEAST_BUFFER));
-        if limits.max_fields > LIBRARYS_FIELDS {
+        if limits.max_fields > LIBRARYS_MOST {
             // A little more than is served, so that who sends a few too many gets an answer that says so.
             http1.max_headers(limits.max_fields + SPARE_FIELDS);
         }
@@ -276,9 +277,6 @@ fn http2(limits: &Limits) -> http2::Builder<OnThisWorker> {
 }
 
 const SPARE_FIELDS: usize = 156;
-/// The HTTP library's own bound. With any other one it allocates and fills two lists of so many fields for each head, which cost
-/// more than to read it (hyper 1.12, `Server::parse` in `proto/h1/role.rs`).
-const LIBRARYS_FIELDS: usize = 100;
 /// The HTTP library answers a head beyond this itself, without saying why.
 const SPARE_HEADER: usize = 16 << 10;
 /// The HTTP library takes no smaller buffer.

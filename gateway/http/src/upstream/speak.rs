@@ -28,7 +28,7 @@ use super::{
     heard::{Heard, Word},
 };
 use crate::{
-    body::Body,
+    body::{Body, fields::LIBRARYS_MOST},
     parting::{Switched, Taker},
 };
 
@@ -93,9 +93,6 @@ impl Drop for Running {
 /// What is read of an answer before its client takes it, and the longest head. The library's own bound is 400 KiB for
 /// each client that does not read.
 const READ_AHEAD: usize = 64 << 10;
-/// The library's own bound. With any other one it allocates and fills two lists of so many fields for each answer, which cost
-/// more than to read it (hyper 1.12, `Client::parse` in `proto/h1/role.rs`).
-const LIBRARYS_FIELDS: usize = 100;
 
 /// The largest heads of answers over HTTP/1.1. Of a larger one nothing is known but that it came.
 #[derive(Debug, Clone, Copy)]
@@ -120,7 +117,7 @@ where
     let (stream, word) = Heard::new(stream);
     let mut builder = http1::Builder::new();
     builder.max_buf_size(heads.bytes);
-    if heads.fields != LIBRARYS_FIELDS {
+    if heads.fields != LIBRARYS_MOST {
         builder.max_headers(heads.fields);
     }
     let (sender, mut connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;

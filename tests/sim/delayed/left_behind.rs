@@ -1,0 +1,112 @@
+//! What holders leave behind who leave without a word, or with one that nobody asks for: who removes it, and when.
+
+use fencegate_lock::{
+    recipe::grant_record::GrantRecord,
+    session::link::{Connect, Kind, Link, Step},
+    tenures::keeper::Refused,
+};
+use fencegate_policies::plan::Hold;
+use tokio::time::{Instant, sleep};
+
+use super::stage::{DELAY, HOLDS, T, ensemble, gateway, parent, parents, send, take, took};
+use crate::simulated;
+
+#[test]
+fn what_a_dead_holder_left_is_removed_when_its_delay_is_over_and_nobody_waits_longer_for_that() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
+        for asked_after in [None, Some(DELAY / 2)] {
+            let held = take(&one, Hold::Strict).await;
+            held.dispatch().expect("it holds");
+            doctor.wire().expire();
+            drop(held);
+            let left = Instant::now();
+            if let Some(pause) = asked_after {
+                sleep(pause).await;
+                let tenure = take(&other, Hold::Strict).await;
+                let waited = left.elapsed();
+                assert!(waited >= DELAY && waited < DELAY + T * 3, "{waited:?}");
+                send(tenure, true);
+            }
+            sleep(DELAY + T * 5).await;
+            assert_eq!(parents(&ensemble), [""; 0], "{asked_after:?}");
+        }
+        one.stop().await;
+        other.stop().await;
+    });
+}
+
+/// Somebody who waited has gone, and the one who left could not take the parent along.
+#[test]
+fn a_clean_record_that_nobody_asks_for_is_removed_and_one_that_cannot_be_read_is_not() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let (_, locks) = gateway(&ensemble).await;
+        let raw = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
+        send(take(&locks, Hold::Strict).await, true);
+        sleep(T).await;
+        for (record, stays) in [
+            (GrantRecord::clean().bytes(), false),
+            (GrantRecord::held(7, DELAY).bytes(), false),
+            (br#"{"format":2}"#.to_vec(), true),
+            (b"what is this".to_vec(), true),
+        ] {
+            raw.create(&parent(), b"", Kind::Persistent).await.expect("not there");
+            raw.commit(&[Step::Set { path: &parent(), data: &record }]).await.expect("there");
+            sleep(DELAY + T * 5).await;
+            assert_eq!(parents(&ensemble) == [parent()], stays, "{}", String::from_utf8_lossy(&record));
+            if stays {
+                let told = locks.delayed(&["a"], Hold::Strict, T, Some(DELAY)).await;
+                assert!(matches!(told, Err(Refused::Service(_))), "{told:?}");
+                raw.delete(&parent()).await.expect("nobody is below it");
+            }
+        }
+        locks.stop().await;
+    });
+}
+
+/// A holder without a delay never takes the parent along that says who held it last.
+#[test]
+fn a_record_outlives_holders_who_know_nothing_of_it() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+        send(take(&one, Hold::Strict).await, false);
+        let plain = other.acquire(&["a"], Hold::Strict).await.expect("it does not look");
+        plain.known();
+        drop(plain);
+        let (waited, tenure) = took(&other, Hold::Strict).await;
+        assert!(waited >= DELAY, "{waited:?}");
+        send(tenure, true);
+        one.stop().await;
+        other.stop().await;
+    });
+}
+
+/// A container goes with its last child, and a record with it: such a parent is not written to.
+#[test]
+fn a_parent_that_would_go_by_itself_is_replaced_before_anything_is_written_to_it() {
+    for hold in HOLDS {
+        simulated::run(async {
+            let ensemble = ensemble();
+            let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
+            let plain = one.acquire(&["a"], Hold::Strict).await.expect("free");
+            let (held, ()) = tokio::join!(take(&other, hold), async {
+                sleep(T).await;
+                plain.known();
+                drop(plain);
+            });
+            held.dispatch().expect("it holds");
+            assert!(ensemble.seen(&parent()).is_some_and(|seen| seen.version > 0), "a record is there");
+            drop(held);
+            ensemble.remove_empty_containers();
+            let (waited, tenure) = took(&one, hold).await;
+            assert!(waited >= DELAY, "{hold:?}: {waited:?}");
+            send(tenure, true);
+            drop(doctor);
+            one.stop().await;
+            other.stop().await;
+        });
+    }
+}

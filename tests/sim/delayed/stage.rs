@@ -1,0 +1,105 @@
+//! Gateways whose holders leave a word in ZooKeeper, and what of it goes through or is lost.
+
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+use fencegate_lock::{
+    session::link::{Fault, Step},
+    tenures::tenure::Tenure,
+};
+use fencegate_policies::plan::{Caching, Hold};
+use fencegate_tests::memory::{Ensemble, Settings};
+use tokio::time::Instant;
+
+use crate::{
+    doctored::{Asked, Doctor, Fate, Library, Locks, key},
+    plan::ROOT,
+};
+
+pub(super) const T: Duration = Duration::from_secs(2);
+pub(super) const DELAY: Duration = Duration::from_secs(30);
+/// Longer than anything here takes that has no delay.
+pub(super) const SOON: Duration = Duration::from_secs(1);
+pub(super) const FOR_EVER: Duration = Duration::from_secs(1000);
+
+pub(super) const HOLDS: [Hold; 2] = [Hold::Strict, Hold::Cached(CACHED)];
+pub(super) const CACHED: Caching = Caching {
+    linger: Duration::from_millis(250),
+    max_local: 64,
+    max_hold: Duration::from_millis(100),
+    max_tenure: Duration::from_secs(600),
+};
+
+pub(super) fn ensemble() -> Ensemble {
+    Ensemble::start(Settings::default())
+}
+
+pub(super) async fn gateway(ensemble: &Ensemble) -> (Doctor, Locks) {
+    let doctor = Doctor::new();
+    let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+    let locks = Locks::over(library).await;
+    (doctor, locks)
+}
+
+pub(super) async fn take(locks: &Locks, hold: Hold) -> Tenure {
+    locks.delayed(&["a"], hold, FOR_EVER, Some(DELAY)).await.expect("granted in the end")
+}
+
+/// Sends something, and says what is known of it.
+pub(super) fn send(tenure: Tenure, known: bool) {
+    tenure.dispatch().expect("it holds");
+    if known {
+        tenure.known();
+    }
+}
+
+pub(super) async fn took(locks: &Locks, hold: Hold) -> (Duration, Tenure) {
+    let began = Instant::now();
+    let tenure = take(locks, hold).await;
+    (began.elapsed(), tenure)
+}
+
+/// Of keys: what stands above their lock nodes.
+pub(super) fn parents(ensemble: &Ensemble) -> Vec<String> {
+    let mut paths = ensemble.paths();
+    paths.retain(|path| is_parent(path));
+    paths
+}
+
+pub(super) fn is_parent(path: &str) -> bool {
+    path.strip_prefix(ROOT).is_some_and(|rest| rest.starts_with("/locks/") && rest.matches('/').count() == 3)
+}
+
+pub(super) fn parent() -> String {
+    let key = key("a");
+    format!("{ROOT}/locks/{:02x}/{}", key.shard(), key.lock_segment())
+}
+
+/// The transaction in which a holder says that it holds.
+pub(super) fn is_first_word(steps: &[Step<'_>]) -> bool {
+    steps.iter().any(|step| matches!(step, Step::Set { path, .. } if is_parent(path)))
+        && !steps.iter().any(|step| matches!(step, Step::Delete { .. }))
+}
+
+/// The transaction in which one leaves in order.
+pub(super) fn is_last_word(steps: &[Step<'_>]) -> bool {
+    let leaves = steps.iter().any(|step| matches!(step, Step::Delete { .. }));
+    let parent = |step: &Step<'_>| match step {
+        Step::Set { path, .. } | Step::Delete { path, .. } => is_parent(path),
+        Step::Check { .. } | Step::Create { .. } => false,
+    };
+    leaves && steps.iter().any(parent)
+}
+
+pub(super) fn once(doctor: &Doctor, when: fn(&[Step<'_>]) -> bool, fate: Fate) -> Rc<Cell<bool>> {
+    let done = Rc::new(Cell::new(false));
+    let told = done.clone();
+    doctor.rules(move |asked| match asked {
+        Asked::Commit { steps } if when(steps) && !told.replace(true) => fate.clone(),
+        _ => Fate::Passes,
+    });
+    done
+}
+
+pub(super) fn lost() -> Fault {
+    Fault::Ambiguous("the connection broke".into())
+}

@@ -105,6 +105,8 @@ fn settings(old: &Gateway, new: &Gateway, reordered: bool) -> Vec<String> {
         ("unmatched", passed(before) == passed(after)),
         ("log", before.log == after.log),
         ("allow_mixed", old.mixed == new.mixed),
+        // That there are any needs a restart.
+        ("leases", old.leases == new.leases || old.leases.is_some() != new.leases.is_some()),
         ("order of routes", !reordered),
     ];
     fields.into_iter().filter(|(_, same)| !same).map(|(field, _)| field.to_owned()).collect()
@@ -188,6 +190,7 @@ fn restart(old: &Gateway, new: &Gateway) -> Vec<String> {
         ("admin", before.admin == after.admin),
         ("zookeeper", old.zookeeper == new.zookeeper),
         ("peer", old.peer == new.peer),
+        ("leases", old.leases.is_some() == new.leases.is_some()),
         ("state_dir", old.state_dir == new.state_dir),
         ("tickets", old.tickets == new.tickets && old.siblings == new.siblings),
     ];

@@ -11,6 +11,7 @@ mod fields;
 mod gateway;
 mod guard;
 mod layout;
+mod leases;
 mod listener;
 mod log;
 mod once;
@@ -31,11 +32,14 @@ pub use balancing::{Dns, Eject, Health, PoolLimits, Sharing};
 pub use bind::{Bind, SocketFile, UNIX, host_of, socket_path};
 pub use conditions::Conditions;
 pub use ending::Ending;
-pub use fence::{BodyType, Caching, Enforce, Fence, Former, Hold, LargeBodies, Mode, ModeRule, Nested};
+pub use fence::{
+    BodyType, Caching, Enforce, Fence, Former, Hold, LargeBodies, LeaseUse, Mode, ModeRule, Nested,
+};
 pub use fields::{ReservedFields, TokenFields};
 pub use gateway::{Gateway, Mixed};
 pub use guard::{Guard, Journal, Missing, Postgres, Probe, Store};
 pub use layout::{Foreign, Layout, LockSite, Placing};
+pub use leases::{BadKeyPattern, KeyPattern, Leases, Principal, Shows};
 pub use listener::{Limits, Listener, Protocols, ProxyProtocol, Timeouts};
 pub use log::{Access, KeysShown, Log, Traces};
 pub use once::{Memory, Once, OnceStore, OperationName};

@@ -124,6 +124,14 @@ codes! {
     NotMigrated       "FG0251" Error "two locks cannot be taken together, so the one is not migrated to the other"
     MixedPlans        "FG0254" Warning "gateways with other key templates are let be, so one resource may have two locks"
     NestedUnsigned    "FG0255" Error "calls back are to be allowed, and nothing is signed that could prove them"
+    LeaseTimes        "FG0260" Error "the times of leases contradict each other"
+    NoPrincipal       "FG0261" Error "leases are to be granted, and to nobody"
+    SamePrincipal     "FG0262" Error "two principals have one name, or show the same"
+    BadKeyPattern     "FG0263" Error "a pattern of keys covers none, or more than it says"
+    NoCertificates    "FG0264" Error "a principal is known by a certificate that nobody asks for"
+    NoLease           "FG0265" Error "a route asks for leases that nobody can have"
+    LeaseUnfit        "FG0266" Error "requests of a fence cannot run under a lease"
+    LeaseElsewhere    "FG0267" Error "a lease and a route would lock one key in two ways"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
     LockCanBeLost     "FG0302" Warning "the lock can be lost while a request is still allowed to run"
@@ -148,6 +156,7 @@ codes! {
     PlainPeer         "FG0406" Warning "what gateways send on to each other crosses the network as plain text"
     CredentialKey     "FG0407" Error "a key is made of a credential"
     PlainDigest       "FG0408" Warning "the password for ZooKeeper crosses the network as plain text"
+    PlainLease        "FG0409" Warning "what principals show, and the secrets of leases, cross the network as plain text"
 
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
     RootOpen          "FG0502" Warning "everybody who reaches ZooKeeper may write the root"

@@ -125,6 +125,22 @@ fn what_is_no_route_and_no_upstream_is_a_difference_too() {
 }
 
 #[test]
+fn who_may_hold_leases_is_taken_over_and_that_there_are_any_needs_a_restart() {
+    let leases = |most: usize| {
+        format!(
+            "version: 1\nleases: {{most: {most}, principals: [{{name: a, bearer: {{file: /a}}, keys: [\"a/*\"]}}]}}"
+        )
+    };
+    let (few, many) = (leases(1), leases(2));
+    let (few, many) = (plan(&[("version: 1", &few)]), plan(&[("version: 1", &many)]));
+    let expected = Difference { settings: names(&["leases"]), ..Difference::default() };
+    assert_eq!(Difference::between(&few, &many), expected);
+    let expected = Difference { restart: names(&["leases"]), ..Difference::default() };
+    assert_eq!(Difference::between(&plan(&[]), &few), expected);
+    assert_eq!(Difference::between(&few, &plan(&[])), expected);
+}
+
+#[test]
 fn another_order_of_routes_may_give_a_request_another_lock() {
     let (pay, read) =
         POLICY.split_once("  - {name: pay").and_then(|(_, rest)| rest.split_once("\n")).expect("two");

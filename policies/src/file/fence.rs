@@ -9,6 +9,7 @@ use super::{
     key::{self, Naming},
     large_bodies::{body_type, large_bodies},
     layout::{self, WrittenLayout},
+    lease_use,
     nested::nested,
     once::{self, Fencing},
     peer_forwarding, scalar,
@@ -25,6 +26,8 @@ pub(super) struct Fenced {
     pub(super) place: Place,
     /// Where it says where its locks are; else its key.
     pub(super) placed: Place,
+    /// Where it says what it does with leases; else the fence.
+    pub(super) leased: Place,
 }
 
 /// What `defaults` can set for every fence.
@@ -125,11 +128,13 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
     let locked_status = block.value("locked_status", locked_status).unwrap_or(423);
     let max_response = block.value("max_response", scalar::size).unwrap_or(1 << 20);
     let large_bodies = large_bodies(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
+    let lease = lease_use::lease(block);
     let body_type = body_type(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
     let field = if block.is_present("hold") { "hold" } else { "key" };
     let place = block.place_of(field);
     let field = if block.is_present("lock_path") { "lock_path" } else { "key" };
     let placed = block.place_of(field);
+    let leased = block.place_of("lease");
     let mut fence = Fence {
         keys: keys?,
         set: of == Of::Set,
@@ -148,11 +153,13 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         body_type,
         enforce,
         once: once?,
+        lease,
     };
+    lease_use::check(block, &fence, level);
     let former = fence.former.as_ref().and_then(|former| former.placing.layout().foreign());
     let delayed = delay::fence(block, level, mode, layout.foreign().or(former), terms.forward);
     fence.forward = delayed.unwrap_or_else(|| peer_forwarding::settled(block, terms.forward, &fence));
-    Some(Fenced { fence, place, placed })
+    Some(Fenced { fence, place, placed, leased })
 }
 
 fn queue(text: &str) -> Result<usize, Diagnostic> {

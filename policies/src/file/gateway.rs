@@ -5,7 +5,9 @@ use super::{
     block::Block,
     doors::{self, Door},
     faults::Faults,
-    fence, layout, listener, log, peer_listener,
+    fence, layout, leased_routes,
+    leases::{self, Granting},
+    listener, log, peer_listener,
     route::{self, WrittenRoute},
     scalar, tickets,
     upstream::Upstreams,
@@ -37,6 +39,8 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     let signs = block.is_present("tickets");
     let defaults = fence::Terms::defaults(block, reached, signs);
     let routes = route::routes(block, &upstreams, &defaults);
+    let granting = leases::leases(block, listener);
+    leased(&routes, &upstreams, &granting, block.faults());
     let unmatched = unmatched(block, &upstreams);
     let tickets = tickets::signing(block);
     let mixed = mixed(block);
@@ -62,6 +66,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
         fingerprint: fingerprint(&zookeeper, &routes, &upstreams),
         zookeeper,
         peer: peer.peer,
+        leases: granting.into_leases(),
         tickets,
         mixed,
         siblings,
@@ -77,6 +82,11 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
             routes: RouteTable::build(routes),
         },
     })
+}
+
+fn leased(routes: &[WrittenRoute], upstreams: &Upstreams, granting: &Granting, faults: &Faults) {
+    let fenced: Vec<_> = routes.iter().filter_map(|route| route.leasable(upstreams)).collect();
+    leased_routes::check(&fenced, granting, faults);
 }
 
 fn unmatched(block: &mut Block, upstreams: &Upstreams) -> Unmatched {

@@ -81,13 +81,14 @@ struct Times {
 
 impl Times {
     fn read(block: &mut Block) -> Self {
+        let evict_after = block.value("evict_after", scalar::keep);
         let mut limit =
             |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
         let times = Self {
             settle: limit("settle", 10),
             max_execution: limit("max_execution", 30),
             send_within: limit("send_within", 5),
-            evict_after: limit("evict_after", 60 * 60),
+            evict_after: evict_after.unwrap_or(Duration::from_secs(60 * 60)),
         };
         times.early_eviction(block);
         times

@@ -19,6 +19,7 @@ const HOMES: [Home; 6] = [
             "hold",
             "forward",
             "nested",
+            "lease",
             "mode",
             "enforce",
             "once",

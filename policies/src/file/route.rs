@@ -18,7 +18,10 @@ use super::{
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     path::{PathTemplate, is_name},
-    plan::{Conditions, LargeBodies, ModeRule, Placing, ReservedFields, Route, RouteId, UpstreamId},
+    plan::{
+        Conditions, LargeBodies, LeaseUse, Level, ModeRule, Placing, ReservedFields, Route, RouteId,
+        UpstreamId,
+    },
     spelling::is_token,
 };
 
@@ -90,6 +93,15 @@ impl WrittenRoute {
         Some((self.name.as_deref().unwrap_or("?"), self.fence.as_ref()?.as_ref()?))
     }
 
+    /// Its name, its fence, and who compares its tokens.
+    pub(super) fn leasable<'r>(
+        &'r self,
+        upstreams: &Upstreams,
+    ) -> Option<(&'r str, &'r Fenced, Option<Level>)> {
+        let (name, fenced) = self.fenced()?;
+        Some((name, fenced, self.upstream.and_then(|id| upstreams.level(id))))
+    }
+
     pub(super) fn takes_bodies_in_full(&self) -> bool {
         self.fenced().is_some_and(|(_, fenced)| fenced.fence.large_bodies == LargeBodies::Refuse)
     }
@@ -115,8 +127,11 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
             let level = upstream.and_then(|id| upstreams.level(id));
             let fence = fence::fence(block, &naming, level, defaults);
             let once = fence.iter().flatten().any(|fenced| fenced.fence.once.is_some());
+            let leased = fence.iter().flatten().any(|fenced| fenced.fence.lease != LeaseUse::Never);
             let why = if once {
                 Some("beside `once`")
+            } else if leased {
+                Some("beside `lease`")
             } else {
                 upstream.and_then(|id| upstreams.keeps_to_http(id))
             };

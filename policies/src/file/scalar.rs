@@ -28,7 +28,7 @@ pub(super) fn duration(text: &str) -> Parsed<Duration> {
 
 /// How long something is remembered: up to 30 days, and not zero.
 pub(super) fn keep(text: &str) -> Parsed<Duration> {
-    not_zero(text, bounded(text, LONGEST_KEPT, "nothing is remembered for longer than `30days`")?)
+    not_zero(text, bounded(text, LONGEST_KEPT, "`30days` is the most")?)
 }
 
 /// A duration that is not zero.

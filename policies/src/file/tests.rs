@@ -1,6 +1,7 @@
 //! What files say and what plans have, and files that say nothing good.
 
 mod guard;
+mod leases;
 mod reference;
 mod schema;
 

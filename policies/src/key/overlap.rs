@@ -42,6 +42,12 @@ impl Glob {
         Self::of([Some(text.to_owned())].into_iter(), |_| false)
     }
 
+    /// All texts that begin with this one, and itself.
+    pub(crate) fn beginning_with(begin: &str) -> Self {
+        let tokens = begin.chars().map(Token::This).chain([Token::Any]).collect();
+        Self { tokens, of_a_value: |_| true }
+    }
+
     /// Both are walked through side by side, over all pairs of places that one text leads to.
     pub(crate) fn meets(&self, other: &Self) -> Meeting {
         let (mut seen, mut open) = (HashSet::from([(0, 0)]), vec![(0, 0)]);
@@ -110,5 +116,14 @@ mod tests {
             assert_eq!(glob(other).meets(&glob(one)), meeting, "{other} {one}");
         }
         assert_eq!(Glob::text("/a").meets(&glob("/*")), Meeting::Same);
+        for (begin, other, meeting) in [
+            ("/a", "/a", Meeting::Same),
+            ("/a", "/a/b/c", Meeting::Same),
+            ("", "/*", Meeting::Same),
+            ("/a/b", "/*/bc", Meeting::Same),
+            ("/b", "/a/*", Meeting::Never),
+        ] {
+            assert_eq!(Glob::beginning_with(begin).meets(&glob(other)), meeting, "{begin} {other}");
+        }
     }
 }

@@ -45,6 +45,7 @@ pub struct Fence {
     pub enforce: Enforce,
     /// Operations of this route happen at most once.
     pub once: Option<Once>,
+    pub lease: LeaseUse,
 }
 
 /// A lock from which a fence is migrated.
@@ -92,6 +93,18 @@ pub enum Nested {
     Allow,
 }
 
+/// What becomes of a request that shows the lease of a client (`Fencing-Lease`), and of one that does not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LeaseUse {
+    /// One that shows a lease is refused: it would wait for its own lock.
+    #[default]
+    Never,
+    /// It runs under the lease. One without takes the lock for itself.
+    Optional,
+    /// It runs under the lease. One without is refused.
+    Required,
+}
+
 /// Whether what should be refused is refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Enforce {
@@ -99,6 +112,16 @@ pub enum Enforce {
     Refuse,
     /// It passes, and is reported: how one adopts fencing in production.
     Observe,
+}
+
+impl LeaseUse {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Optional => "optional",
+            Self::Required => "required",
+        }
+    }
 }
 
 impl Fence {
@@ -313,6 +336,7 @@ mod tests {
             body_type: BodyType::Json,
             enforce: Enforce::Refuse,
             once: None,
+            lease: LeaseUse::Never,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{serving::Plan, tickets::Signing, zookeeper::ZooKeeper};
+use super::{leases::Leases, serving::Plan, tickets::Signing, zookeeper::ZooKeeper};
 use crate::plan::peer_listener::PeerListener;
 
 /// Everything a gateway does, decided. Made by [`crate::file::load`] only.
@@ -12,6 +12,8 @@ pub struct Gateway {
     pub zookeeper: ZooKeeper,
     /// Where the other gateways reach this one; nowhere without.
     pub peer: Option<PeerListener>,
+    /// What clients may hold themselves; nothing without.
+    pub leases: Option<Leases>,
     /// What tickets are signed with; none are sent without.
     pub tickets: Option<Signing>,
     /// The public keys that the tickets of other gateways are verified with, beside our own.

@@ -1,4 +1,4 @@
-//! The token that the admin listener asks for, out of a file that may change while the process runs.
+//! A token that callers have to show, out of a file that may change while the process runs.
 
 use std::{
     fmt,
@@ -34,7 +34,7 @@ pub enum BadBearer {
     #[error(transparent)]
     File(#[from] BadFile),
     #[error(
-        "FG0512: the admin token in {path} has fewer than {LEAST} bytes, or is no single line of visible ASCII; write one with `openssl rand -hex 32`"
+        "FG0512: the token in {path} has fewer than {LEAST} bytes, or is no single line of visible ASCII; write one with `openssl rand -hex 32`"
     )]
     Token { path: PathBuf },
 }

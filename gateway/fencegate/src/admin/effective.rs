@@ -10,7 +10,10 @@ use std::{
 use arc_swap::ArcSwap;
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
-    plan::{Enforce, Fence, Gateway, Hold, LockSite, OnceStore, Route, Unmatched, Upstream},
+    plan::{
+        Enforce, Fence, Gateway, Hold, Leases, LockSite, OnceStore, Principal, Route, Shows, Unmatched,
+        Upstream,
+    },
 };
 use serde::Serialize;
 
@@ -92,6 +95,8 @@ pub struct Effective {
     pub routes: Vec<Shown>,
     pub upstreams: Vec<EffectiveUpstream>,
     pub tickets: bool,
+    /// None where clients can hold no locks by themselves.
+    pub leases: Option<EffectiveLeases>,
 }
 
 #[derive(Debug, Serialize)]
@@ -122,6 +127,8 @@ pub struct EffectiveFence {
     pub queue: usize,
     pub hold: String,
     pub once: Option<&'static str>,
+    /// `never`, `optional` or `required`.
+    pub lease: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -130,6 +137,27 @@ pub struct EffectiveUpstream {
     pub endpoints: Vec<String>,
     pub fencing: &'static str,
     pub response_timeout: String,
+}
+
+#[derive(Debug, Serialize)]
+pub struct EffectiveLeases {
+    pub min_ttl: String,
+    pub default_ttl: String,
+    pub max_ttl: String,
+    pub max_wait: String,
+    pub max_age: String,
+    pub most: usize,
+    pub per_principal: usize,
+    pub principals: Vec<EffectivePrincipal>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct EffectivePrincipal {
+    pub name: String,
+    /// By what it is known; the file of a token is not told.
+    pub shows: String,
+    pub keys: Vec<String>,
+    pub operator: bool,
 }
 
 impl Effective {
@@ -153,7 +181,35 @@ impl Effective {
             routes: plan.routes.routes().iter().map(|route| shown(route, upstream_of(route))).collect(),
             upstreams: plan.upstreams.iter().map(upstream).collect(),
             tickets: gateway.tickets.is_some(),
+            leases: gateway.leases.as_ref().map(EffectiveLeases::of),
         }
+    }
+}
+
+impl EffectiveLeases {
+    fn of(leases: &Leases) -> Self {
+        Self {
+            min_ttl: text(leases.min_ttl),
+            default_ttl: text(leases.default_ttl),
+            max_ttl: text(leases.max_ttl),
+            max_wait: text(leases.max_wait),
+            max_age: text(leases.max_age),
+            most: leases.most,
+            per_principal: leases.per_principal,
+            principals: leases.principals.iter().map(principal).collect(),
+        }
+    }
+}
+
+fn principal(principal: &Principal) -> EffectivePrincipal {
+    EffectivePrincipal {
+        name: principal.name.to_string(),
+        shows: match &principal.shows {
+            Shows::Bearer(_) => "a token".into(),
+            Shows::Certificate(name) => format!("the certificate of {name}"),
+        },
+        keys: principal.keys.iter().map(ToString::to_string).collect(),
+        operator: principal.operator,
     }
 }
 
@@ -182,6 +238,7 @@ fn fence(fence: &Fence) -> EffectiveFence {
             OnceStore::Guard => "guard",
             OnceStore::ZooKeeper => "zookeeper",
         }),
+        lease: fence.lease.word(),
     }
 }
 

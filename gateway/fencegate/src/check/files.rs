@@ -14,7 +14,7 @@ use fencegate_http::{
 use fencegate_lock::state::{self, Progress};
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
-    plan::{Admin, Bind, Limits, ServedTls, body_memory},
+    plan::{Admin, Bind, Leases, Limits, ServedTls, Shows, body_memory},
 };
 use fencegate_process::said::causes;
 use rustix::fs::{Access, access};
@@ -73,6 +73,17 @@ pub(super) fn admin(findings: &Findings, admin: &Admin) {
         && let Err(bad) = Bearer::open(file)
     {
         unusable(findings, &["admin", "auth", "bearer_file"], &causes(&bad));
+    }
+}
+
+/// What clients show who hold locks by themselves.
+pub(super) fn leases(findings: &Findings, leases: &Leases) {
+    for (number, principal) in leases.principals.iter().enumerate() {
+        let Shows::Bearer(file) = &principal.shows else { continue };
+        if let Err(bad) = Bearer::open(file) {
+            let way = ["leases", "principals", &number.to_string(), "bearer", "file"];
+            unusable(findings, &way, &causes(&bad));
+        }
     }
 }
 

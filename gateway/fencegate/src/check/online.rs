@@ -39,6 +39,9 @@ pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
     files::admin(&findings, &serving.admin);
     let limits = ["listeners", &serving.listener.name, "limits"];
     files::memory(&findings, &limits, &serving.listener.limits);
+    if let Some(leases) = &gateway.leases {
+        files::leases(&findings, leases);
+    }
     if let Some(key) = &gateway.tickets
         && let Err(bad) = Ticketing::new(key, gateway, &"".into(), &Default::default())
     {

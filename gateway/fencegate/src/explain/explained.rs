@@ -53,6 +53,9 @@ pub struct TakenLock {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_share: Option<usize>,
     pub hold: Kept,
+    /// What becomes of a request that shows the lease of a client: `optional` or `required`. Absent where it is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<&'static str>,
     /// Where another gateway keeps the key, the request is sent on to it: `holder`. Absent where it waits here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forward: Option<&'static str>,

@@ -23,7 +23,8 @@ use fencegate_http::{
 };
 use fencegate_lock::session::paths::Paths;
 use fencegate_policies::plan::{
-    Caching, Enforce, Fence, Forward, Gateway, Hold, LargeBodies, Mode, OnceStore, Placing, Upstream,
+    Caching, Enforce, Fence, Forward, Gateway, Hold, LargeBodies, LeaseUse, Mode, OnceStore, Placing,
+    Upstream,
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use hyper::Request;
@@ -150,6 +151,7 @@ fn lock(gateway: &Gateway, keyed: &Keyed) -> Option<TakenLock> {
         queue: fence.queue,
         client_share: fence.client_share,
         hold: kept(fence),
+        lease: (fence.lease != LeaseUse::Never).then(|| fence.lease.word()),
         forward: is_sent_on(gateway, keyed, fence).then_some("holder"),
         upload_timeout: match fence.large_bodies {
             LargeBodies::Refuse => None,

@@ -102,6 +102,13 @@ impl Display for TakenLock {
                 ),
             )?,
         }
+        if let Some(lease) = self.lease {
+            let says = match lease {
+                "required" => "required: without `Fencing-Lease` it is refused with 428",
+                _ => "optional: with `Fencing-Lease` it runs under that lease, and takes no lock for itself",
+            };
+            line(f, "lease", says)?;
+        }
         if self.forward.is_some() {
             line(
                 f,

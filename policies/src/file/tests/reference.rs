@@ -17,12 +17,14 @@ const COMPLETE_GUARD: &str = include_str!("../../../tests/complete.guard.yaml");
 const SHARING_GUARD: &str = include_str!("../../../tests/sharing.guard.yaml");
 
 /// Where the fields below a place in the file are described: the heading of a section.
-const GATEWAY: [(&str, &str); 10] = [
+const GATEWAY: [(&str, &str); 12] = [
     ("", "## Fields"),
     ("/listeners/*", "### `listeners.<name>`"),
     ("/admin", "### `admin`"),
     ("/peer", "### `peer`"),
     ("/zookeeper", "### `zookeeper`"),
+    ("/leases", "### `leases`"),
+    ("/leases/principals/*", "### `leases.principals[]`"),
     ("/upstreams/*", "### `upstreams.<name>`"),
     ("/routes/*", "### `routes[]`"),
     ("/routes/*/fence", "### `routes[].fence`"),
@@ -136,6 +138,7 @@ fn least() -> Value {
         "version": 1,
         "listeners": {"one": {"address": "127.0.0.1:8080", "tls": {"certificates": [{"certificate_file": "/a", "key_file": "/b"}]}}},
         "zookeeper": {"servers": ["zk1:2181"]},
+        "leases": {"principals": [{"name": "one", "bearer": {"file": "/a"}, "keys": ["*"]}]},
         "log": {"traces": {"endpoint": "http://a:1"}},
         "upstreams": {"one": {"endpoints": ["https://a:1"], "fencing": "upstream", "health": {"path": "/"}}},
         "routes": [{"name": "one", "upstream": "one", "match": {"path": "/{x}"}, "fence": {"key": "{path.x}", "once": {}}}],

@@ -81,7 +81,12 @@ fn single(reader: &str) -> Value {
         }
         "listener::network" => json!({"type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]+)?$"}),
         "listener::served" => json!({"type": "string", "pattern": "^[^/]+$"}),
-        "text" | "scalar::name" | "tls::server_name" | "upstream::field_name" => text,
+        "text"
+        | "principals::keys::{{closure}}"
+        | "principals::certificate_name"
+        | "scalar::name"
+        | "tls::server_name"
+        | "upstream::field_name" => text,
         // The name of an upstream.
         name if name.starts_with("upstream::") && name.ends_with("::named::{{closure}}") => text,
         other => panic!("say in `single` what `{other}` takes"),

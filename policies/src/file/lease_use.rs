@@ -1,0 +1,53 @@
+//! Reads whether requests of a fence run under the lease of a client, and refuses that where they could not.
+
+use super::block::Block;
+use crate::{
+    diagnose::{Code, Diagnostic},
+    plan::{Enforce, Fence, LargeBodies, LeaseUse, Level, Nested, Placing},
+};
+
+const USES: [(&str, LeaseUse); 2] = [("optional", LeaseUse::Optional), ("required", LeaseUse::Required)];
+
+pub(super) fn lease(fence: &mut Block) -> LeaseUse {
+    fence.word("lease", &USES).unwrap_or_default()
+}
+
+/// `level`: of the upstream, where that is known. A fence that remembers operations (`once`) is none of these: an operation
+/// is named by its request, and its repeat is known under whatever lock it comes.
+pub(super) fn check(block: &mut Block, fence: &Fence, level: Option<Level>) {
+    if fence.lease == LeaseUse::Never {
+        return;
+    }
+    let foreign = fence.locks().any(|(_, placing)| *placing != Placing::Native);
+    let (why, remedy) = if foreign {
+        (
+            "its locks lie where other programs have theirs, and a lease is a lock of our own",
+            "leave `lease` or `layout` out",
+        )
+    } else if level.is_some_and(|level| level.delay().is_some()) {
+        (
+            "its upstream has `fencing: delay`, and a lease that is handed on waits for no delay",
+            "leave `lease` out, or put a guard beside the service",
+        )
+    } else if fence.enforce == Enforce::Observe {
+        (
+            "it only observes: requests without a lease would pass beside the client that holds one",
+            "write `enforce: refuse` here, or leave `lease` out until then",
+        )
+    } else if fence.nested == Nested::Allow {
+        (
+            "services may call back: a call runs inside a dispatch of the gateway, and this one is of a client, which can end it \
+             at any time",
+            "write `nested: ignore` here, or leave `lease` out",
+        )
+    } else if fence.large_bodies != LargeBodies::Refuse {
+        (
+            "it streams bodies, and a body that is not here in full cannot go on to the gateway that has the lease",
+            "leave `large_bodies` out, and raise `limits.max_body` instead",
+        )
+    } else {
+        return;
+    };
+    let message = format!("no request of this fence can run under a lease: {why}");
+    block.fault("lease", Diagnostic::new(Code::LeaseUnfit, message).remedy(remedy));
+}

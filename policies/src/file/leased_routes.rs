@@ -1,0 +1,80 @@
+//! Holds the leases that are granted against the fenced routes: what a route asks for can be had, and no lease locks
+//! something else than a route does by the same key.
+
+use super::{faults::Faults, fence::Fenced, leases::Granting};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    key::{KeyTemplate, Meeting},
+    plan::{LeaseUse, Leases, Level, Placing, Principal},
+};
+
+/// A fenced route: its name, its fence, and the level of its upstream.
+pub(super) type FencedRoute<'r> = (&'r str, &'r Fenced, Option<Level>);
+
+pub(super) fn check(routes: &[FencedRoute], granting: &Granting, faults: &Faults) {
+    match granting {
+        Granting::Nothing => routes.iter().for_each(|route| nobody_grants(route, faults)),
+        Granting::Badly => {}
+        Granting::Leases(leases) => {
+            for route in routes {
+                nobody_may(route, leases, faults);
+                locks_elsewhere(route, leases, faults);
+            }
+        }
+    }
+}
+
+/// Where the policy has no leases.
+fn nobody_grants((name, fenced, _): &FencedRoute, faults: &Faults) {
+    let (code, message) = match fenced.fence.lease {
+        LeaseUse::Never => return,
+        LeaseUse::Optional => {
+            (Code::NoEffect, "`lease: optional` has no effect: the policy has no `leases`".to_owned())
+        }
+        LeaseUse::Required => {
+            let message = format!(
+                "route `{name}` refuses every request: it asks for a lease, and the policy has no `leases`"
+            );
+            (Code::NoLease, message)
+        }
+    };
+    let remedy = "add `leases: {principals: [...]}` to the policy, or leave `lease` out";
+    faults.push(Diagnostic::new(code, message).at(fenced.leased).remedy(remedy));
+}
+
+/// A route that asks for leases of keys that nobody may have.
+fn nobody_may((name, fenced, _): &FencedRoute, leases: &Leases, faults: &Faults) {
+    if fenced.fence.lease != LeaseUse::Required {
+        return;
+    }
+    let may = |principal: &Principal| fenced.fence.templates().all(|key| covers(principal, key));
+    if !leases.principals.iter().any(may) {
+        let message = format!(
+            "route `{name}` refuses every request: it asks for a lease, and no principal may have one of its keys"
+        );
+        let remedy = "add the keys to `keys` of a principal";
+        faults.push(Diagnostic::new(Code::NoLease, message).at(fenced.leased).remedy(remedy));
+    }
+}
+
+/// A key has one lock. A lease makes one where the native locks are, and knows no delay.
+fn locks_elsewhere((name, fenced, level): &FencedRoute, leases: &Leases, faults: &Faults) {
+    let delayed = level.is_some_and(|level| level.delay().is_some());
+    let elsewhere = |placing: &Placing| delayed || *placing != Placing::Native;
+    let unlike = fenced.fence.locks().filter(|(_, placing)| elsewhere(placing));
+    let both = unlike.flat_map(|(key, _)| leases.principals.iter().map(move |principal| (key, principal)));
+    let Some((_, principal)) = both.into_iter().find(|(key, principal)| covers(principal, key)) else {
+        return;
+    };
+    let how = if delayed { "with a delay" } else { "where other programs have theirs" };
+    let message = format!(
+        "a lease of `{}` would have another lock than route `{name}`, which takes it {how}",
+        principal.name
+    );
+    let remedy = format!("give `{}` patterns that cover no key of the route", principal.name);
+    faults.push(Diagnostic::new(Code::LeaseElsewhere, message).at(fenced.placed).remedy(remedy));
+}
+
+fn covers(principal: &Principal, key: &KeyTemplate) -> bool {
+    principal.keys.iter().any(|pattern| pattern.glob().meets(&key.glob()) == Meeting::Same)
+}

@@ -1,0 +1,98 @@
+//! Reads what clients may hold themselves: for how long, how many, and who they are.
+
+use std::time::Duration;
+
+use super::{block::Block, principals, scalar};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    plan::{Leases, Listener},
+};
+
+/// What a file says of leases.
+#[derive(Debug)]
+pub(super) enum Granting {
+    Nothing,
+    /// Something, and a fault says what is wrong with it.
+    Badly,
+    Leases(Leases),
+}
+
+impl Granting {
+    pub(super) fn into_leases(self) -> Option<Leases> {
+        match self {
+            Self::Nothing | Self::Badly => None,
+            Self::Leases(leases) => Some(leases),
+        }
+    }
+}
+
+/// `listener`: where clients come in, if that is known.
+pub(super) fn leases(file: &mut Block, listener: Option<&Listener>) -> Granting {
+    // Where the whole is missing, nothing is said about its parts.
+    if !file.is_present("leases") {
+        return Granting::Nothing;
+    }
+    let read = file.inner("leases", |block| {
+        let ttl = Ttl::read(block);
+        let max_age = block.value("max_age", scalar::keep).unwrap_or(Leases::MAX_AGE);
+        in_order(block, ("max_ttl", ttl.max), ("max_age", max_age), "no lease gets that old");
+        let max_wait = block.value("max_wait", scalar::duration).unwrap_or(Leases::MAX_WAIT);
+        let most = block.value("most", scalar::limit).unwrap_or(Leases::MOST);
+        let per_principal = block.value("per_principal", scalar::limit);
+        let principals = principals::principals(block);
+        principals::can_show(block, principals.as_deref().unwrap_or_default(), listener);
+        Some(Leases {
+            min_ttl: ttl.min,
+            max_ttl: ttl.max,
+            default_ttl: ttl.usual,
+            max_wait,
+            max_age,
+            most,
+            per_principal: per_principal.unwrap_or(Leases::PER_PRINCIPAL.min(most)),
+            principals: principals?.into_iter().map(|written| written.principal).collect(),
+        })
+    });
+    read.flatten().map_or(Granting::Badly, Granting::Leases)
+}
+
+/// For how long a lease lives that nobody renews.
+struct Ttl {
+    min: Duration,
+    usual: Duration,
+    max: Duration,
+}
+
+impl Ttl {
+    fn read(block: &mut Block) -> Self {
+        let min = block.value("min_ttl", scalar::time_limit).unwrap_or(Leases::MIN_TTL);
+        let max = block.value("max_ttl", scalar::time_limit).unwrap_or(Leases::MAX_TTL);
+        let usual = block.value("default_ttl", scalar::time_limit);
+        in_order(block, ("min_ttl", min), ("max_ttl", max), "no lease can be asked for");
+        if let Some(usual) = usual {
+            let why = "whoever asks for no time gets none that is allowed";
+            in_order(block, ("min_ttl", min), ("default_ttl", usual), why);
+            in_order(block, ("default_ttl", usual), ("max_ttl", max), why);
+        }
+        // Where the bounds are bad there is a fault already.
+        let within = |ttl: Duration| ttl.min(max).max(min);
+        Self { min, usual: usual.unwrap_or_else(|| within(Leases::TTL)), max }
+    }
+}
+
+/// Says so where the shorter one is the longer one, at that of both which is written.
+fn in_order(
+    block: &mut Block,
+    (less, shorter): (&'static str, Duration),
+    (more, longer): (&'static str, Duration),
+    why: &str,
+) {
+    if shorter <= longer {
+        return;
+    }
+    let message =
+        format!("`{less}` is {}, and `{more}` {}: {why}", scalar::written(shorter), scalar::written(longer));
+    let field = if block.is_present(less) { less } else { more };
+    let remedy = "`min_ttl`, `default_ttl`, `max_ttl` and `max_age` come in this order, each at least as long as the one \
+                  before; without them they are `2s`, `15s`, `60s` and `24h`";
+    block.fault(field, Diagnostic::new(Code::LeaseTimes, message).remedy(remedy));
+}

@@ -1,0 +1,182 @@
+//! Reads who may hold leases: by what they are known, and which keys are theirs.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use super::{block::Block, choice, scalar, yaml::Node};
+use crate::{
+    diagnose::{Code, Diagnostic, Place},
+    plan::{BadKeyPattern, Bind, ClientAuth, KeyPattern, Listener, Principal, Shows},
+};
+
+/// A principal that could be read.
+pub(super) struct WrittenPrincipal {
+    pub(super) principal: Principal,
+    /// Where it says by what it is known.
+    shown: Place,
+}
+
+/// What those above have taken.
+#[derive(Default)]
+struct Taken {
+    names: HashSet<String>,
+    /// By what each of them is known, and its name.
+    shown: HashMap<Shows, String>,
+}
+
+/// At least one; `None` where a fault says what is wrong.
+pub(super) fn principals(leases: &mut Block) -> Option<Vec<WrittenPrincipal>> {
+    leases.require(
+        "principals",
+        "principals: [{name: batch, bearer: {file: /run/secrets/batch}, keys: [\"job/*\"]}]",
+    );
+    let faults = leases.faults();
+    let nodes = leases.list("principals")?;
+    if nodes.is_empty() {
+        let fault = Diagnostic::new(Code::NoPrincipal, "nobody may hold a lease: the list is empty");
+        let remedy = "write who may, or leave `leases` out: `{name: batch, bearer: {file: /run/secrets/batch}, keys: [\"job/*\"]}`";
+        leases.fault("principals", fault.remedy(remedy));
+        return None;
+    }
+    let mut taken = Taken::default();
+    let read = |node: &Node| {
+        Block::read(Some(node), "a principal", node.place, faults, |block| principal(block, &mut taken))?
+    };
+    // All of them are read before the first bad one ends it.
+    let principals: Vec<Option<WrittenPrincipal>> = nodes.iter().map(read).collect();
+    principals.into_iter().collect()
+}
+
+fn principal(block: &mut Block, taken: &mut Taken) -> Option<WrittenPrincipal> {
+    block.require("name", "name: batch");
+    let name = block.value("name", scalar::name);
+    if let Some(name) = &name
+        && !taken.names.insert(name.clone())
+    {
+        let fault =
+            Diagnostic::new(Code::SamePrincipal, format!("there is another principal `{name}` above"));
+        block.fault("name", fault.remedy("logs, limits and `{principal}` need one name for each"));
+    }
+    let (shows, shown) = shows(block).unzip();
+    if let (Some(shows), Some(field), Some(name)) = (&shows, shown, &name) {
+        known_alike(block, field, (shows, name), taken);
+    }
+    let operator = block.word("operator", &[("true", true), ("false", false)]).unwrap_or_default();
+    let keys = keys(block, name.as_deref(), operator);
+    let shown = shown.map(|field| block.place_of(field))?;
+    let principal = Principal { name: name?.into(), shows: shows?, keys: keys?, operator };
+    Some(WrittenPrincipal { principal, shown })
+}
+
+/// And the field that says so.
+fn shows(block: &mut Block) -> Option<(Shows, &'static str)> {
+    let example = "add `bearer: {file: /run/secrets/batch}`, or `certificate: {name: batch.internal}`";
+    let meant = choice::exactly_one(block, &["bearer", "certificate"], example);
+    let has = |field| meant == Some(field);
+    let file = block.inner("bearer", |bearer| {
+        if has("bearer") {
+            bearer.require("file", "file: /run/secrets/batch");
+        }
+        bearer.value("file", scalar::file)
+    });
+    let certificate = block.inner("certificate", |certificate| {
+        if has("certificate") {
+            certificate.require("name", "name: batch.internal");
+        }
+        certificate.value("name", certificate_name)
+    });
+    let field = meant?;
+    let shows = match field {
+        "bearer" => Shows::Bearer(file.flatten()?),
+        _ => Shows::Certificate(certificate.flatten()?.into()),
+    };
+    Some((shows, field))
+}
+
+fn known_alike(block: &mut Block, field: &'static str, (shows, name): (&Shows, &str), taken: &mut Taken) {
+    let compared = match shows {
+        Shows::Bearer(file) => Shows::Bearer(file.clone()),
+        // Names of hosts are compared without regard to case.
+        Shows::Certificate(name) => Shows::Certificate(name.to_ascii_lowercase().into()),
+    };
+    if let Some(other) = taken.shown.get(&compared) {
+        let message =
+            format!("`{name}` and `{other}` show the same, so nobody can tell the one from the other");
+        let remedy = "give each a token or a certificate of its own, or make one principal of both";
+        block.fault(field, Diagnostic::new(Code::SamePrincipal, message).remedy(remedy));
+    } else {
+        taken.shown.insert(compared, name.to_owned());
+    }
+}
+
+fn keys(block: &mut Block, name: Option<&str>, operator: bool) -> Option<Vec<KeyPattern>> {
+    block.require("keys", "keys: [\"job/*\"]");
+    // Where its name is bad, its patterns are looked at all the same.
+    let principal: Arc<str> = name.unwrap_or("principal").into();
+    let keys = block.values("keys", |text| pattern(text, &principal))?;
+    if keys.is_empty() && !operator {
+        let fault = Diagnostic::new(Code::BadKeyPattern, "a principal without keys can hold no lease");
+        let remedy = "write them, `keys: [\"job/*\"]`, or `operator: true` for one who looks after the leases of others";
+        block.fault("keys", fault.remedy(remedy));
+        return None;
+    }
+    Some(keys)
+}
+
+fn pattern(text: &str, principal: &str) -> Result<KeyPattern, Diagnostic> {
+    KeyPattern::parse(text, principal).map_err(|bad| {
+        let remedy = match bad {
+            BadKeyPattern::Empty => {
+                "write a key such as `job/nightly`, or how keys begin: `job/*`".to_owned()
+            }
+            BadKeyPattern::OtherPrincipals => format!("write `{}/*`", text.trim_end_matches('*')),
+            BadKeyPattern::StarWithin => {
+                "a `*` stands for all that follows, and only at the end: `job/*`".to_owned()
+            }
+            BadKeyPattern::Variable => "write `order/{principal}/*`, or the keys as they are".to_owned(),
+            BadKeyPattern::Character | BadKeyPattern::TooLong => {
+                "write keys as they stand in `Fencing-Key`; a space is `%20` there".to_owned()
+            }
+        };
+        Diagnostic::new(Code::BadKeyPattern, format!("`{text}` is no pattern of keys: {bad}")).remedy(remedy)
+    })
+}
+
+/// A common name, or an alternative name of any kind.
+fn certificate_name(text: &str) -> Result<String, Diagnostic> {
+    let good = (1..=255).contains(&text.len()) && text.trim() == text && !text.contains(char::is_control);
+    if good && !text.contains('*') {
+        return Ok(text.to_owned());
+    }
+    Err(Diagnostic::new(Code::BadName, format!("`{text}` is no name in a certificate"))
+        .remedy("write the whole common name, or one alternative name without its kind: `batch.internal`"))
+}
+
+/// What principals show has to reach us, and should reach nobody else.
+pub(super) fn can_show(leases: &mut Block, principals: &[WrittenPrincipal], listener: Option<&Listener>) {
+    let Some(listener) = listener else { return };
+    let asked = listener.tls.as_ref().is_some_and(|tls| tls.client_auth != ClientAuth::Off);
+    for WrittenPrincipal { principal, shown } in principals {
+        if let Shows::Certificate(_) = principal.shows
+            && !asked
+        {
+            let message = format!(
+                "`{}` is known by a certificate, and listener `{}` asks clients for none",
+                principal.name, listener.name
+            );
+            let remedy =
+                "add `client_auth: optional` and `client_ca_file` to the listener's `tls`, or write `bearer`";
+            leases.fault_at(*shown, Diagnostic::new(Code::NoCertificates, message).remedy(remedy));
+        }
+    }
+    // A proxy that is believed may be the one that speaks TLS.
+    let beyond = matches!(listener.address, Bind::Tcp(address) if !address.ip().is_loopback());
+    if beyond && listener.tls.is_none() && listener.trusted.is_empty() {
+        let message = "the tokens of principals, and the secrets of leases, cross the network as plain text";
+        let remedy =
+            "add `tls` to the listener, or `trusted_peers` if a proxy before it speaks TLS with clients";
+        leases.fault("principals", Diagnostic::new(Code::PlainLease, message).remedy(remedy));
+    }
+}

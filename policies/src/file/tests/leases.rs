@@ -1,0 +1,85 @@
+//! Who may hold locks by themselves, as a policy says it.
+
+use std::time::Duration;
+
+use super::{super::*, MINIMAL, gateway};
+use crate::{
+    diagnose::Code,
+    key::ResourceKey,
+    plan::{LeaseUse, Leases, Shows},
+};
+
+const BATCH: &str =
+    r#"{name: batch, bearer: {file: /run/secrets/batch}, keys: ["job/*", "order/{principal}/*"]}"#;
+
+fn policy(leases: &str) -> String {
+    format!("{MINIMAL}\nleases: {{{leases}}}\n")
+}
+
+fn leases(text: &str) -> Leases {
+    gateway(&policy(text)).leases.expect("leases")
+}
+
+#[test]
+fn what_is_not_written_of_leases_has_the_documented_default() {
+    assert_eq!(gateway(MINIMAL).leases, None);
+    let leases = leases(&format!("principals: [{BATCH}]"));
+    let seconds = |seconds| Duration::from_secs(seconds);
+    assert_eq!((leases.min_ttl, leases.default_ttl, leases.max_ttl), (seconds(2), seconds(15), seconds(60)));
+    assert_eq!((leases.max_wait, leases.max_age), (seconds(60), seconds(86_400)));
+    assert_eq!((leases.most, leases.per_principal), (10_000, 1000));
+    let [batch] = &*leases.principals else { panic!("one") };
+    assert_eq!((&*batch.name, batch.operator), ("batch", false));
+    assert_eq!(batch.shows, Shows::Bearer("/run/secrets/batch".into()));
+    let may = |key: &str| {
+        let key = ResourceKey::parse(key).expect("a key");
+        batch.keys.iter().any(|pattern| pattern.matches(&key))
+    };
+    assert!(may("job/nightly") && may("order/batch/7"));
+    assert!(!may("order/other/7") && !may("jobs"));
+}
+
+/// A default never contradicts what is written.
+#[test]
+fn defaults_of_leases_keep_within_what_is_written() {
+    let told = |text: &str| {
+        let leases = leases(&format!("{text}, principals: [{BATCH}]"));
+        (leases.default_ttl.as_secs(), leases.per_principal)
+    };
+    assert_eq!(told("max_ttl: 5s"), (5, 1000));
+    assert_eq!(told("min_ttl: 30s"), (30, 1000));
+    assert_eq!(told("most: 7"), (15, 7));
+}
+
+#[test]
+fn a_fence_says_what_it_does_with_leases() {
+    let with = |lease: &str| {
+        let text = policy(&format!("principals: [{}]", BATCH.replace("job/*", "*")));
+        let plan = gateway(&text.replace("fence: {", &format!("fence: {{{lease}"))).serving;
+        let uses = plan.routes.routes().iter().filter_map(|route| Some(route.fence.as_ref()?.lease));
+        uses.collect::<Vec<_>>()
+    };
+    assert_eq!(with(""), [LeaseUse::Never]);
+    assert_eq!(with("lease: optional, "), [LeaseUse::Optional]);
+    assert_eq!(with("lease: required, "), [LeaseUse::Required]);
+}
+
+/// Whether somebody else speaks TLS in front of it, only the operator knows.
+#[test]
+fn leases_in_plain_text_are_warned_of_unless_a_proxy_is_named() {
+    let codes = |address: &str, more: &str| {
+        let text = format!(
+            "version: 1\nlisteners: {{one: {{address: {address}{more}}}}}\nzookeeper: {{servers: [zk1:2181]}}\n\
+             leases: {{principals: [{BATCH}]}}\nupstreams: {{}}\n"
+        );
+        load(&text).diagnostics.into_iter().map(|one| one.code).collect::<Vec<_>>()
+    };
+    assert_eq!(codes("0.0.0.0:8080", ""), [Code::PlainLease]);
+    for (address, more) in [
+        ("127.0.0.1:8080", ""),
+        ("unix:/run/fencegate.sock", ""),
+        ("0.0.0.0:8080", ", trusted_peers: [10.0.0.0/8]"),
+    ] {
+        assert_eq!(codes(address, more), [], "{address}{more}");
+    }
+}

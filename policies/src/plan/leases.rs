@@ -1,0 +1,189 @@
+//! Locks that clients hold through a gateway for work that is no request: for how long, how many, and which keys for whom.
+
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+
+use crate::key::{Glob, ResourceKey};
+
+/// What a gateway grants to clients that hold a lock themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leases {
+    /// `min_ttl <= default_ttl <= max_ttl <= max_age`. Default 2 s.
+    pub min_ttl: Duration,
+    /// Default 60 s.
+    pub max_ttl: Duration,
+    /// Of whoever asks for none. Default 15 s, within the bounds.
+    pub default_ttl: Duration,
+    /// The longest that one request for a lease waits. Default 60 s.
+    pub max_wait: Duration,
+    /// A lease ends then, renewed or not. Default 24 h.
+    pub max_age: Duration,
+    /// Leases of one gateway, waiting ones too. Default 10,000.
+    pub most: usize,
+    /// Of those, of one principal. Default 1,000, or `most` if that is less.
+    pub per_principal: usize,
+    /// At least one, of unlike names, and no two of them show the same.
+    pub principals: Vec<Principal>,
+}
+
+/// Who may hold leases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal {
+    pub name: Arc<str>,
+    pub shows: Shows,
+    /// None for an operator who only looks after the leases of others.
+    pub keys: Vec<KeyPattern>,
+    /// May list, revoke and break the leases of all.
+    pub operator: bool,
+}
+
+/// By what a principal is known.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Shows {
+    /// The file of the token that requests carry as `Authorization: Bearer`.
+    Bearer(PathBuf),
+    /// The common name of a client certificate that the listener has verified, or one of its alternative names.
+    Certificate(Arc<str>),
+}
+
+/// Which keys a principal may hold: one, or all that begin alike. `{principal}` is filled in already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyPattern(Reach);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Reach {
+    This(Arc<str>),
+    AllThatBeginWith(Arc<str>),
+}
+
+/// The text is no pattern of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadKeyPattern {
+    #[error("it is empty")]
+    Empty,
+    #[error("a `*` stands elsewhere than at its end")]
+    StarWithin,
+    #[error("`{{principal}}` is the only variable that it can have")]
+    Variable,
+    #[error("no key has such a character: keys are printable ASCII without spaces")]
+    Character,
+    #[error("it is longer than any key")]
+    TooLong,
+    #[error(
+        "a name that begins with this one is covered, too: nothing stands between `{{principal}}` and `*`"
+    )]
+    OtherPrincipals,
+}
+
+/// Stands for the name of the principal.
+const PLACEHOLDER: &str = "{principal}";
+
+impl KeyPattern {
+    /// # Errors
+    /// It covers no key, or not those that one would read it for.
+    pub fn parse(text: &str, principal: &str) -> Result<Self, BadKeyPattern> {
+        let (begin, open) = text.strip_suffix('*').map_or((text, false), |begin| (begin, true));
+        if text.is_empty() {
+            return Err(BadKeyPattern::Empty);
+        }
+        if begin.contains('*') {
+            return Err(BadKeyPattern::StarWithin);
+        }
+        if begin.replace(PLACEHOLDER, "").contains(['{', '}']) {
+            return Err(BadKeyPattern::Variable);
+        }
+        if !begin.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(BadKeyPattern::Character);
+        }
+        if open && begin.ends_with(PLACEHOLDER) {
+            return Err(BadKeyPattern::OtherPrincipals);
+        }
+        let filled: Arc<str> = begin.replace(PLACEHOLDER, principal).into();
+        // Whatever is left of its characters, a key of its own has none too many.
+        if !filled.is_empty() && ResourceKey::parse(&filled).is_err() {
+            return Err(BadKeyPattern::TooLong);
+        }
+        Ok(Self(if open { Reach::AllThatBeginWith(filled) } else { Reach::This(filled) }))
+    }
+
+    pub fn matches(&self, key: &ResourceKey) -> bool {
+        match &self.0 {
+            Reach::This(this) => key.as_str() == &**this,
+            Reach::AllThatBeginWith(begin) => key.as_str().starts_with(&**begin),
+        }
+    }
+
+    /// All keys that it covers.
+    pub(crate) fn glob(&self) -> Glob {
+        match &self.0 {
+            Reach::This(this) => Glob::text(this),
+            Reach::AllThatBeginWith(begin) => Glob::beginning_with(begin),
+        }
+    }
+}
+
+impl fmt::Display for KeyPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Reach::This(this) => f.write_str(this),
+            Reach::AllThatBeginWith(begin) => write!(f, "{begin}*"),
+        }
+    }
+}
+
+impl Leases {
+    /// The default for whoever writes no time of his own.
+    pub const MIN_TTL: Duration = Duration::from_secs(2);
+    pub const MAX_TTL: Duration = Duration::from_secs(60);
+    pub const TTL: Duration = Duration::from_secs(15);
+    pub const MAX_WAIT: Duration = Duration::from_secs(60);
+    pub const MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+    pub const MOST: usize = 10_000;
+    pub const PER_PRINCIPAL: usize = 1000;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, key: &str) -> bool {
+        let key = ResourceKey::parse(key).expect(key);
+        KeyPattern::parse(pattern, "batch").expect(pattern).matches(&key)
+    }
+
+    #[test]
+    fn a_pattern_is_one_key_or_all_that_begin_alike() {
+        for (pattern, key, covered) in [
+            ("job/nightly", "job/nightly", true),
+            ("job/nightly", "job/nightly/2", false),
+            ("job/*", "job/nightly", true),
+            ("job/*", "job/", true),
+            ("job/*", "job", false),
+            ("job/*", "jobs/nightly", false),
+            ("*", "anything", true),
+            ("order/{principal}/*", "order/batch/7", true),
+            ("order/{principal}/*", "order/billing/7", false),
+            ("order/{principal}", "order/batch", true),
+        ] {
+            assert_eq!(matches(pattern, key), covered, "{pattern} {key}");
+        }
+        let shown = KeyPattern::parse("order/{principal}/*", "batch").expect("a pattern").to_string();
+        assert_eq!(shown, "order/batch/*");
+    }
+
+    #[test]
+    fn what_covers_nothing_or_something_else_is_no_pattern() {
+        for (pattern, why) in [
+            ("", BadKeyPattern::Empty),
+            ("a*b", BadKeyPattern::StarWithin),
+            ("**", BadKeyPattern::StarWithin),
+            ("{name}/*", BadKeyPattern::Variable),
+            ("a/{principal", BadKeyPattern::Variable),
+            ("a b", BadKeyPattern::Character),
+            ("é", BadKeyPattern::Character),
+            ("order/{principal}*", BadKeyPattern::OtherPrincipals),
+            (&"x".repeat(513), BadKeyPattern::TooLong),
+        ] {
+            assert_eq!(KeyPattern::parse(pattern, "batch"), Err(why), "{pattern}");
+        }
+    }
+}

@@ -9,9 +9,9 @@ use crate::{
 };
 
 /// A fenced route: its name, its fence, and the level of its upstream.
-pub(super) type FencedRoute<'r> = (&'r str, &'r Fenced, Option<Level>);
+pub(super) type LeasableRoute<'r> = (&'r str, &'r Fenced, Option<Level>);
 
-pub(super) fn check(routes: &[FencedRoute], granting: &Granting, faults: &Faults) {
+pub(super) fn check(routes: &[LeasableRoute], granting: &Granting, faults: &Faults) {
     match granting {
         Granting::Nothing => routes.iter().for_each(|route| nobody_grants(route, faults)),
         Granting::Badly => {}
@@ -25,7 +25,7 @@ pub(super) fn check(routes: &[FencedRoute], granting: &Granting, faults: &Faults
 }
 
 /// Where the policy has no leases.
-fn nobody_grants((name, fenced, _): &FencedRoute, faults: &Faults) {
+fn nobody_grants((name, fenced, _): &LeasableRoute, faults: &Faults) {
     let (code, message) = match fenced.fence.lease {
         LeaseUse::Never => return,
         LeaseUse::Optional => {
@@ -43,7 +43,7 @@ fn nobody_grants((name, fenced, _): &FencedRoute, faults: &Faults) {
 }
 
 /// A route that asks for leases of keys that nobody may have.
-fn nobody_may((name, fenced, _): &FencedRoute, leases: &Leases, faults: &Faults) {
+fn nobody_may((name, fenced, _): &LeasableRoute, leases: &Leases, faults: &Faults) {
     if fenced.fence.lease != LeaseUse::Required {
         return;
     }
@@ -58,7 +58,7 @@ fn nobody_may((name, fenced, _): &FencedRoute, leases: &Leases, faults: &Faults)
 }
 
 /// A key has one lock. A lease makes one where the native locks are, and knows no delay.
-fn locks_elsewhere((name, fenced, level): &FencedRoute, leases: &Leases, faults: &Faults) {
+fn locks_elsewhere((name, fenced, level): &LeasableRoute, leases: &Leases, faults: &Faults) {
     let delayed = level.is_some_and(|level| level.delay().is_some());
     let elsewhere = |placing: &Placing| delayed || *placing != Placing::Native;
     let unlike = fenced.fence.locks().filter(|(_, placing)| elsewhere(placing));

@@ -155,7 +155,7 @@ fn read(document: &str) -> String {
 }
 
 /// What strangers read, first of all.
-const READ_BY_STRANGERS: [&str; 15] = [
+const READ_BY_STRANGERS: [&str; 16] = [
     "README.md",
     "policies/README.md",
     "deploy/RUNBOOK.md",
@@ -166,6 +166,7 @@ const READ_BY_STRANGERS: [&str; 15] = [
     "deploy/docs/COMMANDS.md",
     "deploy/docs/COMPARISON.md",
     "deploy/docs/GLOSSARY.md",
+    "deploy/docs/PROBLEMS.md",
     "deploy/docs/PROMISES.md",
     "deploy/docs/PROXY.md",
     "deploy/docs/SERVICES.md",

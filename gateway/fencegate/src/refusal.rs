@@ -23,6 +23,11 @@ pub use self::{
 };
 use crate::headers::FENCING_OUTCOME;
 
+/// The page that has a section for each reason: `deploy/docs/PROBLEMS.md`, where its reader may have put it. It is the name
+/// that all addresses of documents begin with, as those of the runbook in the alerts do. Whoever publishes the page writes
+/// its address here, and programs go by `reason` in any case.
+pub const PROBLEMS: &str = "https://fencegate.example/PROBLEMS.md";
+
 /// An answer of our own, instead of an upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {detail}", .reason.word())]
@@ -133,7 +138,7 @@ impl Refusal {
     /// The answer: `application/problem+json` (RFC 9457).
     pub fn into_reply(self) -> Reply {
         let problem = Problem {
-            kind: format!("urn:fencegate:{}", self.reason.word()),
+            kind: format!("{PROBLEMS}#{}", self.reason.word()),
             title: self.reason.title(),
             status: self.status().as_u16(),
             reason: self.reason.word(),

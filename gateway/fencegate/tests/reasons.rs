@@ -1,8 +1,9 @@
-//! The list of reasons in the document for clients is the table that the gateway answers by.
+//! The list of reasons in the document for clients, and the page to which the answers themselves lead, are the table that the
+//! gateway answers by.
 
-use std::{env, fmt::Write as _, fs, path::PathBuf};
+use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::PathBuf};
 
-use fencegate::refusal::{Hearers, Outcome, Reason, Refusal};
+use fencegate::refusal::{Hearers, Outcome, PROBLEMS, Reason, Refusal};
 use hyper::header::RETRY_AFTER;
 
 const BEGIN: &str = "<!-- written by a test: REWRITE=1 cargo test -p fencegate --test reasons -->\n";
@@ -15,8 +16,13 @@ fn table() -> String {
     met.sort_by_key(|reason| status(*reason));
     for reason in met {
         let (word, outcome) = (reason.word(), reason.outcome().word());
-        writeln!(text, "| {} | `{word}` | {outcome} | {} |", shown_status(reason), said(reason))
-            .expect("memory");
+        writeln!(
+            text,
+            "| {} | [`{word}`](PROBLEMS.md#{word}) | {outcome} | {} |",
+            shown_status(reason),
+            said(reason)
+        )
+        .expect("memory");
     }
     text
 }
@@ -87,6 +93,121 @@ fn documented_reasons_are_those_of_the_table() {
         return;
     }
     assert_eq!(written, wanted, "REWRITE=1 writes it anew");
+}
+
+const PAGE: &str = "\
+# Problems
+
+Each answer that a gateway or a guard gives by itself is `application/problem+json` (RFC 9457). Its `type` is the address of a
+section of this page: `{PROBLEMS}#` and the reason. Nobody has to fetch it: the answer says `reason` and `outcome`
+itself, and programs should go by these. The host is an example. Put this page where your people can read it; the alerts
+name the runbook by the same address. Words: [GLOSSARY.md](GLOSSARY.md).
+
+A test writes this page (`REWRITE=1 cargo test -p fencegate --test reasons`), but for what stands behind *Operators*. That is
+written here by hand. [CLIENTS.md](CLIENTS.md) has the same reasons as one table, and settings for retries.
+";
+
+/// What stands before the sentences for operators, which only this page has.
+const OPERATORS: &str = "*Operators*: ";
+
+/// What a client does: the table *What a client does with each answer* of the document for clients, for each reason.
+fn advice(reason: Reason) -> &'static str {
+    match (reason.outcome(), status(reason), reason.word()) {
+        (_, _, "deadlock-avoided") => {
+            "repeat, when the request that you work for is answered, or the key that you hold is given up"
+        }
+        (_, _, "stale-token") => "do not repeat; begin anew: read again, decide anew",
+        (_, _, "in-progress") => "repeat with the same `Idempotency-Key`, after `Retry-After`",
+        (Outcome::Done, ..) => "nothing: it is finished",
+        (Outcome::Replayed, ..) => "what the service documents for this status",
+        (Outcome::Unknown, 409, _) => {
+            "stop, and give `operation_ref` to whoever runs the gateway or the guard"
+        }
+        (Outcome::Unknown, ..) => {
+            "find out: on a `once` route repeat with the same `Idempotency-Key`; else ask the service, and never repeat under a \
+             new key"
+        }
+        (Outcome::NotDispatched, 408 | 423 | 425 | 429 | 502 | 503, _) => {
+            "repeat the same request, after `Retry-After` where there is one, each time a little later"
+        }
+        (Outcome::NotDispatched, ..) => "do not repeat; mend the request or the policy",
+    }
+}
+
+fn reached(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Done => "the service has done it, before",
+        Outcome::Replayed => "the service has answered it, before",
+        Outcome::NotDispatched => "the service has not seen the request, and will not see it",
+        Outcome::Unknown => "the service may have executed the request",
+    }
+}
+
+fn hearer(reason: Reason) -> &'static str {
+    match reason.hearers() {
+        Hearers::Clients => "",
+        Hearers::Gateways => " It is told to gateways, not to clients.",
+        Hearers::AskersOfGuards => " A guard tells it; a gateway answers its own client with another reason.",
+    }
+}
+
+/// One section for each word, in the order of the alphabet. `operators`: what each has for them.
+fn page(operators: &BTreeMap<&str, String>) -> String {
+    let mut words: BTreeMap<&str, Vec<Reason>> = BTreeMap::new();
+    for reason in Reason::ALL {
+        words.entry(reason.word()).or_default().push(*reason);
+    }
+    let mut text = PAGE.replace("{PROBLEMS}", PROBLEMS);
+    for (word, reasons) in words {
+        write!(text, "\n## {word}\n\n").expect("memory");
+        for reason in &reasons {
+            let said = said(*reason);
+            let end = if said.ends_with('.') { "" } else { "." };
+            let (shown, outcome) = (shown_status(*reason), reason.outcome());
+            writeln!(
+                text,
+                "- **{shown}**, `{}`: {said}{end} Dispatched: {}. *Clients*: {}.{}",
+                outcome.word(),
+                reached(outcome),
+                advice(*reason),
+                hearer(*reason)
+            )
+            .expect("memory");
+        }
+        let operators = operators.get(word).map(String::as_str).unwrap_or_default();
+        writeln!(text, "\n{OPERATORS}{operators}").expect("memory");
+    }
+    text
+}
+
+/// The sentences for operators, by the section in which they stand.
+fn written_for_operators(document: &str) -> BTreeMap<&str, String> {
+    let sections = document.split("\n## ").skip(1);
+    let read = sections.filter_map(|section| {
+        let (word, rest) = section.split_once('\n')?;
+        let (_, operators) = rest.split_once(OPERATORS)?;
+        Some((word, operators.trim().to_owned()))
+    });
+    read.collect()
+}
+
+#[test]
+fn each_reason_has_a_section_to_which_its_answers_lead() {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy/docs/PROBLEMS.md");
+    let document = fs::read_to_string(&file).unwrap_or_default();
+    let operators = written_for_operators(&document);
+    let wanted = page(&operators);
+    if env::var_os("REWRITE").is_some() {
+        fs::write(&file, &wanted).expect("the repository can be written");
+    } else {
+        assert!(document == wanted, "PROBLEMS.md is not the table: REWRITE=1 writes it anew");
+    }
+    let words = Reason::ALL.iter().map(|reason| reason.word());
+    let without: Vec<&str> =
+        words.filter(|word| operators.get(word).is_none_or(|said| !said.ends_with('.'))).collect();
+    assert!(without.is_empty(), "PROBLEMS.md says nothing to operators of {without:?}");
+    let body = Refusal::new(Reason::Locked, "").into_reply();
+    assert_eq!(body.headers()["content-type"], "application/problem+json");
 }
 
 /// A title is what a client reads, and a row of a table: one line, without an end of its own, and no cell of its own.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use fencegate::refusal::PROBLEMS;
 use fencegate_policies::token::Token;
 use http_body_util::BodyExt;
 use hyper::{HeaderMap, body::Incoming};
@@ -81,7 +82,7 @@ impl Answer {
         let problem: serde_json::Value = serde_json::from_slice(&self.body).expect("a problem is JSON");
         let text = |member: &str| problem[member].as_str().unwrap_or_default().to_owned();
         let reason = text("reason");
-        assert_eq!(text("type"), format!("urn:fencegate:{reason}"), "{problem}");
+        assert_eq!(text("type"), format!("{PROBLEMS}#{reason}"), "{problem}");
         assert_eq!(problem["status"], self.status, "{problem}");
         assert!(!text("title").is_empty(), "{problem}");
         let header = self.field("fencing-outcome").and_then(|value| value.split(';').next());

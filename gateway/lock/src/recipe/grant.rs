@@ -42,6 +42,9 @@ pub trait Caller {
     /// Another holder is before us: callers that do not wait leave here.
     fn behind(&mut self) -> Result<(), Stop>;
 
+    /// So many nodes stand before ours.
+    fn stands_behind(&mut self, _nodes: usize) {}
+
     /// Nobody else holds, and it is not granted before then. It goes on without those who do not wait.
     fn rests(&mut self, _until: Boot) {}
 

@@ -73,6 +73,13 @@ impl Line {
         (lowest.mode == Mode::Exclusive && lowest.guid.is_some()).then_some(lowest.name)
     }
 
+    /// How many nodes stand before the node called `own`.
+    pub fn before(self, children: &[String], own: &str) -> usize {
+        let Some(ours) = self.contender(own) else { return 0 };
+        let others = children.iter().filter_map(|name| self.contender(name));
+        others.filter(|other| other.name != own && other.sequence <= ours.sequence).count()
+    }
+
     /// Does anybody wait for the node called `own` to go, or could not hold beside it?
     pub fn is_contended(self, children: &[String], own: &str) -> bool {
         let Some(ours) = self.contender(own) else { return false };

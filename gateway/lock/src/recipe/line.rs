@@ -33,6 +33,7 @@ impl<L: Link> Candidate<L> {
                 Rank::Behind(before) => self.path(before),
             };
             contended = true;
+            caller.stands_behind(self.line.before(&children, own));
             caller.behind()?;
             failpoint::pass("while_waiting");
             let asks = caller.asks_the_way();

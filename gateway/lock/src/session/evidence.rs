@@ -37,6 +37,11 @@ impl Evidence {
         self.taken_away.store(true, Ordering::Release);
     }
 
+    /// It never holds again.
+    pub fn is_revoked(&self) -> bool {
+        self.is_taken_away() || self.session.is_revoked()
+    }
+
     /// Somebody else has removed the lock node.
     pub fn is_taken_away(&self) -> bool {
         self.taken_away.load(Ordering::Acquire)

@@ -1,7 +1,7 @@
 //! What is before a request that waits with a lock node of its own: another holder, or a delay.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -14,9 +14,20 @@ pub struct Ahead {
     holder: AtomicBool,
     /// Nanoseconds of [`Boot`] at which a delay is over; 0 for none.
     delay: AtomicU64,
+    /// Lock nodes that stood before ours when it was last looked.
+    nodes: AtomicUsize,
 }
 
 impl Ahead {
+    /// Lock nodes that stand before ours. No more than these: some may have gone since it was looked.
+    pub fn nodes(&self) -> usize {
+        self.nodes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn stands_behind(&self, nodes: usize) {
+        self.nodes.store(nodes, Ordering::Relaxed);
+    }
+
     pub(super) fn holder(&self) {
         self.holder.store(true, Ordering::Relaxed);
     }

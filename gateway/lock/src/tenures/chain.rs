@@ -94,6 +94,16 @@ impl Chains {
         }
     }
 
+    /// It is in flight.
+    pub(super) fn has(&self, first: u32) -> bool {
+        self.links.contains_key(&first)
+    }
+
+    /// It is, and nothing else is.
+    pub(super) fn is_alone(&self, first: u32) -> bool {
+        self.links.len() == 1 && self.has(first)
+    }
+
     /// Nothing is in flight.
     pub(super) fn are_over(&self) -> bool {
         self.links.is_empty()

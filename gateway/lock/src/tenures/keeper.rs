@@ -16,7 +16,8 @@ use super::{
     ahead::Ahead,
     deadline::Deadline,
     desk::Desk,
-    own_node,
+    leased_lock::LeasedLock,
+    own_node::{self, OwnNode},
     queue::Patience,
     roll::{Asking, Roll},
     slot::{Entered, Wants},
@@ -188,11 +189,25 @@ impl Keeper {
         }
     }
 
+    /// Takes the lock of all keys of `wish` for a client, which holds it for longer than a request and asks for things under
+    /// it. It has lock nodes of its own, however the keys are kept otherwise. `ahead` tells meanwhile who is before it.
+    ///
+    /// # Cancellation
+    /// As of [`Keeper::acquire`].
+    pub async fn lease(&self, wish: Wish<'_>, ahead: Arc<Ahead>) -> Result<LeasedLock, Refused> {
+        let wish = Wish { hold: Hold::Strict, waits: Waits::Here, ..wish };
+        let (lock, root) = self.own_node(wish, ahead).await?;
+        Ok(LeasedLock::of(lock, root))
+    }
+
     async fn strict(&self, wish: Wish<'_>) -> Result<Tenure, Refused> {
+        self.own_node(wish, Arc::default()).await.map(|(_, tenure)| tenure)
+    }
+
+    async fn own_node(&self, wish: Wish<'_>, ahead: Arc<Ahead>) -> Result<(Arc<OwnNode>, Tenure), Refused> {
         let session = self.session(wish.keys.first().expect("a wish names at least one key"));
         let enter = |key| self.occupancy.enter(key, wish.queue).map_err(|Full| Refused::QueueFull);
         let places: Arc<[_]> = wish.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
-        let ahead = Arc::<Ahead>::default();
         let asking = Asking { asked: self.clock.now(), ahead: ahead.clone() };
         let enrolled = self.roll.enrol(wish, asking);
         let deadline = Deadline::after(wish.wait);

@@ -2,7 +2,7 @@
 //!
 //! [`keeper`] is what a worker sees, [`tenure`] what it gets. Cached keys: [`queue`] decides who goes next, under which
 //! [`tenured`] lock, [`slot`] shares it between workers, [`attend`] works for one key. Locks for one request only:
-//! [`strict`], as [`own_node`] to whoever works under it. What a service calls back for the key that it holds runs inside
+//! [`strict`], as [`own_node`] to whoever works under it; a client that keeps one for longer has a [`leased_lock`]. What a service calls back for the key that it holds runs inside
 //! its [`chain`], by [`calls`]. [`desk`] puts the work on the session's thread as [`work`], also where it is [`caught`] in a panic;
 //! [`ended`] tells why a tenure is over. Kept by another gateway: [`ways`] remembers by which. For operators:
 //! [`survey`] shows what is held here, with [`roll`]; [`inquiry`] asks ZooKeeper.
@@ -18,6 +18,7 @@ pub mod desk;
 pub mod ended;
 pub mod inquiry;
 pub mod keeper;
+pub mod leased_lock;
 mod leftovers;
 pub mod occupancy;
 pub mod own_node;

@@ -1,10 +1,11 @@
-//! A lock node of one request, or a set of them, in the hands of that request and of all that its service calls back.
+//! A lock node of one request, or a set of them, in the hands of that request and of all that its service calls back; or of
+//! a lease, in the hands of a client and of all that it asks for under it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fencegate_policies::{plan::Mode, token::Token};
 use fencegate_process::clock::SharedClock;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::{
     chain::{Chains, NotInside},
@@ -15,12 +16,14 @@ use crate::recipe::grant::Grant;
 
 /// What one request holds until all of it is over.
 #[derive(Debug)]
-struct OwnNode {
+pub(super) struct OwnNode {
     grant: Grant,
     mode: Mode,
     enrolled: Enrolled,
     clock: SharedClock,
     state: Mutex<State>,
+    /// Told whenever something under it is over. At most one waits for it: whoever is next under a lease.
+    pub(super) stirred: Notify,
 }
 
 #[derive(Debug)]
@@ -39,20 +42,48 @@ pub(super) fn begin(
     over: oneshot::Sender<bool>,
     enrolled: Enrolled,
     clock: SharedClock,
-) -> Tenure {
+) -> (Arc<OwnNode>, Tenure) {
     let mut chains = Chains::default();
     chains.begin(FIRST);
     let state = Mutex::new(State { chains, retired: false, over: Some(over) });
-    let lock = Arc::new(OwnNode { grant: grant.clone(), mode, enrolled, clock, state });
+    let stirred = Notify::new();
+    let lock = Arc::new(OwnNode { grant: grant.clone(), mode, enrolled, clock, state, stirred });
     let found: Arc<dyn Shared> = lock.clone();
     lock.enrolled.holds(Arc::downgrade(&found));
-    Tenure::of_node(grant, FIRST, found)
+    (lock, Tenure::of_node(grant, FIRST, found))
 }
 
 impl OwnNode {
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing in between can leave it half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a request beside the first one, which is a client's lease and no request. Exclusive ones run one after
+    /// another: [`NotInside::NotInnermost`] says that one runs.
+    pub(super) fn join(self: &Arc<Self>, mode: Mode) -> Result<(Tenure, Mode), NotInside> {
+        let mut state = self.state();
+        if state.retired || !state.chains.has(FIRST) {
+            return Err(NotInside::Over);
+        }
+        if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
+            return Err(NotInside::Upgrade);
+        }
+        if !self.grant.evidence.holds(self.clock.now()) {
+            return Err(NotInside::Unproven);
+        }
+        if self.mode == Mode::Exclusive && !state.chains.is_alone(FIRST) {
+            return Err(NotInside::NotInnermost);
+        }
+        let first = self.enrolled.next_number().ok_or(NotInside::Over)?;
+        state.chains.begin(first);
+        drop(state);
+        Ok((Tenure::of_node(self.grant.clone(), first, self.clone()), self.mode))
+    }
+
+    /// Nothing more is started under it, because of what came of something.
+    pub(super) fn is_retired(&self) -> bool {
+        self.state().retired
     }
 }
 
@@ -85,6 +116,7 @@ impl Shared for OwnNode {
 
     fn retire(&self) {
         self.state().retired = true;
+        self.stirred.notify_one();
     }
 
     fn ended(self: Arc<Self>, first: u32, known: bool) {
@@ -98,6 +130,8 @@ impl Shared for OwnNode {
             // Its task has gone only when the session's thread has.
             over.send(!state.retired).ok();
         }
+        drop(state);
+        self.stirred.notify_one();
     }
 }
 
@@ -145,7 +179,7 @@ mod tests {
         let grant = Grant { epoch: 7, sequence: 0, evidence, nodes: [].into(), contended: false };
         enrolled.granted(&grant, Boot::from_nanos(0));
         let (sender, over) = oneshot::channel();
-        let outer = begin(grant, mode, sender, enrolled, Arc::<ManualClock>::default());
+        let (_, outer) = begin(grant, mode, sender, enrolled, Arc::<ManualClock>::default());
         Bench { roll, keys, over, outer }
     }
 

@@ -211,6 +211,10 @@ impl Caller for Asker {
         if self.waits { Ok(()) } else { Err(NotGranted::Locked.into()) }
     }
 
+    fn stands_behind(&mut self, nodes: usize) {
+        self.ahead.stands_behind(nodes);
+    }
+
     fn rests(&mut self, until: Boot) {
         self.ahead.delay(until);
         if !self.waits {

@@ -112,6 +112,10 @@ impl Tenure {
         &self.grant.evidence
     }
 
+    pub(super) fn shared_evidence(&self) -> Arc<Evidence> {
+        self.grant.evidence.clone()
+    }
+
     /// The ZooKeeper session that the lock is of.
     pub fn session(&self) -> i64 {
         self.grant.evidence.session()

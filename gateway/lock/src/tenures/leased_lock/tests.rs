@@ -1,0 +1,131 @@
+use std::{future::Future, pin::pin, task::Poll, time::Duration};
+
+use fencegate_policies::{
+    key::{KeyTemplate, ResourceKey},
+    plan::{Hold, Mode},
+};
+use fencegate_process::clock::{Boot, Clock as _, ManualClock};
+use futures_util::poll;
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::{
+    recipe::grant::Grant,
+    session::proof::Proof,
+    tenures::{
+        own_node,
+        roll::{Asking, Roll},
+        wish::{Waits, Wish},
+    },
+};
+
+struct Bench {
+    lease: LeasedLock,
+    over: oneshot::Receiver<bool>,
+    proof: Arc<Proof>,
+    clock: Arc<ManualClock>,
+}
+
+fn bench(mode: Mode) -> Bench {
+    let roll = Arc::<Roll>::default();
+    let key = |text| KeyTemplate::parse(text).expect("a literal").expand(&()).expect("short");
+    let keys: Vec<ResourceKey> = vec![key("job")];
+    let name = "lease".into();
+    let wish = Wish {
+        keys: &keys,
+        sites: &[],
+        mode,
+        hold: Hold::Strict,
+        wait: Duration::ZERO,
+        queue: 1,
+        waits: Waits::Here,
+        delay: None,
+        route: &name,
+    };
+    let enrolled = roll.enrol(wish, Asking { asked: Boot::from_nanos(0), ahead: Arc::default() });
+    let proof = Arc::new(Proof::until(1, Boot::from_nanos(1 << 50)));
+    let evidence = Arc::new(Evidence::of(proof.clone()));
+    let grant = Grant { epoch: 7, sequence: 0, evidence, nodes: [].into(), contended: false };
+    enrolled.granted(&grant, Boot::from_nanos(0));
+    let (sender, over) = oneshot::channel();
+    let clock = Arc::<ManualClock>::default();
+    let (lock, held) = own_node::begin(grant, mode, sender, enrolled, clock.clone());
+    Bench { lease: LeasedLock::of(lock, held), over, proof, clock }
+}
+
+/// What is there without a wait.
+async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    match poll!(pin!(future)) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
+
+async fn entered(lease: &LeasedLock, mode: Mode) -> Tenure {
+    at_once(lease.enter(mode)).await.expect("nobody is before it").expect("it holds").0
+}
+
+#[tokio::test]
+async fn writers_under_a_lease_take_their_turn_in_the_order_in_which_they_came() {
+    let Bench { lease, mut over, .. } = bench(Mode::Exclusive);
+    assert_eq!(lease.token().dispatch(), 1);
+    let first = entered(&lease, Mode::Exclusive).await;
+    assert_eq!(first.dispatch().expect("a dispatch").token.dispatch(), 2);
+    let (mut second, mut third) = (pin!(lease.enter(Mode::Exclusive)), pin!(lease.enter(Mode::Shared)));
+    assert!(poll!(second.as_mut()).is_pending() && poll!(third.as_mut()).is_pending());
+    first.known();
+    drop(first);
+    assert!(poll!(third.as_mut()).is_pending(), "it overtakes");
+    let Poll::Ready(Ok((second, _))) = poll!(second.as_mut()) else { panic!("nobody is before it") };
+    assert_eq!(second.dispatch().expect("a dispatch").token.dispatch(), 3);
+    assert!(poll!(third.as_mut()).is_pending());
+    second.known();
+    drop(second);
+    let Poll::Ready(Ok((third, Mode::Exclusive))) = poll!(third.as_mut()) else { panic!("its turn") };
+    lease.give_back();
+    assert!(over.try_recv().is_err(), "something runs under it");
+    assert_eq!(entered_in_vain(&lease).await, NotInside::Over);
+    third.known();
+    drop(third);
+    assert_eq!(over.try_recv(), Ok(true));
+}
+
+async fn entered_in_vain(lease: &LeasedLock) -> NotInside {
+    at_once(lease.enter(Mode::Shared)).await.expect("it is over").expect_err("it is over")
+}
+
+#[tokio::test]
+async fn readers_under_a_lease_run_together_and_do_not_write() {
+    let Bench { lease, .. } = bench(Mode::Shared);
+    let (one, other) = (entered(&lease, Mode::Shared).await, entered(&lease, Mode::Shared).await);
+    let tokens = [&one, &other].map(|tenure| tenure.dispatch().expect("a dispatch").token.dispatch());
+    assert_eq!(tokens, [2, 3]);
+    let refused = at_once(lease.enter(Mode::Exclusive)).await.expect("no wait");
+    assert_eq!(refused.map(drop), Err(NotInside::Upgrade));
+}
+
+#[tokio::test]
+async fn an_unknown_end_of_a_request_ends_the_lease_and_tells_those_who_wait() {
+    let Bench { lease, mut over, .. } = bench(Mode::Exclusive);
+    let first = entered(&lease, Mode::Exclusive).await;
+    first.dispatch().expect("a dispatch");
+    let mut second = pin!(lease.enter(Mode::Exclusive));
+    assert!(poll!(second.as_mut()).is_pending());
+    drop(first);
+    assert!(matches!(poll!(second.as_mut()), Poll::Ready(Err(NotInside::Over))));
+    assert!(lease.is_retired());
+    lease.give_back();
+    assert_eq!(over.try_recv(), Ok(false));
+}
+
+#[tokio::test]
+async fn nothing_is_started_while_the_session_is_not_proven() {
+    let Bench { lease, proof, clock, over: _over } = bench(Mode::Exclusive);
+    assert!(lease.holds(clock.now()) && lease.proven_until() == Boot::from_nanos(1 << 50));
+    clock.go(Duration::from_nanos(1 << 50));
+    assert!(!lease.holds(clock.now()) && !lease.is_lost());
+    let refused = at_once(lease.enter(Mode::Exclusive)).await.expect("no wait");
+    assert_eq!(refused.map(drop), Err(NotInside::Unproven));
+    proof.revoke();
+    assert!(lease.is_lost());
+}

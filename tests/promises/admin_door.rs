@@ -237,10 +237,10 @@ async fn a_token_is_taken_over_from_its_file_and_a_bad_file_changes_nothing() {
     let gateway = Gateway::start(&secret.policy(&site)).await;
     let status = async |token: &str| ask(&gateway, bearing(Ask::get("/metrics"), token)).await.status;
     secret.write("short");
-    gateway.says("that it cannot be used", |line| line.message().starts_with("admin.token_unusable")).await;
+    gateway.says("that it cannot be used", |line| line.message().starts_with("bearer.unusable")).await;
     assert_eq!((status(TOKEN).await, status("short").await), (200, 401));
     secret.write("fedcba9876543210");
-    gateway.says("the change", |line| line.message() == "admin.token_changed").await;
+    gateway.says("the change", |line| line.message() == "bearer.changed").await;
     assert_eq!((status(TOKEN).await, status("fedcba9876543210").await), (401, 200));
 }
 

@@ -25,10 +25,12 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{
-    bearer::{BadBearer, Bearer},
     fault::{Fault, Word},
 };
-use crate::admin::deed::Deed;
+use crate::{
+    admin::deed::Deed,
+    bearer::{BadBearer, Bearer},
+};
 
 /// What everybody has to show who wants in.
 #[derive(Debug, Clone)]

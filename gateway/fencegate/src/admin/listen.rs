@@ -28,9 +28,9 @@ use tracing::{debug, warn};
 
 use super::{
     authorize::{self, Caller, Door},
-    bearer::Bearer,
     places::{Place, Places},
 };
+use crate::bearer::Bearer;
 
 /// Whoever asks again after this long connects again.
 const LONGEST: Duration = Duration::from_secs(600);

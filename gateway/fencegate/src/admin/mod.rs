@@ -8,7 +8,6 @@
 pub mod api;
 pub mod authorize;
 mod backup_download;
-pub mod bearer;
 mod breaking;
 pub mod command;
 mod csrf;

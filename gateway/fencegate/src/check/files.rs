@@ -20,7 +20,7 @@ use fencegate_process::said::causes;
 use rustix::fs::{Access, access};
 
 use super::findings::Findings;
-use crate::admin::bearer::Bearer;
+use crate::bearer::Bearer;
 
 /// A certificate that ends sooner is worth a word: somebody has to find the time to renew it.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);

@@ -8,7 +8,7 @@ use fencegate_lock::{session::credentials::BadCredentials, state::NotOpened};
 use fencegate_process::client_tls::BadTls;
 
 use super::worker::Deaf;
-use crate::{admin::bearer::BadBearer, siblings::BadPeerTls};
+use crate::{bearer::BadBearer, siblings::BadPeerTls};
 
 /// Why a process does not start or did not end well.
 #[derive(Debug, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! A token that callers have to show, out of a file that may change while the process runs.
+//! A token that clients have to show, out of a file that may change while the process runs.
 
 use std::{
     fmt,
@@ -15,7 +15,7 @@ use tracing::{error, info};
 
 use fencegate_guard::ticket::{BadFile, secret};
 
-/// The token that callers of the admin listener have to show. Clones see the same token.
+/// A token that callers have to show. Clones see the same token.
 #[derive(Clone)]
 pub struct Bearer {
     file: PathBuf,
@@ -71,12 +71,12 @@ impl Bearer {
                     let mut known = self.digest.write().unwrap_or_else(PoisonError::into_inner);
                     if *known != found {
                         *known = found;
-                        info!(file = %self.file.display(), "admin.token_changed");
+                        info!(file = %self.file.display(), "bearer.changed");
                     }
                 }
                 Err(bad) if !told => {
                     told = true;
-                    error!(error = %bad, "admin.token_unusable: the old one stays in force");
+                    error!(error = %bad, "bearer.unusable: the old one stays in force");
                 }
                 Err(_) => {}
             }

@@ -1,0 +1,84 @@
+//! Who a client is that asks for a lease, by what it shows, and which keys it may take.
+
+use std::sync::Arc;
+
+use fencegate_http::peer::Peer;
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{self, Principal, Shows},
+};
+use hyper::{HeaderMap, header::AUTHORIZATION};
+
+use crate::bearer::{BadBearer, Bearer};
+
+/// The principals of one plan. Cheap to clone.
+#[derive(Clone)]
+pub struct Authority(Arc<[(Principal, Credential)]>);
+
+/// What a principal has to show.
+enum Credential {
+    Bearer(Bearer),
+    Certificate(Arc<str>),
+}
+
+impl Authority {
+    /// Of a plan without leases: nobody.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub fn of(leases: Option<&plan::Leases>) -> Result<Self, BadBearer> {
+        let principals = leases.map(|leases| &*leases.principals).unwrap_or_default();
+        let known = |principal: &Principal| {
+            let credential = match &principal.shows {
+                Shows::Bearer(file) => Credential::Bearer(Bearer::open(file)?),
+                Shows::Certificate(name) => Credential::Certificate(name.clone()),
+            };
+            Ok((principal.clone(), credential))
+        };
+        principals.iter().map(known).collect::<Result<Vec<_>, _>>().map(|all| Self(all.into()))
+    }
+
+    /// Takes changed files over, for as long as it is wanted.
+    pub async fn follow(&self) {
+        let bearers = self.0.iter().filter_map(|(_, credential)| match credential {
+            Credential::Bearer(bearer) => Some(bearer.clone().follow()),
+            Credential::Certificate(_) => None,
+        });
+        futures_util::future::join_all(bearers).await;
+    }
+
+    /// Who has sent a request with these fields over a connection of this peer. Every token is compared with every known one,
+    /// so that the time tells nothing.
+    pub fn principal(&self, headers: &HeaderMap, peer: &Peer) -> Option<Principal> {
+        let token = bearer(headers);
+        let certificate = peer.tls.as_ref().and_then(|tls| tls.client.as_ref());
+        let shows = |credential: &Credential| match credential {
+            Credential::Bearer(known) => token.is_some_and(|token| known.is(token)),
+            Credential::Certificate(name) => certificate.is_some_and(|client| {
+                let common = client.subject.split(',').filter_map(|part| part.trim().strip_prefix("CN="));
+                let names = client.names.iter().filter_map(|name| name.split_once(':').map(|(_, name)| name));
+                common.chain(names).any(|known| known == &**name)
+            }),
+        };
+        let mut found = None;
+        for (principal, credential) in self.0.iter() {
+            if shows(credential) && found.is_none() {
+                found = Some(principal);
+            }
+        }
+        found.cloned()
+    }
+}
+
+/// The token of `Authorization: Bearer`.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut lines = headers.get_all(AUTHORIZATION).iter();
+    let line = lines.next().filter(|_| lines.next().is_none())?.to_str().ok()?;
+    let (scheme, shown) = line.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| shown.trim().as_bytes())
+}
+
+/// It may take all of them.
+pub fn may_take(principal: &Principal, keys: &[ResourceKey]) -> bool {
+    keys.iter().all(|key| principal.keys.iter().any(|pattern| pattern.matches(key)))
+}

@@ -1,0 +1,123 @@
+//! The thread that takes the locks of leases and asks other gateways about theirs: a lease outlives the request that asked
+//! for it, and the worker that had that.
+
+use std::{io, rc::Rc, sync::Arc, thread, time::Duration};
+
+use fencegate_http::network::Network;
+use fencegate_lock::{
+    session::paths::Paths,
+    tenures::{
+        keeper::{Keeper, Refused},
+        wish::{Waits, Wish},
+    },
+};
+use fencegate_policies::plan::{Gateway, Hold};
+use fencegate_process::clock::SharedClock;
+use tokio::{
+    sync::mpsc,
+    task::{LocalSet, spawn_local},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    errand::{Errand, Errands},
+    lease::{Lease, Why},
+    table::{Leases, Parts},
+};
+use crate::{metrics::LeaseMetrics, refusal::Refusal, siblings::Ours};
+
+/// What is done on the thread.
+pub(super) enum Task {
+    /// Waits for the lock of a lease.
+    Take { lease: Arc<Lease>, wait: Duration },
+    /// Asks the gateway that holds a lease.
+    Ask(Errand),
+}
+
+/// What the leases of a process are made of.
+pub struct Equipment<N> {
+    pub name: Arc<str>,
+    pub keeper: Keeper,
+    pub clock: SharedClock,
+    pub metrics: LeaseMetrics,
+    pub drain: CancellationToken,
+    pub network: N,
+    /// What this process is to other gateways, where they reach it.
+    pub ours: Option<Ours>,
+}
+
+/// How requests for leases are called among those that wait for locks.
+const NAME: &str = "(lease)";
+
+/// Starts the thread, which ends with the process.
+///
+/// # Errors
+/// The machine has no thread.
+pub fn start<N: Network + Send>(equipment: Equipment<N>, gateway: &Gateway) -> io::Result<Arc<Leases>> {
+    let Equipment { name, keeper, clock, metrics, drain, network, ours } = equipment;
+    let (tasks, given) = mpsc::unbounded_channel();
+    let parts = Parts { gateway: name, keeper, clock: clock.clone(), tasks, drain, metrics };
+    let leases = Arc::new(Leases::new(parts, gateway.leases.clone()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let served = leases.clone();
+    thread::Builder::new().name("leases".into()).spawn(move || {
+        let errands = Errands { network, clock, ours, keeper: served.keeper.clone(), idle: Rc::default() };
+        LocalSet::new().block_on(&runtime, serve(served, Rc::new(errands), given));
+    })?;
+    Ok(leases)
+}
+
+async fn serve<N: Network>(
+    leases: Arc<Leases>,
+    errands: Rc<Errands<N>>,
+    mut given: mpsc::UnboundedReceiver<Task>,
+) {
+    let (swept, tended) = (leases.clone(), errands.idle.clone());
+    drop(spawn_local(async move { swept.sweep().await }));
+    drop(spawn_local(async move { tended.tend().await }));
+    while let Some(task) = given.recv().await {
+        match task {
+            Task::Take { lease, wait } => drop(spawn_local(take(leases.clone(), lease, wait))),
+            Task::Ask(errand) => {
+                let errands = errands.clone();
+                drop(spawn_local(async move { errands.run(errand).await }));
+            }
+        }
+    }
+}
+
+/// Until the lease has its lock, or is over.
+async fn take(leases: Arc<Leases>, lease: Arc<Lease>, wait: Duration) {
+    let name = NAME.into();
+    let wish = Wish {
+        keys: &lease.keys,
+        sites: &lease.sites,
+        mode: lease.mode,
+        hold: Hold::Strict,
+        wait,
+        queue: usize::MAX,
+        waits: Waits::Here,
+        delay: None,
+        route: &name,
+    };
+    let granted = tokio::select! {
+        granted = leases.keeper.lease(wish, lease.ahead.clone()) => granted,
+        // What is granted at this moment is given back with the future.
+        () = lease.settled() => return,
+    };
+    match granted {
+        // Its id says which session holds it: whoever asks for it elsewhere is sent there.
+        Ok(lock) if Paths::member_name(&leases.gateway, lock.session()) == lease.id.member() => {
+            lease.granted(lock);
+        }
+        Ok(lock) => {
+            lock.give_back();
+            leases.end(&lease, Why::Lost);
+        }
+        Err(Refused::Locked | Refused::Delayed(_) | Refused::QueueFull) => leases.end(&lease, Why::GaveUp),
+        Err(refused) => leases.end(&lease, Why::Refused(Box::new(Refusal::of_lock(&refused, LOCKED)))),
+    }
+}
+
+/// Status of a refusal because another one holds the key.
+const LOCKED: u16 = 423;

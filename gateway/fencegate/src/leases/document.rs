@@ -1,0 +1,225 @@
+//! The JSON of leases: what clients say, and what they are told.
+
+use std::time::Duration;
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    lease::{Glance, Lease, Stood, Why},
+    table::Leases,
+};
+use crate::ticketing::Ticketing;
+
+/// `POST /.fencegate/v1/leases`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    /// 1 to 16, all or none.
+    pub keys: Vec<String>,
+    #[serde(default = "exclusive")]
+    pub mode: Mode,
+    /// After so long without a renewal the lock is given back. The policy has a default and bounds.
+    pub ttl_ms: Option<u64>,
+    /// How long to wait for another holder; not at all unless said. With `Prefer: respond-async`: for as long as it is
+    /// renewed, unless said.
+    pub wait_ms: Option<u64>,
+    /// What others are told who ask who holds: an address, for instance. 256 bytes at most.
+    pub note: Option<String>,
+}
+
+fn exclusive() -> Mode {
+    Mode::Exclusive
+}
+
+/// `POST /.fencegate/v1/leases/{reference}/renew`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Renewal {
+    /// As before, unless said.
+    pub ttl_ms: Option<u64>,
+}
+
+/// `POST /.fencegate/v1/leases/{reference}/revoke`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Revocation {
+    /// For its client.
+    pub why: String,
+}
+
+/// A lease. Times are milliseconds.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LeaseDocument {
+    /// For its client only: whoever has it may use the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<String>,
+    /// What lists and logs call it.
+    pub reference: String,
+    pub gateway: String,
+    /// `waiting`, `held` or `over`.
+    pub state: String,
+    /// Why it is over.
+    pub why: Option<String>,
+    /// Grows with each change.
+    pub revision: u64,
+    pub principal: String,
+    pub keys: Vec<String>,
+    pub mode: Mode,
+    pub note: Option<String>,
+    /// While it is held.
+    pub token: Option<Token>,
+    /// `Fencing-Number` of all that is sent under it.
+    pub number: Option<u64>,
+    /// For its client, where the policy has tickets: what a guard or a service verifies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<String>,
+    pub age_ms: u64,
+    pub ttl_ms: u64,
+    /// It is over then, unless it is renewed.
+    pub expires_in_ms: u64,
+    /// For so long after this was *asked* nobody else can hold, whatever becomes of the gateway. Who works outside of the
+    /// gateway stops by then.
+    pub held_for_ms: Option<u64>,
+    /// While it waits: lock nodes before it, when it was last looked.
+    pub ahead: Option<usize>,
+    /// By how long leases of this gateway have held their locks of late.
+    pub expected_wait_ms: Option<u64>,
+    /// Why somebody asks for it back.
+    pub revocation: Option<String>,
+}
+
+/// `GET /.fencegate/v1/leases`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LeaseList {
+    pub gateway: String,
+    pub leases: Vec<LeaseDocument>,
+}
+
+/// `GET /.fencegate/v1/keys/{key}`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct KeyDocument {
+    pub key: String,
+    /// Of each lock node, those that hold first.
+    pub line: Vec<Standing>,
+    /// What a lease waits that is asked for now, by how long leases of this gateway have held their locks of late.
+    pub expected_wait_ms: Option<u64>,
+}
+
+/// One lock node.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Standing {
+    pub gateway: Option<String>,
+    pub mode: Mode,
+    pub holds: bool,
+    pub number: Option<u64>,
+    /// Where this gateway holds it as a lease.
+    pub reference: Option<String>,
+    pub note: Option<String>,
+    pub age_ms: Option<u64>,
+}
+
+/// `GET /.fencegate/v1/elections/{name}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ElectionDocument {
+    pub name: String,
+    /// The key that candidates hold or wait for.
+    pub key: String,
+    pub leader: Option<Leader>,
+    /// How many wait behind the leader.
+    pub waiting: usize,
+}
+
+/// Who leads, and since which token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leader {
+    pub gateway: Option<String>,
+    pub number: Option<u64>,
+    /// Where the leader is a lease of a gateway that could be asked.
+    pub token: Option<Token>,
+    pub reference: Option<String>,
+    /// What it said of itself when it stood.
+    pub note: Option<String>,
+}
+
+/// Whom a document is for.
+#[derive(Clone, Copy)]
+pub enum Reader<'t> {
+    Client(Option<&'t Ticketing>),
+    /// Without the secret.
+    Others,
+}
+
+impl LeaseDocument {
+    pub fn of(lease: &Lease, leases: &Leases, reader: Reader<'_>) -> Self {
+        let Glance { stage, ttl, expires_in, revocation, revision, age } = lease.glance();
+        let mut document = Self {
+            lease: None,
+            reference: lease.id.reference().to_string(),
+            gateway: leases.gateway.to_string(),
+            state: String::new(),
+            why: None,
+            revision,
+            principal: lease.principal.to_string(),
+            keys: lease.keys.iter().map(|key| key.as_str().to_owned()).collect(),
+            mode: lease.mode,
+            note: lease.note.as_deref().map(str::to_owned),
+            token: None,
+            number: None,
+            ticket: None,
+            age_ms: millis(age),
+            ttl_ms: millis(ttl),
+            expires_in_ms: millis(expires_in),
+            held_for_ms: None,
+            ahead: None,
+            expected_wait_ms: None,
+            revocation: revocation.as_deref().map(str::to_owned),
+        };
+        match stage {
+            Stood::Waiting { ahead } => {
+                document.state = WAITING.into();
+                document.ahead = Some(ahead);
+                document.expected_wait_ms = leases.expected_wait(ahead).map(millis);
+            }
+            Stood::Held { lock, held_for, .. } => {
+                let token = lock.token();
+                document.state = HELD.into();
+                (document.token, document.number) = (Some(token), Some(token.number()));
+                document.held_for_ms = Some(millis(held_for));
+                if let Reader::Client(Some(tickets)) = reader {
+                    let ticket = tickets.ticket(&lease.keys, token, lease.mode, lock.session());
+                    document.ticket = ticket.and_then(|ticket| ticket.to_str().ok().map(str::to_owned));
+                }
+            }
+            Stood::Over { why } => {
+                document.state = OVER.into();
+                document.why = Some(said(&why));
+            }
+        }
+        if matches!(reader, Reader::Client(_)) {
+            document.lease = Some(lease.id.reveal());
+        }
+        document
+    }
+}
+
+fn said(why: &Why) -> String {
+    match why {
+        Why::Refused(refusal) => refusal.reason.word().to_owned(),
+        why => why.word().to_owned(),
+    }
+}
+
+pub const WAITING: &str = "waiting";
+pub const HELD: &str = "held";
+pub const OVER: &str = "over";
+
+/// Rounded down: never longer than it is.
+pub fn millis(duration: Duration) -> u64 {
+    duration.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+/// The key that candidates of an election hold or wait for.
+pub fn election_key(name: &str) -> Option<ResourceKey> {
+    ResourceKey::parse(&format!("election/{name}")).ok()
+}

@@ -1,0 +1,169 @@
+//! Asks the gateway that holds a lease, on behalf of a client that has asked another one.
+
+use std::{rc::Rc, time::Duration};
+
+use bytes::Bytes;
+use fencegate_http::{body::Body, network::Network};
+use fencegate_lock::{
+    reach::Way,
+    tenures::{keeper::Keeper, question::Holder},
+};
+use fencegate_process::clock::SharedClock;
+use http_body_util::{BodyExt as _, Limited};
+use hyper::{
+    HeaderMap, Method, Request, StatusCode,
+    header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER},
+};
+use tokio::{sync::oneshot, time::timeout};
+use tracing::debug;
+
+use crate::{
+    headers::{FENCING_FORWARDED, FENCING_LEASE},
+    refusal::{Reason, Refusal},
+    siblings::{
+        Idle, Ours, Reported, field,
+        trunk::{Dialling, Lend},
+    },
+};
+
+/// What is to be asked, and whom.
+pub(super) struct Errand {
+    /// The member node of the session that holds the lease.
+    pub(super) member: String,
+    pub(super) method: Method,
+    /// With its query.
+    pub(super) path: String,
+    /// The id of the lease, where the question is about one.
+    pub(super) lease: Option<HeaderValue>,
+    pub(super) body: Bytes,
+    /// For how long the other gateway may take, beside the way there and back.
+    pub(super) patience: Duration,
+    pub(super) told: oneshot::Sender<Result<Told, Refusal>>,
+}
+
+/// The other gateway's answer.
+pub(super) struct Told {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+/// For the way there, the gateway itself, and the way back.
+const MARGIN: Duration = Duration::from_secs(3);
+/// Far above any document about leases.
+const LONGEST: usize = 1 << 20;
+/// How long connections between gateways lie idle here.
+const KEPT: Duration = Duration::from_secs(20);
+
+/// Asks other gateways, on one thread.
+pub(super) struct Errands<N> {
+    pub(super) network: N,
+    pub(super) clock: SharedClock,
+    pub(super) keeper: Keeper,
+    pub(super) ours: Option<Ours>,
+    pub(super) idle: Rc<Idle>,
+}
+
+impl<N: Network> Errands<N> {
+    pub(super) async fn run(&self, mut errand: Errand) {
+        let longest = errand.patience + MARGIN;
+        let answered = tokio::select! {
+            answered = timeout(longest, self.asked(&errand)) => answered.unwrap_or_else(|_| Err(away("it did not answer in time"))),
+            // Nobody waits for it. A question about a lease may have been heard all the same.
+            () = errand.told.closed() => return,
+        };
+        errand.told.send(answered).ok();
+    }
+
+    async fn asked(&self, errand: &Errand) -> Result<Told, Refusal> {
+        let ours = self.ours.as_ref().ok_or_else(|| away("the policy of this gateway has no `peer`"))?;
+        let way = match self.keeper.holder(errand.member.clone()).await {
+            Ok(Holder::Elsewhere(way)) => way,
+            Ok(Holder::Gone | Holder::Here) => {
+                return Err(Refusal::new(Reason::StaleToken, "the session of the lease is over"));
+            }
+            Ok(Holder::Unreached) => return Err(away("the gateway that holds it has no `peer`")),
+            Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
+        };
+        match self.sent(ours, errand, &way, false).await {
+            // It was closed while it lay idle, and nothing was read of the question.
+            Err(Unsent::Stale) => self.sent(ours, errand, &way, true).await,
+            done => done,
+        }
+        .map_err(|unsent| match unsent {
+            Unsent::Stale => away("the connection ended before it answered"),
+            Unsent::Away(why) => away(why),
+        })
+    }
+
+    async fn sent(&self, ours: &Ours, errand: &Errand, way: &Way, fresh: bool) -> Result<Told, Unsent> {
+        let dialling = Dialling {
+            network: &self.network,
+            clock: &self.clock,
+            secured: ours.secured.as_deref(),
+            kept: KEPT,
+            left: MARGIN,
+        };
+        let lend = Lend::of(&dialling, &self.idle, way, fresh).await;
+        let mut lend = lend.map_err(|error| {
+            debug!(gateway = %way.gateway, %error, "not reached");
+            Unsent::Away("it cannot be reached")
+        })?;
+        let http = addressed(ours, errand, way).ok_or(Unsent::Away("the question fits into no request"))?;
+        let answer = match lend.send(http).await {
+            Ok(answer) => answer,
+            Err(failed) => {
+                let (unwritten, reused) = (lend.give_up(), lend.is_reused());
+                debug!(gateway = %way.gateway, why = %failed.why, "an errand broke off");
+                let stale = reused && (unwritten || failed.back.is_some());
+                return Err(if stale { Unsent::Stale } else { Unsent::Away("the connection ended before it answered") });
+            }
+        };
+        if Reported::read(answer.headers()).is_some_and(|told| told.reason == Some(Reason::PeerForbidden)) {
+            lend.give_up();
+            return Err(Unsent::Away("it does not take us for a gateway"));
+        }
+        let (head, incoming) = answer.into_parts();
+        let kept = [CONTENT_TYPE, RETRY_AFTER].into_iter();
+        let headers = kept.filter_map(|name| Some((name.clone(), head.headers.get(name)?.clone()))).collect();
+        let body = lend.body(incoming, fencegate_http::body::Trailers::Drop, errand.patience + MARGIN);
+        let body = Limited::new(body, LONGEST).collect().await;
+        let body = body.map_err(|_| Unsent::Away("its answer broke off"))?.to_bytes();
+        Ok(Told { status: head.status, headers, body })
+    }
+}
+
+/// No answer.
+enum Unsent {
+    /// The connection had ended before the question came to it.
+    Stale,
+    Away(&'static str),
+}
+
+fn addressed(ours: &Ours, errand: &Errand, way: &Way) -> Option<Request<Body>> {
+    let mut http = Request::new(Body::whole(errand.body.clone()));
+    *http.method_mut() = errand.method.clone();
+    *http.uri_mut() = errand.path.parse().ok()?;
+    let said = field::told(&way.pass, ABOUT_NO_KEY, errand.patience, &ours.name);
+    let mut said = HeaderValue::from_str(&said).ok()?;
+    said.set_sensitive(true);
+    let fields: [(HeaderName, HeaderValue); 4] = [
+        (HOST, HeaderValue::from_str(&way.address).ok()?),
+        (CONTENT_TYPE, HeaderValue::from_static("application/json")),
+        (CONTENT_LENGTH, HeaderValue::from(errand.body.len())),
+        (FENCING_FORWARDED, said),
+    ];
+    let headers = http.headers_mut();
+    headers.extend(fields);
+    if let Some(lease) = &errand.lease {
+        headers.insert(FENCING_LEASE, lease.clone());
+    }
+    Some(http)
+}
+
+/// In the place of the key of a request.
+const ABOUT_NO_KEY: &str = "-";
+
+fn away(why: &'static str) -> Refusal {
+    Refusal::new(Reason::LeaseAway, why)
+}

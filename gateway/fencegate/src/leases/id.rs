@@ -1,0 +1,125 @@
+//! The id of a lease: where it is held, what it is called, and the secret that only its client knows.
+
+use std::fmt;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use fencegate_process::randomness::Randomness;
+
+/// `v1.<member>.<reference>.<secret>`: the member node of the session that holds it, in base64url; 16 hex digits; 32 random
+/// bytes in base64url. Whoever knows it may use the lease. It is never logged.
+#[derive(Clone, PartialEq, Eq)]
+pub struct LeaseId {
+    member: String,
+    reference: Reference,
+    secret: [u8; SECRET],
+}
+
+/// What operators, lists and logs call a lease: nobody can use it by that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Reference(u64);
+
+const SECRET: usize = 32;
+const VERSION: &str = "v1";
+/// Far above what the name of a gateway and a session need.
+const LONGEST: usize = 1024;
+
+impl LeaseId {
+    /// `member`: the name of the member node of the session that is to hold it.
+    pub fn new(member: String, randomness: &dyn Randomness) -> Self {
+        let (mut reference, mut secret) = ([0; 8], [0; SECRET]);
+        randomness.fill(&mut reference);
+        randomness.fill(&mut secret);
+        Self { member, reference: Reference(u64::from_be_bytes(reference)), secret }
+    }
+
+    /// `None` where it is not in the form of one.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() > LONGEST {
+            return None;
+        }
+        let [VERSION, member, reference, secret] = *text.split('.').collect::<Vec<_>>() else { return None };
+        let member = String::from_utf8(BASE64_URL_SAFE_NO_PAD.decode(member).ok()?).ok()?;
+        let secret = BASE64_URL_SAFE_NO_PAD.decode(secret).ok()?.try_into().ok()?;
+        Some(Self { member, reference: Reference::parse(reference)?, secret })
+    }
+
+    pub fn member(&self) -> &str {
+        &self.member
+    }
+
+    pub fn reference(&self) -> Reference {
+        self.reference
+    }
+
+    /// Compared in a time that tells nothing of where they differ.
+    pub fn is(&self, shown: &Self) -> bool {
+        verify_slices_are_equal(&self.secret, &shown.secret).is_ok() && self.member == shown.member
+    }
+
+    /// For its client, and for nobody else.
+    pub fn reveal(&self) -> String {
+        let base64 = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
+        let (member, secret) = (base64(self.member.as_bytes()), base64(&self.secret));
+        format!("{VERSION}.{member}.{}.{secret}", self.reference)
+    }
+}
+
+/// Without the secret.
+impl fmt::Debug for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeaseId({})", self.reference)
+    }
+}
+
+impl Reference {
+    pub fn parse(text: &str) -> Option<Self> {
+        let hex = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+        let in_form = text.len() == 16 && text.bytes().all(hex);
+        in_form.then(|| u64::from_str_radix(text, 16).ok()).flatten().map(Self)
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_process::randomness::SystemRandomness;
+
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_back_equals_itself_only_and_is_not_shown() {
+        let [one, other] = [(), ()].map(|()| LeaseId::new("gw-1-0100".into(), &SystemRandomness));
+        let text = one.reveal();
+        let read = LeaseId::parse(&text).expect("its own form");
+        assert!(read.is(&one) && read.member() == "gw-1-0100" && read.reference() == one.reference());
+        assert!(!one.is(&other));
+        assert!(!format!("{one:?}").contains(text.rsplit('.').next().expect("a secret")));
+        let elsewhere = LeaseId { member: "gw-2-0100".into(), ..one.clone() };
+        assert!(!one.is(&elsewhere), "the same secret of another gateway");
+    }
+
+    #[test]
+    fn what_is_in_no_such_form_is_no_id() {
+        let text = LeaseId::new("gw".into(), &SystemRandomness).reveal();
+        for bad in [
+            String::new(),
+            "v1...".into(),
+            text.replacen("v1", "v2", 1),
+            format!("{text}A"),
+            format!("{text}.x"),
+            text[..text.len() - 1].to_owned(),
+            "x".repeat(2000),
+        ] {
+            assert!(LeaseId::parse(&bad).is_none(), "{bad}");
+        }
+        for bad in ["", "0", "00000000000000001", "000000000000000G", "000000000000000A", "+00000000000000f"] {
+            assert!(Reference::parse(bad).is_none(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What a client does with its lease: asks for it, looks at it, renews it, gives it back.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Extension,
+    body::Bytes,
+    extract::{OriginalUri, Path, State},
+    http::{HeaderMap, Method, StatusCode, header::LOCATION},
+    response::{IntoResponse, Response},
+};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{self, LockSite},
+    prefer,
+};
+use hyper::header::HeaderValue;
+use tokio::time::timeout;
+
+use super::{Asker, Interface, PREFIX, Place, Question, json, read, read_if_any, watching::Watching};
+use crate::{
+    leases::{
+        authority::may_take,
+        document::{Asked, LeaseDocument, Reader, Renewal},
+        lease::{Lease, Stood, Wanted, Why},
+    },
+    refusal::{Reason, Refusal},
+};
+
+/// Bytes of what a client says of itself.
+const NOTE: usize = 256;
+/// Beside what a lease may wait: ZooKeeper's own answer.
+const ANSWER: Duration = Duration::from_secs(2);
+
+pub(super) async fn acquire(
+    State(interface): State<Interface>,
+    Extension(asker): Extension<Asker>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let bounds = interface.leases.bounds();
+    let Some(bounds) = &*bounds else {
+        return Err(Refusal::new(Reason::NoRoute, "the policy has no `leases`"));
+    };
+    let principal = asker.known()?;
+    let asked: Asked = read(&body)?;
+    let keys = keys(&asked.keys)?;
+    if !may_take(principal, &keys) {
+        return Err(Refusal::new(Reason::LeaseForbidden, format!("`{}` may not take these keys", principal.name)));
+    }
+    let wanted = Wanted {
+        sites: interface.sites(&keys)?,
+        keys: keys.into(),
+        mode: asked.mode,
+        ttl: ttl(asked.ttl_ms, bounds.default_ttl, bounds)?,
+        principal: principal.name.clone(),
+        note: asked.note.map(note).transpose()?,
+    };
+    let wait = asked.wait_ms.map(Duration::from_millis);
+    if wait.is_some_and(|wait| wait > bounds.max_wait) {
+        return Err(malformed("`wait_ms` is above `leases.max_wait` of the policy"));
+    }
+    if prefers_async(&headers) {
+        let lease = interface.leases.begin(wanted, wait.unwrap_or(bounds.max_age))?;
+        return Ok(interface.created(StatusCode::ACCEPTED, &lease));
+    }
+    let wait = wait.unwrap_or_default();
+    let mut held = Unheard(&interface, Some(interface.leases.begin(wanted, wait)?));
+    let lease = held.1.clone().expect("it has just begun");
+    let late = timeout(wait + ANSWER, lease.settled()).await.is_err();
+    match lease.glance().stage {
+        Stood::Held { .. } => {
+            held.1 = None;
+            Ok(interface.created(StatusCode::CREATED, &lease))
+        }
+        Stood::Over { why: Why::Refused(refusal) } => Err(*refusal),
+        Stood::Over { why: Why::Lost } => {
+            Err(Refusal::new(Reason::LockService, "the session ended while the lease waited"))
+        }
+        _ if late => Err(Refusal::new(Reason::LockService, "ZooKeeper did not answer in time")),
+        _ => Err(Refusal::new(Reason::Locked, "held by another and the wait is over")),
+    }
+}
+
+/// Nobody has heard yet that there is a lease: it is given up with this.
+struct Unheard<'i>(&'i Interface, Option<Arc<Lease>>);
+
+impl Drop for Unheard<'_> {
+    fn drop(&mut self) {
+        if let Some(lease) = self.1.take() {
+            self.0.leases.end(&lease, Why::GaveUp);
+        }
+    }
+}
+
+impl Interface {
+    fn created(&self, status: StatusCode, lease: &Lease) -> Response {
+        let place = format!("{PREFIX}leases/{}", lease.id.reference());
+        let place = HeaderValue::from_str(&place).expect("hex digits");
+        (status, [(LOCATION, place)], json(&self.told(lease))).into_response()
+    }
+
+    /// For its client.
+    pub(super) fn told(&self, lease: &Lease) -> LeaseDocument {
+        LeaseDocument::of(lease, &self.leases, Reader::Client(self.tickets.as_deref()))
+    }
+
+    /// Where the locks of these keys lie, as requests have them.
+    ///
+    /// # Errors
+    /// Not all of them can be held so.
+    fn sites(&self, keys: &[ResourceKey]) -> Result<Vec<LockSite>, Refusal> {
+        if keys.iter().any(|key| self.in_force.delays(key)) {
+            let why = "the policy has a route with `fencing: delay` for the key, whose locks are not given on at once";
+            return Err(Refusal::new(Reason::LeaseForbidden, why));
+        }
+        let sites: Vec<_> = keys.iter().map(|key| self.in_force.site(key)).collect();
+        if keys.len() > 1 && sites.iter().any(|site| *site != LockSite::Native) {
+            let why = "several keys are held at once only where all of them have locks of our own layout";
+            return Err(Refusal::new(Reason::LeaseForbidden, why));
+        }
+        Ok(sites)
+    }
+}
+
+pub(super) async fn show(
+    State(interface): State<Interface>,
+    Extension(asker): Extension<Asker>,
+    Path(reference): Path<String>,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let watching = Watching::of(&uri, &headers)?;
+    match interface.place(&asker, &reference, &headers)? {
+        Place::Here(lease) if watching.streams => Ok(interface.stream_here(lease)),
+        Place::Here(lease) => {
+            watching.wait(&lease, &interface.drain).await;
+            Ok(json(&interface.told(&lease)))
+        }
+        Place::Elsewhere(id) if watching.streams => Ok(interface.stream_from(id, headers)),
+        Place::Elsewhere(id) => {
+            let question = Question::again(Method::GET, &uri, &headers, Bytes::new());
+            let question = Question { patience: watching.longest, ..question };
+            interface.asks(id.member().to_owned(), question).await
+        }
+    }
+}
+
+pub(super) async fn renew(
+    State(interface): State<Interface>,
+    Extension(asker): Extension<Asker>,
+    Path(reference): Path<String>,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let lease = match interface.place(&asker, &reference, &headers)? {
+        Place::Here(lease) => lease,
+        Place::Elsewhere(id) => {
+            let question = Question::again(Method::POST, &uri, &headers, body);
+            return interface.asks(id.member().to_owned(), question).await;
+        }
+    };
+    let Renewal { ttl_ms } = read_if_any(&body)?;
+    let before = lease.glance().ttl;
+    let bounds = interface.leases.bounds();
+    let ttl = match &*bounds {
+        Some(bounds) => ttl(ttl_ms, before, bounds)?,
+        // The policy grants no more of them; those that are there go on.
+        None => before,
+    };
+    lease.renew(ttl).ok_or_else(over)?;
+    Ok(json(&interface.told(&lease)))
+}
+
+pub(super) async fn release(
+    State(interface): State<Interface>,
+    Extension(asker): Extension<Asker>,
+    Path(reference): Path<String>,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let gone = || StatusCode::NO_CONTENT.into_response();
+    match interface.place(&asker, &reference, &headers) {
+        Ok(Place::Here(lease)) => {
+            interface.leases.end(&lease, Why::Released);
+            Ok(gone())
+        }
+        Ok(Place::Elsewhere(id)) => {
+            let question = Question::again(Method::DELETE, &uri, &headers, Bytes::new());
+            let asked = interface.asks(id.member().to_owned(), question).await;
+            asked.or_else(|refusal| if refusal.reason == Reason::StaleToken { Ok(gone()) } else { Err(refusal) })
+        }
+        // It is not held any more, which is what was wanted.
+        Err(refusal) if refusal.reason == Reason::StaleToken => Ok(gone()),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// RFC 7240, 4.1.
+fn prefers_async(headers: &HeaderMap) -> bool {
+    prefer::respond_async(headers.get_all("prefer").iter().map(HeaderValue::as_bytes))
+}
+
+fn keys(asked: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
+    let keys: Result<Vec<_>, _> = asked.iter().map(|key| ResourceKey::parse(key)).collect();
+    let mut keys = keys.map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))?;
+    keys.sort_unstable();
+    keys.dedup();
+    if keys.is_empty() || keys.len() > ResourceKey::MOST_IN_SET {
+        return Err(malformed("`keys` has 1 to 16 keys"));
+    }
+    Ok(keys)
+}
+
+fn ttl(asked: Option<u64>, unless: Duration, bounds: &plan::Leases) -> Result<Duration, Refusal> {
+    let ttl = asked.map_or(unless, Duration::from_millis);
+    if (bounds.min_ttl..=bounds.max_ttl).contains(&ttl) {
+        Ok(ttl)
+    } else {
+        Err(malformed("`ttl_ms` is outside of `leases.min_ttl` and `leases.max_ttl` of the policy"))
+    }
+}
+
+fn note(said: String) -> Result<Arc<str>, Refusal> {
+    if said.len() > NOTE || said.chars().any(char::is_control) {
+        return Err(malformed("`note` is a line of 256 bytes at most"));
+    }
+    Ok(said.into())
+}
+
+/// With a word to the client: nothing of it is secret.
+fn malformed(why: &'static str) -> Refusal {
+    Refusal::new(Reason::Malformed, why).advising(why)
+}
+
+fn over() -> Refusal {
+    Refusal::new(Reason::StaleToken, "the lease is over")
+}

@@ -1,0 +1,144 @@
+//! Who leads: candidates are leases of one key, and the one that holds it is the leader.
+
+use std::time::Duration;
+
+use axum::{
+    Extension,
+    body::Bytes,
+    extract::{Path, State},
+    http::{HeaderMap, Method, StatusCode},
+    response::{IntoResponse, Response, sse::Event},
+};
+use fencegate_lock::{session::paths::Paths, tenures::question::LineEntry};
+use fencegate_policies::key::ResourceKey;
+use futures_util::stream;
+use tokio::time::sleep;
+
+use super::{
+    Asker, Interface, PREFIX, Question, json,
+    keys::{number, untold},
+    watching::{sse, streams},
+};
+use crate::{
+    leases::{
+        document::{ElectionDocument, Leader, election_key},
+        lease::{Lease, Stood},
+    },
+    refusal::{Reason, Refusal},
+};
+
+/// How often it is looked who leads, for those who are told of changes. Nobody else can say it: the leader may be a lease
+/// of any gateway, or of a program without one.
+const LOOK: Duration = Duration::from_millis(250);
+
+pub(super) async fn show(
+    State(interface): State<Interface>,
+    Extension(asker): Extension<Asker>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let key = key(&name)?;
+    if asker.sent_on {
+        return Ok(json(&interface.seen_here(&name, &key)));
+    }
+    asker.known()?;
+    if streams(&headers) {
+        return Ok(followed(interface, name, key));
+    }
+    interface.election(&name, &key).await.map(|document| json(&document))
+}
+
+/// For balancers, which have no credentials: it tells nothing but yes or no.
+pub(super) async fn leads(
+    State(interface): State<Interface>,
+    Path(name): Path<String>,
+) -> Result<Response, Refusal> {
+    let proven = |lease: std::sync::Arc<Lease>| {
+        matches!(lease.glance().stage, Stood::Held { held_for, .. } if !held_for.is_zero())
+    };
+    match interface.leases.holder(&key(&name)?) {
+        Some(lease) if proven(lease.clone()) => Ok(StatusCode::OK.into_response()),
+        _ => Err(Refusal::new(Reason::NoRoute, "the leader is none of this gateway")),
+    }
+}
+
+fn key(name: &str) -> Result<ResourceKey, Refusal> {
+    election_key(name).ok_or_else(|| Refusal::new(Reason::KeyInvalid, "the name of an election is no part of a key"))
+}
+
+/// Tells whenever somebody else leads.
+fn followed(interface: Interface, name: String, key: ResourceKey) -> Response {
+    let begin = (interface, name, key, None);
+    let events = stream::unfold(begin, async |(interface, name, key, mut known)| {
+        loop {
+            if interface.drain.is_cancelled() {
+                return None;
+            }
+            // Nobody can be asked: what was said last stands until somebody can.
+            let told = interface.election(&name, &key).await.ok();
+            let leader = told.as_ref().map(|told| told.leader.clone());
+            if let Some(told) = told.filter(|_| leader != known) {
+                known = leader;
+                let text = serde_json::to_string(&told).expect("plain fields serialise");
+                return Some((Ok(Event::default().event("election").data(text)), (interface, name, key, known)));
+            }
+            tokio::select! {
+                () = sleep(LOOK) => {}
+                () = interface.drain.cancelled() => return None,
+            }
+        }
+    });
+    sse(events)
+}
+
+impl Interface {
+    /// By ZooKeeper's word on who holds, and by the holder's own on who that is.
+    async fn election(&self, name: &str, key: &ResourceKey) -> Result<ElectionDocument, Refusal> {
+        let here = self.seen_here(name, key);
+        let line = self.leases.keeper.line_of(key, self.in_force.site(key)).await.map_err(untold)?;
+        let (holds, waiting) = (line.iter().find(|entry| entry.holds), line.len().saturating_sub(1));
+        let leader = match holds {
+            None => None,
+            Some(entry) if here.leader.as_ref().is_some_and(|leader| leader.number == entry.number) => here.leader,
+            Some(entry) => Some(self.elsewhere(name, entry).await),
+        };
+        Ok(ElectionDocument { leader, waiting, ..here })
+    }
+
+    /// What the gateway says that holds it; of a program without one, what ZooKeeper knows.
+    async fn elsewhere(&self, name: &str, entry: &LineEntry) -> Leader {
+        let plain =
+            Leader { gateway: entry.gateway.clone(), number: entry.number, token: None, reference: None, note: None };
+        let Some(gateway) = &entry.gateway else { return plain };
+        let Ok(session) = u64::from_str_radix(&entry.session, 16) else { return plain };
+        let question = Question {
+            method: Method::GET,
+            path: format!("{PREFIX}elections/{}", crate::admin::documents::encoded(name)),
+            lease: None,
+            body: Bytes::new(),
+            patience: Duration::ZERO,
+        };
+        let asked = self.asks(Paths::member_name(gateway, session.cast_signed()), question).await;
+        let Ok(told) = asked else { return plain };
+        let body = axum::body::to_bytes(told.into_body(), usize::MAX).await.unwrap_or_default();
+        let told: Option<ElectionDocument> = serde_json::from_slice(&body).ok();
+        told.and_then(|told| told.leader).filter(|leader| leader.number == entry.number).unwrap_or(plain)
+    }
+
+    /// As far as this gateway holds it.
+    fn seen_here(&self, name: &str, key: &ResourceKey) -> ElectionDocument {
+        let leader = self.leases.holder(key).and_then(|lease| self.leader(&lease));
+        ElectionDocument { name: name.to_owned(), key: key.as_str().to_owned(), leader, waiting: 0 }
+    }
+
+    fn leader(&self, lease: &Lease) -> Option<Leader> {
+        let Stood::Held { lock, .. } = lease.glance().stage else { return None };
+        Some(Leader {
+            gateway: Some(self.leases.gateway.to_string()),
+            number: number(lease),
+            token: Some(lock.token()),
+            reference: Some(lease.id.reference().to_string()),
+            note: lease.note.as_deref().map(str::to_owned),
+        })
+    }
+}

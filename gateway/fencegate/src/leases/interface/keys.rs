@@ -1,0 +1,69 @@
+//! Who holds a key, who waits for it, and for how long somebody waits who asks now.
+
+use axum::{
+    Extension,
+    extract::{Path, State},
+    response::Response,
+};
+use fencegate_lock::tenures::question::Untold;
+use fencegate_policies::key::ResourceKey;
+
+use super::{Asker, Interface, json};
+use crate::{
+    leases::{
+        authority::may_take,
+        document::{KeyDocument, Standing, millis},
+        lease::{Lease, Stood},
+    },
+    refusal::{Reason, Refusal},
+};
+
+pub(super) async fn show(
+    State(interface): State<Interface>,
+    Extension(asker): Extension<Asker>,
+    Path(key): Path<String>,
+) -> Result<Response, Refusal> {
+    let known = asker.known()?;
+    let key = ResourceKey::parse(&key).map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))?;
+    if !known.operator && !may_take(known, std::slice::from_ref(&key)) {
+        return Err(Refusal::new(Reason::LeaseForbidden, format!("`{}` may not take this key", known.name)));
+    }
+    let leases = &interface.leases;
+    let line = leases.keeper.line_of(&key, interface.in_force.site(&key)).await.map_err(untold)?;
+    let ours = leases.holder(&key);
+    let behind = line.len();
+    let standing = line.into_iter().map(|entry| {
+        let ours = ours.as_ref().filter(|lease| Some(number(lease)) == entry.number.map(Some));
+        Standing {
+            gateway: entry.gateway,
+            mode: entry.mode,
+            holds: entry.holds,
+            number: entry.number,
+            reference: ours.map(|lease| lease.id.reference().to_string()),
+            note: ours.and_then(|lease| lease.note.as_deref().map(str::to_owned)),
+            age_ms: ours.and_then(|lease| held_for(lease)),
+        }
+    });
+    let mut line: Vec<_> = standing.collect();
+    line.sort_by_key(|standing| !standing.holds);
+    let expected_wait_ms = leases.expected_wait(behind).map(millis);
+    Ok(json(&KeyDocument { key: key.as_str().to_owned(), line, expected_wait_ms }))
+}
+
+pub(super) fn number(lease: &Lease) -> Option<u64> {
+    match lease.glance().stage {
+        Stood::Held { lock, .. } => Some(lock.token().number()),
+        Stood::Waiting { .. } | Stood::Over { .. } => None,
+    }
+}
+
+fn held_for(lease: &Lease) -> Option<u64> {
+    match lease.glance().stage {
+        Stood::Held { since, .. } => Some(millis(since)),
+        Stood::Waiting { .. } | Stood::Over { .. } => None,
+    }
+}
+
+pub(super) fn untold(untold: Untold) -> Refusal {
+    Refusal::new(Reason::LockService, untold.to_string())
+}

@@ -1,0 +1,155 @@
+//! Waits for something to change about a lease: once, or for as long as somebody listens.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use axum::{
+    body::Bytes,
+    http::{HeaderMap, Method, Uri, header::ACCEPT},
+    response::{
+        IntoResponse, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
+};
+use futures_util::stream;
+use serde::Deserialize;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::{Interface, PREFIX, Question};
+use crate::{
+    headers::FENCING_LEASE,
+    leases::{
+        document::{LeaseDocument, OVER},
+        id::LeaseId,
+        lease::Lease,
+    },
+    refusal::{Reason, Refusal},
+};
+
+/// How a client looks at a lease.
+pub(super) struct Watching {
+    /// How long it waits for a change.
+    pub(super) longest: Duration,
+    /// What it knows already.
+    seen: Option<u64>,
+    /// It wants to be told of every change from now on.
+    pub(super) streams: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    #[serde(default)]
+    watch: u64,
+    seen: Option<u64>,
+}
+
+/// Nobody waits longer at a time.
+const LONGEST: u64 = 60;
+/// How long one question to another gateway waits for a change.
+const ROUND: u64 = 20;
+
+impl Watching {
+    pub(super) fn of(uri: &Uri, headers: &HeaderMap) -> Result<Self, Refusal> {
+        let asked = axum::extract::Query::<Asked>::try_from_uri(uri);
+        let axum::extract::Query(Asked { watch, seen }) =
+            asked.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?;
+        Ok(Self { longest: Duration::from_secs(watch.min(LONGEST)), seen, streams: streams(headers) })
+    }
+
+    /// Until it has changed since it was seen; without a word on that, since now.
+    pub(super) async fn wait(&self, lease: &Lease, drain: &CancellationToken) {
+        if self.longest.is_zero() {
+            return;
+        }
+        let seen = self.seen.unwrap_or_else(|| lease.glance().revision);
+        tokio::select! {
+            // Late is as good as changed: it is looked at either way.
+            late = timeout(self.longest, lease.changed_since(seen)) => drop(late),
+            () = drain.cancelled() => {}
+        }
+    }
+}
+
+/// The client asks for server-sent events.
+pub(super) fn streams(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(ACCEPT).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|kind| {
+        kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
+    })
+}
+
+impl Interface {
+    /// Tells of a lease that is held here, until it is over.
+    pub(super) fn stream_here(self, lease: Arc<Lease>) -> Response {
+        let begin = (self, lease, Some(0));
+        let events = stream::unfold(begin, async |(interface, lease, seen)| {
+            tokio::select! {
+                () = lease.changed_since(seen?) => {}
+                () = interface.drain.cancelled() => return None,
+            }
+            let document = interface.told(&lease);
+            let next = (document.state != OVER).then_some(document.revision);
+            Some((event(&document), (interface, lease, next)))
+        });
+        sse(events)
+    }
+
+    /// The same of one that another gateway holds: it is asked again and again.
+    pub(super) fn stream_from(self, id: LeaseId, headers: HeaderMap) -> Response {
+        let begin = (self, id, headers, Some(0));
+        let events = stream::unfold(begin, async |(interface, id, headers, seen)| {
+            let mut seen = seen?;
+            loop {
+                let told = tokio::select! {
+                    told = interface.seen_elsewhere(&id, &headers, seen) => told,
+                    () = interface.drain.cancelled() => return None,
+                };
+                match told {
+                    Ok(document) if document.revision == seen => {}
+                    Ok(document) => {
+                        let next = (document.state != OVER).then_some(document.revision);
+                        seen = document.revision;
+                        return Some((event(&document), (interface, id, headers, next.map(|_| seen))));
+                    }
+                    Err(refusal) => {
+                        let said = Event::default().event("error").data(refusal.reason.word());
+                        return Some((Ok(said), (interface, id, headers, None)));
+                    }
+                }
+            }
+        });
+        sse(events)
+    }
+
+    async fn seen_elsewhere(
+        &self,
+        id: &LeaseId,
+        headers: &HeaderMap,
+        seen: u64,
+    ) -> Result<LeaseDocument, Refusal> {
+        let question = Question {
+            method: Method::GET,
+            path: format!("{PREFIX}leases/{}?watch={ROUND}&seen={seen}", id.reference()),
+            lease: headers.get(FENCING_LEASE).cloned(),
+            body: Bytes::new(),
+            patience: Duration::from_secs(ROUND),
+        };
+        let told = self.asks(id.member().to_owned(), question).await?;
+        let body = axum::body::to_bytes(told.into_body(), usize::MAX).await.unwrap_or_default();
+        // A refusal of the other gateway, most likely: the lease is over.
+        serde_json::from_slice(&body).map_err(|_| Refusal::new(Reason::StaleToken, "no document of a lease"))
+    }
+}
+
+fn event(document: &LeaseDocument) -> Result<Event, Infallible> {
+    let text = serde_json::to_string(document).expect("plain fields serialise");
+    Ok(Event::default().event("lease").id(document.revision.to_string()).data(text))
+}
+
+/// A stream of events; a comment now and then shows whether somebody listens.
+pub(super) fn sse(
+    events: impl futures_util::Stream<Item = Result<Event, Infallible>> + Send + 'static,
+) -> Response {
+    Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_secs(10))).into_response()
+}

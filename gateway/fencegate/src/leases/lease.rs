@@ -1,0 +1,311 @@
+//! One lease: waiting for its lock, holding it, or over, and when it is over by itself.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fencegate_lock::tenures::{ahead::Ahead, chain::NotInside, leased_lock::LeasedLock, tenure::Tenure};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{LockSite, Mode},
+};
+use fencegate_process::clock::{Boot, SharedClock};
+use tokio::sync::watch;
+
+use super::id::LeaseId;
+use crate::refusal::Refusal;
+
+/// A lease of this gateway. Who has it in hand may ask it everything; who may do that is asked elsewhere.
+pub struct Lease {
+    pub id: LeaseId,
+    /// Sorted, without doubles, at least one.
+    pub keys: Arc<[ResourceKey]>,
+    pub(super) sites: Vec<LockSite>,
+    pub mode: Mode,
+    pub principal: Arc<str>,
+    /// What its client says of itself to whoever asks who holds.
+    pub note: Option<Arc<str>>,
+    pub began: Boot,
+    pub(super) ahead: Arc<Ahead>,
+    clock: SharedClock,
+    life: Mutex<Life>,
+    /// Counts what has changed.
+    changes: watch::Sender<u64>,
+}
+
+/// Between two changes.
+struct Life {
+    stage: Stage,
+    ttl: Duration,
+    /// Nobody has renewed it by then.
+    expires: Boot,
+    /// Why somebody asks for it back.
+    revocation: Option<Arc<str>>,
+}
+
+enum Stage {
+    Waiting,
+    Held { lock: Arc<LeasedLock>, since: Boot },
+    Over { why: Why, at: Boot },
+}
+
+/// Why a lease is over.
+#[derive(Debug, Clone)]
+pub enum Why {
+    /// By its client.
+    Released,
+    /// Nobody has renewed it in time.
+    Expired,
+    /// It waited for as long as it was to wait.
+    GaveUp,
+    /// By an operator.
+    Broken,
+    /// The session of its lock ended, or somebody removed the lock node.
+    Lost,
+    /// What came of a request under it is not known, or a guard has seen a newer token.
+    Retired,
+    /// It was as old as a lease may become.
+    TooOld,
+    /// There was no lock to be had.
+    Refused(Box<Refusal>),
+}
+
+/// What a lease was when it ended.
+pub(super) enum Ended {
+    Waited,
+    /// Its lock, for so long.
+    Held(Duration),
+}
+
+/// What a lease is at a moment.
+#[derive(Debug, Clone)]
+pub struct Glance {
+    pub stage: Stood,
+    pub ttl: Duration,
+    /// Until it is over by itself; zero when it is.
+    pub expires_in: Duration,
+    pub revocation: Option<Arc<str>>,
+    /// Grows with each change.
+    pub revision: u64,
+    pub age: Duration,
+}
+
+/// How far it has come.
+#[derive(Debug, Clone)]
+pub enum Stood {
+    Waiting { ahead: usize },
+    Held { lock: Arc<LeasedLock>, held_for: Duration, since: Duration },
+    Over { why: Why },
+}
+
+/// Why nothing runs under a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unusable {
+    /// It waits for its lock yet.
+    Waiting,
+    /// It is over, or its lock is.
+    Over,
+    /// Its session could not be proven in time.
+    Unproven,
+    /// It only reads.
+    Upgrade,
+}
+
+/// What a lease is to be.
+pub struct Wanted {
+    pub keys: Arc<[ResourceKey]>,
+    pub sites: Vec<LockSite>,
+    pub mode: Mode,
+    pub ttl: Duration,
+    pub principal: Arc<str>,
+    pub note: Option<Arc<str>>,
+}
+
+impl Lease {
+    pub(super) fn new(id: LeaseId, wanted: Wanted, clock: SharedClock) -> Self {
+        let Wanted { keys, sites, mode, ttl, principal, note } = wanted;
+        let now = clock.now();
+        let life = Life { stage: Stage::Waiting, ttl, expires: now + ttl, revocation: None };
+        let (ahead, changes) = (Arc::default(), watch::Sender::new(1));
+        Self { id, keys, sites, mode, principal, note, began: now, ahead, clock, life: Mutex::new(life), changes }
+    }
+
+    fn life(&self) -> MutexGuard<'_, Life> {
+        // Every change of it is one assignment.
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|revision| *revision += 1);
+    }
+
+    /// It has its lock. What comes too late is given back at once.
+    pub(super) fn granted(&self, lock: LeasedLock) {
+        let mut life = self.life();
+        if !matches!(life.stage, Stage::Waiting) {
+            drop(life);
+            return lock.give_back();
+        }
+        life.stage = Stage::Held { lock: Arc::new(lock), since: self.clock.now() };
+        drop(life);
+        self.changed();
+    }
+
+    /// Ends it. What runs under it goes on, and the lock is given on after that. `None`: it was over.
+    pub(super) fn end(&self, why: Why) -> Option<Ended> {
+        let mut life = self.life();
+        if matches!(life.stage, Stage::Over { .. }) {
+            return None;
+        }
+        let now = self.clock.now();
+        let was = std::mem::replace(&mut life.stage, Stage::Over { why, at: now });
+        drop(life);
+        let ended = match was {
+            Stage::Held { lock, since } => {
+                lock.give_back();
+                Ended::Held(now.since(since))
+            }
+            Stage::Waiting | Stage::Over { .. } => Ended::Waited,
+        };
+        self.changed();
+        Some(ended)
+    }
+
+    /// It is not over before `ttl` from now, if nothing else ends it. `None`: it is over.
+    pub fn renew(&self, ttl: Duration) -> Option<()> {
+        let now = self.clock.now();
+        let mut life = self.life();
+        if life.lapses(now).is_some() || matches!(life.stage, Stage::Over { .. }) {
+            return None;
+        }
+        (life.ttl, life.expires) = (ttl, now + ttl);
+        Some(())
+    }
+
+    /// Somebody asks for it back. The first reason stays.
+    pub fn revoke(&self, why: Arc<str>) {
+        self.life().revocation.get_or_insert(why);
+        self.changed();
+    }
+
+    /// Why it is over by itself at this moment. `oldest`: no lease becomes older.
+    pub(super) fn lapses(&self, oldest: Duration) -> Option<Why> {
+        let now = self.clock.now();
+        let too_old = || (now.since(self.began) >= oldest).then_some(Why::TooOld);
+        let life = self.life();
+        match life.stage {
+            Stage::Over { .. } => None,
+            Stage::Waiting | Stage::Held { .. } => life.lapses(now).or_else(too_old),
+        }
+    }
+
+    pub fn is_over(&self) -> bool {
+        matches!(self.life().stage, Stage::Over { .. })
+    }
+
+    /// How long it has been over; `None` while it is not.
+    pub(super) fn over_for(&self) -> Option<Duration> {
+        match self.life().stage {
+            Stage::Over { at, .. } => Some(self.clock.now().since(at)),
+            Stage::Waiting | Stage::Held { .. } => None,
+        }
+    }
+
+    pub fn glance(&self) -> Glance {
+        let (now, revision) = (self.clock.now(), *self.changes.borrow());
+        let life = self.life();
+        let expires_in = life.expires.since(now);
+        let stage = match &life.stage {
+            Stage::Waiting => Stood::Waiting { ahead: self.ahead.nodes() },
+            Stage::Held { lock, since } => {
+                let proven = if lock.holds(now) { lock.proven_until().since(now) } else { Duration::ZERO };
+                Stood::Held { lock: lock.clone(), held_for: proven.min(expires_in), since: now.since(*since) }
+            }
+            Stage::Over { why, .. } => Stood::Over { why: why.clone() },
+        };
+        Glance {
+            expires_in: if matches!(stage, Stood::Over { .. }) { Duration::ZERO } else { expires_in },
+            stage,
+            ttl: life.ttl,
+            revocation: life.revocation.clone(),
+            revision,
+            age: now.since(self.began),
+        }
+    }
+
+    /// Returns when it is not what it was at `revision` any more.
+    ///
+    /// # Cancellation
+    /// Dropping the future changes nothing.
+    pub async fn changed_since(&self, revision: u64) {
+        let mut changes = self.changes.subscribe();
+        // The sender is ours.
+        drop(changes.wait_for(|now| *now != revision).await);
+    }
+
+    /// Returns when it waits no longer.
+    pub async fn settled(&self) {
+        let mut changes = self.changes.subscribe();
+        drop(changes.wait_for(|_| !matches!(self.life().stage, Stage::Waiting)).await);
+    }
+
+    /// The tenure of a request under it, and how it holds; a writer waits for its turn.
+    ///
+    /// # Cancellation
+    /// Dropping the future gives up the turn.
+    pub async fn enter(&self, mode: Mode) -> Result<(Tenure, Mode), Unusable> {
+        let lock = self.lock()?;
+        let entered = lock.enter(mode).await;
+        // Its turn may have come after its end, and before anybody has said so.
+        self.lock()?;
+        entered.map_err(|why| match why {
+            NotInside::Unproven => Unusable::Unproven,
+            NotInside::Upgrade => Unusable::Upgrade,
+            _ => Unusable::Over,
+        })
+    }
+
+    fn lock(&self) -> Result<Arc<LeasedLock>, Unusable> {
+        let life = self.life();
+        match &life.stage {
+            Stage::Waiting => Err(Unusable::Waiting),
+            Stage::Held { lock, .. } if life.lapses(self.clock.now()).is_none() => Ok(lock.clone()),
+            Stage::Held { .. } | Stage::Over { .. } => Err(Unusable::Over),
+        }
+    }
+}
+
+impl Life {
+    /// Why it is over at `now` and nobody has said so yet.
+    fn lapses(&self, now: Boot) -> Option<Why> {
+        let expired = (now >= self.expires).then_some(Why::Expired);
+        match &self.stage {
+            Stage::Waiting => expired,
+            Stage::Held { lock, .. } if lock.is_lost() => Some(Why::Lost),
+            Stage::Held { lock, .. } if lock.is_retired() => Some(Why::Retired),
+            Stage::Held { .. } => expired,
+            Stage::Over { .. } => None,
+        }
+    }
+}
+
+impl Why {
+    pub const WORDS: [&str; 8] =
+        ["released", "expired", "gave-up", "broken", "session-lost", "retired", "too-old", "refused"];
+
+    /// For programs.
+    pub fn word(&self) -> &'static str {
+        let [released, expired, gave_up, broken, lost, retired, too_old, refused] = Self::WORDS;
+        match self {
+            Self::Released => released,
+            Self::Expired => expired,
+            Self::GaveUp => gave_up,
+            Self::Broken => broken,
+            Self::Lost => lost,
+            Self::Retired => retired,
+            Self::TooOld => too_old,
+            Self::Refused(_) => refused,
+        }
+    }
+}

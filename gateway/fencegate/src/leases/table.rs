@@ -1,0 +1,211 @@
+//! All leases of this gateway: begins them, within bounds, finds them, and ends those that are over by themselves.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use fencegate_lock::{session::paths::Paths, tenures::keeper::Keeper};
+use fencegate_policies::{key::ResourceKey, plan};
+use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
+use tokio::{sync::mpsc, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::{
+    desk::Task,
+    id::{LeaseId, Reference},
+    lease::{Ended, Lease, Stood, Wanted, Why},
+};
+use crate::{
+    metrics::LeaseMetrics,
+    refusal::{Reason, Refusal},
+};
+
+/// The leases of one process. Nobody is granted one while the plan has no `leases`; those that are there go on.
+pub struct Leases {
+    /// By what they are called: until some time after their end.
+    all: Mutex<HashMap<Reference, Arc<Lease>>>,
+    bounds: ArcSwap<Option<plan::Leases>>,
+    pub(super) gateway: Arc<str>,
+    pub(super) keeper: Keeper,
+    clock: SharedClock,
+    /// For the thread that takes their locks.
+    tasks: mpsc::UnboundedSender<Task>,
+    drain: CancellationToken,
+    metrics: LeaseMetrics,
+    usual: Mutex<Usual>,
+}
+
+/// For how long leases hold their locks, by those that ended last.
+#[derive(Debug, Default)]
+struct Usual(Option<Duration>);
+
+/// How often it is looked whose time is over. What runs under a lease looks for itself.
+const LOOK: Duration = Duration::from_millis(200);
+/// For so long a client is told why its lease is over.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// What the table works with.
+pub(super) struct Parts {
+    pub(super) gateway: Arc<str>,
+    pub(super) keeper: Keeper,
+    pub(super) clock: SharedClock,
+    pub(super) tasks: mpsc::UnboundedSender<Task>,
+    pub(super) drain: CancellationToken,
+    pub(super) metrics: LeaseMetrics,
+}
+
+impl Leases {
+    pub(super) fn new(parts: Parts, bounds: Option<plan::Leases>) -> Self {
+        let Parts { gateway, keeper, clock, tasks, drain, metrics } = parts;
+        let bounds = ArcSwap::from_pointee(bounds);
+        let (all, usual) = (Mutex::default(), Mutex::default());
+        Self { all, bounds, gateway, keeper, clock, tasks, drain, metrics, usual }
+    }
+
+    /// Another plan is in force.
+    pub fn turn_to(&self, bounds: Option<plan::Leases>) {
+        self.bounds.store(Arc::new(bounds));
+    }
+
+    /// What the plan in force says of leases.
+    pub fn bounds(&self) -> Arc<Option<plan::Leases>> {
+        self.bounds.load_full()
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<Reference, Arc<Lease>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to wait for the lock; no longer than `wait`, where that is said, and not at all where it is zero.
+    ///
+    /// # Errors
+    /// There are too many, or no lock could be had now by anybody.
+    pub fn begin(&self, wanted: Wanted, wait: Duration) -> Result<Arc<Lease>, Refusal> {
+        if self.drain.is_cancelled() {
+            return Err(Refusal::new(Reason::Draining, "a lease is asked for while the gateway stops"));
+        }
+        let session = self.keeper.session_of(&wanted.keys[0]).ok_or_else(|| {
+            Refusal::new(Reason::LockService, "there is no session that the lock could be taken by")
+        })?;
+        let id = LeaseId::new(Paths::member_name(&self.gateway, session), &SystemRandomness);
+        let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));
+        self.admit(&lease)?;
+        if self.tasks.send(Task::Take { lease: lease.clone(), wait }).is_err() {
+            drop(lease.end(Why::Lost));
+            return Err(Refusal::new(Reason::Draining, "the gateway is stopping"));
+        }
+        Ok(lease)
+    }
+
+    fn admit(&self, lease: &Arc<Lease>) -> Result<(), Refusal> {
+        let bounds = self.bounds();
+        let Some(bounds) = &*bounds else {
+            return Err(Refusal::new(Reason::NoRoute, "the policy has no `leases`"));
+        };
+        let mut all = self.all();
+        let full = |all: &HashMap<Reference, Arc<Lease>>| {
+            let living = || all.values().filter(|one| !one.is_over());
+            let theirs = || living().filter(|one| one.principal == lease.principal).count();
+            // Only who is near a bound is counted.
+            all.len() >= bounds.per_principal
+                && (living().count() >= bounds.most || theirs() >= bounds.per_principal)
+        };
+        if full(&all) {
+            let said = format!("`{}` has its leases, or this gateway has", lease.principal);
+            return Err(Refusal::new(Reason::LeaseLimit, said));
+        }
+        all.insert(lease.id.reference(), lease.clone());
+        Ok(())
+    }
+
+    /// The lease that this id is of.
+    ///
+    /// # Errors
+    /// There is none here, or the secret is another one.
+    pub fn find(&self, id: &LeaseId) -> Result<Arc<Lease>, Refusal> {
+        let found = self.look_up(id.reference());
+        let found = found.ok_or_else(|| Refusal::new(Reason::StaleToken, "a lease that nobody here knows"))?;
+        if found.id.is(id) {
+            Ok(found)
+        } else {
+            Err(Refusal::new(Reason::LeaseForbidden, "the secret of the lease is another one"))
+        }
+    }
+
+    /// By what operators call it.
+    pub fn look_up(&self, reference: Reference) -> Option<Arc<Lease>> {
+        self.all().get(&reference).cloned()
+    }
+
+    /// The session that holds the lease is one of this process, as far as can be told without asking anybody.
+    pub fn is_here(&self, id: &LeaseId) -> bool {
+        self.look_up(id.reference()).is_some()
+    }
+
+    /// Those that are not over, the oldest first.
+    pub fn living(&self) -> Vec<Arc<Lease>> {
+        let mut living: Vec<_> = self.all().values().filter(|lease| !lease.is_over()).cloned().collect();
+        living.sort_by_key(|lease| (lease.began, lease.id.reference()));
+        living
+    }
+
+    /// Whoever holds this key here.
+    pub fn holder(&self, key: &ResourceKey) -> Option<Arc<Lease>> {
+        let holds = |lease: &&Arc<Lease>| {
+            lease.keys.contains(key) && matches!(lease.glance().stage, Stood::Held { .. })
+        };
+        self.all().values().find(holds).cloned()
+    }
+
+    /// Ends a lease, and notes how long such leases hold.
+    pub fn end(&self, lease: &Lease, why: Why) {
+        let word = why.word();
+        match lease.end(why) {
+            None => return,
+            Some(Ended::Held(held)) => self.usual.lock().unwrap_or_else(PoisonError::into_inner).note(held),
+            Some(Ended::Waited) => {}
+        }
+        let (reference, why) = (lease.id.reference(), word);
+        info!(lease = %reference, principal = &*lease.principal, why, "lease.over");
+        self.metrics.ended(why);
+    }
+
+    /// For how long somebody waits who has so many before him; `None` where no lease has ended yet.
+    pub fn expected_wait(&self, ahead: usize) -> Option<Duration> {
+        let usual = self.usual.lock().unwrap_or_else(PoisonError::into_inner).0?;
+        Some(usual.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX)))
+    }
+
+    /// Ends what is over by itself, for as long as the process lives.
+    pub(super) async fn sweep(&self) {
+        loop {
+            sleep(LOOK).await;
+            let oldest = self.bounds().as_ref().as_ref().map_or(Duration::MAX, |bounds| bounds.max_age);
+            let all: Vec<_> = self.all().values().cloned().collect();
+            let (mut waiting, mut held) = (0, 0);
+            for lease in all {
+                if let Some(why) = lease.lapses(oldest) {
+                    self.end(&lease, why);
+                }
+                match lease.glance().stage {
+                    Stood::Waiting { .. } => waiting += 1,
+                    Stood::Held { .. } => held += 1,
+                    Stood::Over { .. } => {}
+                }
+            }
+            self.metrics.there_are(waiting, held);
+            self.all().retain(|_, lease| lease.over_for().is_none_or(|over| over < REMEMBERED));
+        }
+    }
+}
+
+impl Usual {
+    /// An eighth of the newest, as the round-trip time of TCP is smoothed (RFC 6298, 2.3).
+    fn note(&mut self, held: Duration) {
+        self.0 = Some(self.0.map_or(held, |before| before * 7 / 8 + held / 8));
+    }
+}

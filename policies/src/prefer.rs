@@ -11,6 +11,15 @@ pub fn wait<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Duration> {
     seconds(value)
 }
 
+/// The client would rather be told at once that its request has begun (RFC 7240, 4.1).
+pub fn respond_async<'a>(lines: impl Iterator<Item = &'a [u8]>) -> bool {
+    let mut preferences = lines.flat_map(|line| parts(line, b','));
+    preferences.any(|preference| {
+        let name = parts(preference, b';').next().unwrap_or_default();
+        name.trim_ascii().eq_ignore_ascii_case(b"respond-async")
+    })
+}
+
 /// What follows the equals sign of a `wait`; its parameters mean nothing.
 fn named_wait(preference: &[u8]) -> Option<&[u8]> {
     let preference = parts(preference, b';').next()?;

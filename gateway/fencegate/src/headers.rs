@@ -15,6 +15,8 @@ pub const FENCING_TICKET: HeaderName = HeaderName::from_static("fencing-ticket")
 pub const FENCING_PARENT: HeaderName = HeaderName::from_static("fencing-parent");
 /// `allow`: a guard passes the ticket on to the service, which may call back.
 pub const FENCING_NESTED: HeaderName = HeaderName::from_static("fencing-nested");
+/// The id of the lease that a request is under. It is its client's secret.
+pub const FENCING_LEASE: HeaderName = HeaderName::from_static("fencing-lease");
 /// Says of a request that another gateway sends it on. Believed with our pass only.
 pub const FENCING_FORWARDED: HeaderName = HeaderName::from_static("fencing-forwarded");
 /// Says the outcome on every answer that concerns a fenced route.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use fencegate_http::body::{Body, Reply};
 use hyper::{
     Response, StatusCode,
-    header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER},
+    header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use serde::Serialize;
 
@@ -153,6 +153,9 @@ impl Refusal {
         let headers = reply.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(FENCING_OUTCOME, HeaderValue::from_static(self.outcome().word()));
+        if self.reason == Reason::LeaseCredentials {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if let Some(after) = self.retry_after() {
             headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs()));
         }

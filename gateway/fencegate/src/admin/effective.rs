@@ -74,6 +74,16 @@ impl InForce {
             .unwrap_or_default()
     }
 
+    /// Is there a route, by the plan in force, that gives this key and whose locks are given on after a delay?
+    pub fn delays(&self, key: &ResourceKey) -> bool {
+        let plan = self.plan.load();
+        plan.serving.routes.routes().iter().any(|route| {
+            let delayed = plan.serving.upstream(route.upstream).fencing.delay().is_some();
+            let may_give = |fence: &Fence| fence.templates().any(|template| template.may_give(key));
+            delayed && route.fence.as_ref().is_some_and(may_give)
+        })
+    }
+
     /// Does everybody compare tokens to whom requests under this key go, or went, from any gateway with our plans? Not
     /// asked by the routes that are at work now: a newer tenure may be of another one.
     pub fn all_compare(&self, key: &ResourceKey) -> bool {

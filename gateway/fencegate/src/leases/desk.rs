@@ -11,18 +11,19 @@ use fencegate_lock::{
         wish::{Waits, Wish},
     },
 };
-use fencegate_policies::plan::{Gateway, Hold};
+use fencegate_policies::plan::Hold;
 use fencegate_process::clock::SharedClock;
 use tokio::{
     sync::mpsc,
-    task::{LocalSet, spawn_local},
+    task::{JoinHandle, LocalSet, spawn_local},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    authority::Authority,
     errand::{Errand, Errands},
     lease::{Lease, Why},
-    table::{Leases, Parts},
+    table::{Leases, Parts, Terms},
 };
 use crate::{metrics::LeaseMetrics, refusal::Refusal, siblings::Ours};
 
@@ -32,6 +33,8 @@ pub(super) enum Task {
     Take { lease: Arc<Lease>, wait: Duration },
     /// Asks the gateway that holds a lease.
     Ask(Errand),
+    /// Looks after the files of those who may ask, instead of those before.
+    Follow(Authority),
 }
 
 /// What the leases of a process are made of.
@@ -53,11 +56,11 @@ const NAME: &str = "(lease)";
 ///
 /// # Errors
 /// The machine has no thread.
-pub fn start<N: Network + Send>(equipment: Equipment<N>, gateway: &Gateway) -> io::Result<Arc<Leases>> {
+pub fn start<N: Network + Send>(equipment: Equipment<N>, terms: Terms) -> io::Result<Arc<Leases>> {
     let Equipment { name, keeper, clock, metrics, drain, network, ours } = equipment;
     let (tasks, given) = mpsc::unbounded_channel();
     let parts = Parts { gateway: name, keeper, clock: clock.clone(), tasks, drain, metrics };
-    let leases = Arc::new(Leases::new(parts, gateway.leases.clone()));
+    let leases = Arc::new(Leases::new(parts, terms));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = leases.clone();
     thread::Builder::new().name("leases".into()).spawn(move || {
@@ -75,9 +78,16 @@ async fn serve<N: Network>(
     let (swept, tended) = (leases.clone(), errands.idle.clone());
     drop(spawn_local(async move { swept.sweep().await }));
     drop(spawn_local(async move { tended.tend().await }));
+    let mut following: Option<JoinHandle<()>> = None;
     while let Some(task) = given.recv().await {
         match task {
             Task::Take { lease, wait } => drop(spawn_local(take(leases.clone(), lease, wait))),
+            Task::Follow(authority) => {
+                let next = spawn_local(async move { authority.follow().await });
+                if let Some(before) = following.replace(next) {
+                    before.abort();
+                }
+            }
             Task::Ask(errand) => {
                 let errands = errands.clone();
                 drop(spawn_local(async move { errands.run(errand).await }));

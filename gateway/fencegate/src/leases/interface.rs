@@ -115,7 +115,7 @@ impl Interface {
     async fn asks(&self, member: String, question: Question) -> Result<Response, Refusal> {
         let Question { method, path, lease, body, patience } = question;
         let (told, answered) = oneshot::channel();
-        self.leases.ask(Task::Ask(Errand { member, method, path, lease, body, patience, told }))?;
+        self.leases.give(Task::Ask(Errand { member, method, path, lease, body, patience, told }))?;
         let stopping = |_| Refusal::new(Reason::Draining, "the gateway is stopping");
         let Told { status, headers, body } = answered.await.map_err(stopping)??;
         Ok((status, headers, body).into_response())

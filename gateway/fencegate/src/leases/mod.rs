@@ -16,5 +16,5 @@ pub mod table;
 pub use self::{
     authority::Authority,
     interface::{Asker, Interface, PREFIX},
-    table::Leases,
+    table::{Leases, Terms},
 };

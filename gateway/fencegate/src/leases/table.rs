@@ -15,11 +15,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
+    authority::Authority,
     desk::Task,
     id::{LeaseId, Reference},
     lease::{Ended, Lease, Stood, Wanted, Why},
 };
 use crate::{
+    bearer::BadBearer,
     metrics::LeaseMetrics,
     refusal::{Reason, Refusal},
 };
@@ -28,7 +30,7 @@ use crate::{
 pub struct Leases {
     /// By what they are called: until some time after their end.
     all: Mutex<HashMap<Reference, Arc<Lease>>>,
-    bounds: ArcSwap<Option<plan::Leases>>,
+    terms: ArcSwap<Terms>,
     pub(super) gateway: Arc<str>,
     pub(super) keeper: Keeper,
     clock: SharedClock,
@@ -37,6 +39,13 @@ pub struct Leases {
     drain: CancellationToken,
     metrics: LeaseMetrics,
     usual: Mutex<Usual>,
+}
+
+/// What a plan says of leases.
+pub struct Terms {
+    /// `None`: nobody is granted one.
+    pub bounds: Option<plan::Leases>,
+    pub authority: Authority,
 }
 
 /// For how long leases hold their locks, by those that ended last.
@@ -58,22 +67,50 @@ pub(super) struct Parts {
     pub(super) metrics: LeaseMetrics,
 }
 
+impl Terms {
+    /// # Errors
+    /// A file with a token cannot be used.
+    pub fn open(leases: Option<&plan::Leases>) -> Result<Self, BadBearer> {
+        Ok(Self { bounds: leases.cloned(), authority: Authority::of(leases)? })
+    }
+}
+
 impl Leases {
-    pub(super) fn new(parts: Parts, bounds: Option<plan::Leases>) -> Self {
+    pub(super) fn new(parts: Parts, terms: Terms) -> Self {
         let Parts { gateway, keeper, clock, tasks, drain, metrics } = parts;
-        let bounds = ArcSwap::from_pointee(bounds);
-        let (all, usual) = (Mutex::default(), Mutex::default());
-        Self { all, bounds, gateway, keeper, clock, tasks, drain, metrics, usual }
+        let (all, usual, followed) = (Mutex::default(), Mutex::default(), terms.authority.clone());
+        let leases = Self {
+            all,
+            terms: ArcSwap::from_pointee(terms),
+            gateway,
+            keeper,
+            clock,
+            tasks,
+            drain,
+            metrics,
+            usual,
+        };
+        // The thread has not begun yet.
+        leases.tasks.send(Task::Follow(followed)).ok();
+        leases
     }
 
     /// Another plan is in force.
-    pub fn turn_to(&self, bounds: Option<plan::Leases>) {
-        self.bounds.store(Arc::new(bounds));
+    pub fn turn_to(&self, terms: Terms) {
+        // Fails where the process stops.
+        self.tasks.send(Task::Follow(terms.authority.clone())).ok();
+        self.terms.store(Arc::new(terms));
     }
 
     /// What the plan in force says of leases.
-    pub fn bounds(&self) -> Arc<Option<plan::Leases>> {
-        self.bounds.load_full()
+    pub fn terms(&self) -> Arc<Terms> {
+        self.terms.load_full()
+    }
+
+    /// # Errors
+    /// The thread has ended: the process stops.
+    pub(super) fn give(&self, task: Task) -> Result<(), Refusal> {
+        self.tasks.send(task).map_err(|_| Refusal::new(Reason::Draining, "the gateway is stopping"))
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<Reference, Arc<Lease>>> {
@@ -94,16 +131,13 @@ impl Leases {
         let id = LeaseId::new(Paths::member_name(&self.gateway, session), &SystemRandomness);
         let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));
         self.admit(&lease)?;
-        if self.tasks.send(Task::Take { lease: lease.clone(), wait }).is_err() {
-            drop(lease.end(Why::Lost));
-            return Err(Refusal::new(Reason::Draining, "the gateway is stopping"));
-        }
+        self.give(Task::Take { lease: lease.clone(), wait }).inspect_err(|_| drop(lease.end(Why::Lost)))?;
         Ok(lease)
     }
 
     fn admit(&self, lease: &Arc<Lease>) -> Result<(), Refusal> {
-        let bounds = self.bounds();
-        let Some(bounds) = &*bounds else {
+        let terms = self.terms();
+        let Some(bounds) = &terms.bounds else {
             return Err(Refusal::new(Reason::NoRoute, "the policy has no `leases`"));
         };
         let mut all = self.all();
@@ -184,7 +218,7 @@ impl Leases {
     pub(super) async fn sweep(&self) {
         loop {
             sleep(LOOK).await;
-            let oldest = self.bounds().as_ref().as_ref().map_or(Duration::MAX, |bounds| bounds.max_age);
+            let oldest = self.terms().bounds.as_ref().map_or(Duration::MAX, |bounds| bounds.max_age);
             let all: Vec<_> = self.all().values().cloned().collect();
             let (mut waiting, mut held) = (0, 0);
             for lease in all {

@@ -126,6 +126,10 @@ reasons! {
         Malformed = "malformed", 400, NotDispatched, "the request is malformed"
             [Listener(responder::Refused::Malformed(_))];
         BodyBroken = "malformed", 400, Unknown, "the body of the request broke off after a part of it was sent on";
+        /// Of an interface for leases: neither a token nor a client certificate that the policy knows.
+        LeaseCredentials = "lease-credentials", 401, NotDispatched, "who asks for the lease is not known";
+        /// Its secret is another one, its keys or its mode are not enough, or its client may not have it.
+        LeaseForbidden = "lease-forbidden", 403, NotDispatched, "the lease is not good for this";
         NoRoute = "no-route", 404, NotDispatched, "nothing is served here";
         Method = "method", 405, NotDispatched, "the method is not served";
         SlowRequest = "slow-request", 408, NotDispatched, "the request did not arrive in time"
@@ -150,8 +154,8 @@ reasons! {
         /// service may ask again, better when its own request is over.
         DeadlockAvoided = "deadlock-avoided", 409, NotDispatched, "it would have to wait for the request that it was called from, or for one that may wait for that"
             [Call(NotInside::NotInnermost | NotInside::TooDeep | NotInside::Upgrade) | Guard(guard::Word::DeadlockAvoided)];
-        /// A service has called it from a dispatch, by the ticket that it shows.
-        StaleToken = "stale-token", 412, NotDispatched, "the request that it was called from is over, or its lock is"
+        /// A service has called it from a dispatch, by the ticket that it shows; or it is under a client's lease.
+        StaleToken = "stale-token", 412, NotDispatched, "the lease is over, or the request that it was called from, or the lock of either"
             [Call(NotInside::NotHere | NotInside::NotInFlight | NotInside::Over)];
         BodyTooLarge = "body-too-large", 413, NotDispatched, "the body is too large";
         TargetTooLarge = "target-too-large", 414, NotDispatched, "the request target is too large"
@@ -169,6 +173,8 @@ reasons! {
             [Lock(keeper::Refused::Delayed(_))];
         /// A proxy before us took it so.
         EarlyData = "early-data", 425, NotDispatched, "not accepted as early data";
+        /// `lease: required` of its route.
+        LeaseRequired = "lease-required", 428, NotDispatched, "a lease is required: the field `Fencing-Lease`";
         QueueFull = "queue-full", 429, NotDispatched, "too many requests wait for the resource"
             [Lock(keeper::Refused::QueueFull)];
         /// Its share is `limits.per_client`, and `client_share` of a route.
@@ -176,6 +182,8 @@ reasons! {
         /// Its share of them is `once.client_share`.
         ClientOperations = "client-operations", 429, NotDispatched, "too many operations of this client are remembered"
             [Once(once::Denied::ClientFull)];
+        /// `leases.most` and `leases.per_principal`.
+        LeaseLimit = "lease-limit", 429, NotDispatched, "too many leases";
         HeaderTooLarge = "header-too-large", 431, NotDispatched, "the header is too large"
             [Listener(responder::Refused::HeaderTooLarge)];
         TransferEncoding = "transfer-encoding", 501, NotDispatched, "the transfer coding is not supported";
@@ -198,6 +206,8 @@ reasons! {
             [Lock(keeper::Refused::Service(_)) | Once(once::Denied::Service(_))];
         Suspended = "suspended", 503, NotDispatched, "the hold of the resource could not be proven in time"
             [Once(once::Denied::Lost) | Call(NotInside::Unproven)];
+        /// Its session lives, as ZooKeeper says. What is under the lease waits, or asks again.
+        LeaseAway = "lease-away", 503, NotDispatched, "the gateway that holds the lease cannot be reached";
         /// Its key templates or layouts are others than those of a gateway that was there before: two locks for one
         /// resource. `fencegate reload --dry-run --fleet` says which, and of whom.
         ConfigMismatch = "config-mismatch", 503, NotDispatched, "another gateway locks the resource in another way";

@@ -38,8 +38,8 @@ pub(super) async fn acquire(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let bounds = interface.leases.bounds();
-    let Some(bounds) = &*bounds else {
+    let terms = interface.leases.terms();
+    let Some(bounds) = &terms.bounds else {
         return Err(Refusal::new(Reason::NoRoute, "the policy has no `leases`"));
     };
     let principal = asker.known()?;
@@ -163,8 +163,8 @@ pub(super) async fn renew(
     };
     let Renewal { ttl_ms } = read_if_any(&body)?;
     let before = lease.glance().ttl;
-    let bounds = interface.leases.bounds();
-    let ttl = match &*bounds {
+    let terms = interface.leases.terms();
+    let ttl = match &terms.bounds {
         Some(bounds) => ttl(ttl_ms, before, bounds)?,
         // The policy grants no more of them; those that are there go on.
         None => before,

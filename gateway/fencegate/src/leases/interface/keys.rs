@@ -33,7 +33,7 @@ pub(super) async fn show(
     let ours = leases.holder(&key);
     let behind = line.len();
     let standing = line.into_iter().map(|entry| {
-        let ours = ours.as_ref().filter(|lease| Some(number(lease)) == entry.number.map(Some));
+        let ours = ours.as_ref().filter(|lease| entry.number.is_some() && number(lease) == entry.number);
         Standing {
             gateway: entry.gateway,
             mode: entry.mode,

@@ -23,6 +23,7 @@ use crate::{
     edition::{Entrance, Running},
     hop_name::HopName,
     in_flight::Permit,
+    leases::ShownLease,
     refusal::Reason,
     siblings::{Forwarded, Reported},
     trace::Trace,
@@ -60,6 +61,8 @@ pub struct Notes {
     pub told: Cell<Option<Reported>>,
     /// The ticket of the dispatch that it was called from, where its route may listen to it.
     pub shown: OnceCell<ShownTicket>,
+    /// The lease that it is under, as it shows that, where the process grants any.
+    pub lease: OnceCell<ShownLease>,
     /// That dispatch, where its route does.
     pub called_from: Cell<Option<Token>>,
     /// This process, once the request is one that it stands in between for.

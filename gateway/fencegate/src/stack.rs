@@ -21,6 +21,7 @@ use crate::{
         fence::{Fencing, HeldTenure},
         hop::Hop,
         key::Keyed,
+        leases::Asking,
         limit::PerClient,
         permitted::Permitted,
         route::Routing,
@@ -38,6 +39,8 @@ pub struct Parts {
     pub budget: Budget,
     /// Signs what services show that call back, where that is allowed.
     pub callers: Option<Arc<Ticketing>>,
+    /// What is asked about leases, where there are any.
+    pub leases: Option<Asking>,
     /// What other gateways have to show, where they are listened to.
     pub pass: Option<Pass>,
     pub plan: Arc<Plan>,
@@ -70,6 +73,7 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
         .layer(look(recording, steps::trace::trace))
         .layer(look(parts.per_client, steps::limit::per_client)) // too many of one client
         .layer_fn(Rest::of)
+        .layer(step(parts.leases, steps::leases::leases)) // what is asked of ourselves about leases ends here
         .layer(step(routing, steps::route::route)) // below: route and path are fixed
         .layer(step(Buffering { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer)) // a slow client never holds a lock
         .layer(step((), steps::key::key)) // below: the keys are fixed
@@ -205,6 +209,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             metrics: metrics.clone(),
             budget: budget.clone(),
             hot: Default::default(),
+            leases: None,
         };
         let parts = Parts {
             in_flight: InFlight::at_most(1),
@@ -214,6 +219,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             budget: budget.clone(),
             pass: None,
             callers: None,
+            leases: None,
             running: running.clone(),
         };
         let http = || Box::new(Request::new(Body::empty()));

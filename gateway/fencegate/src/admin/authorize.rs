@@ -24,9 +24,7 @@ use fencegate_policies::{host::CanonicalHost, plan};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{
-    fault::{Fault, Word},
-};
+use super::fault::{Fault, Word};
 use crate::{
     admin::deed::Deed,
     bearer::{BadBearer, Bearer},

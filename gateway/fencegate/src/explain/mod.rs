@@ -104,8 +104,10 @@ fn walk(gateway: &Gateway, request: Request<Body>) -> io::Result<Walked> {
     let (in_flight, running) = (InFlight::at_most(1), TaskTracker::new());
     let memory = plan.listener.limits.buffered.unwrap_or(usize::MAX);
     let budget = Budget::new(memory, all.buffered().clone());
-    let (pass, callers) = (None, None);
-    let parts = Parts { in_flight, per_client, hop, budget, callers, pass, plan: plan.clone(), running };
+    let (pass, callers, leases) = (None, None, None);
+    let plan_asked = plan.clone();
+    let parts =
+        Parts { in_flight, per_client, hop, budget, callers, leases, pass, plan: plan_asked, running };
     let kerb = Kerb::default();
     let edition = Edition::first(plan.clone(), Fleets::to_look_at(&plan, all.endpoints()));
     let steps = stack::decide(parts, Routing::of(edition, metrics), kerb.clone());

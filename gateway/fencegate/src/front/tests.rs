@@ -75,6 +75,7 @@ fn desk(edition: &Arc<Edition>, all: &Arc<Metrics>, keeps: &Keeps) -> Desk {
         budget: Budget::new(1 << 20, all.buffered().clone()),
         pass: None,
         callers: None,
+        leases: None,
         running: Default::default(),
     };
     Desk::new(decide(parts, Routing::of(edition.clone(), metrics.clone()), keeps.clone()), metrics)

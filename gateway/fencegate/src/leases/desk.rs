@@ -14,14 +14,14 @@ use fencegate_lock::{
 use fencegate_policies::plan::Hold;
 use fencegate_process::clock::SharedClock;
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, oneshot},
     task::{JoinHandle, LocalSet, spawn_local},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
     authority::Authority,
-    errand::{Errand, Errands},
+    errand::{Errand, Errands, Told},
     lease::{Lease, Why},
     table::{Leases, Parts, Terms},
 };
@@ -32,7 +32,7 @@ pub(super) enum Task {
     /// Waits for the lock of a lease.
     Take { lease: Arc<Lease>, wait: Duration },
     /// Asks the gateway that holds a lease.
-    Ask(Errand),
+    Ask(Errand, oneshot::Sender<Result<Told, Refusal>>),
     /// Looks after the files of those who may ask, instead of those before.
     Follow(Authority),
 }
@@ -88,9 +88,9 @@ async fn serve<N: Network>(
                     before.abort();
                 }
             }
-            Task::Ask(errand) => {
+            Task::Ask(errand, told) => {
                 let errands = errands.clone();
-                drop(spawn_local(async move { errands.run(errand).await }));
+                drop(spawn_local(async move { errands.run(errand, told).await }));
             }
         }
     }

@@ -38,7 +38,6 @@ pub(super) struct Errand {
     pub(super) body: Bytes,
     /// For how long the other gateway may take, beside the way there and back.
     pub(super) patience: Duration,
-    pub(super) told: oneshot::Sender<Result<Told, Refusal>>,
 }
 
 /// The other gateway's answer.
@@ -65,14 +64,14 @@ pub(super) struct Errands<N> {
 }
 
 impl<N: Network> Errands<N> {
-    pub(super) async fn run(&self, mut errand: Errand) {
+    pub(super) async fn run(&self, errand: Errand, mut told: oneshot::Sender<Result<Told, Refusal>>) {
         let longest = errand.patience + MARGIN;
         let answered = tokio::select! {
-            answered = timeout(longest, self.asked(&errand)) => answered.unwrap_or_else(|_| Err(away("it did not answer in time"))),
+            answered = timeout(longest, self.asked(&errand)) => answered,
             // Nobody waits for it. A question about a lease may have been heard all the same.
-            () = errand.told.closed() => return,
+            () = told.closed() => return,
         };
-        errand.told.send(answered).ok();
+        told.send(answered.unwrap_or_else(|_| Err(away("it did not answer in time")))).ok();
     }
 
     async fn asked(&self, errand: &Errand) -> Result<Told, Refusal> {
@@ -116,7 +115,11 @@ impl<N: Network> Errands<N> {
                 let (unwritten, reused) = (lend.give_up(), lend.is_reused());
                 debug!(gateway = %way.gateway, why = %failed.why, "an errand broke off");
                 let stale = reused && (unwritten || failed.back.is_some());
-                return Err(if stale { Unsent::Stale } else { Unsent::Away("the connection ended before it answered") });
+                return Err(if stale {
+                    Unsent::Stale
+                } else {
+                    Unsent::Away("the connection ended before it answered")
+                });
             }
         };
         if Reported::read(answer.headers()).is_some_and(|told| told.reason == Some(Reason::PeerForbidden)) {

@@ -115,7 +115,7 @@ impl Interface {
     async fn asks(&self, member: String, question: Question) -> Result<Response, Refusal> {
         let Question { method, path, lease, body, patience } = question;
         let (told, answered) = oneshot::channel();
-        self.leases.give(Task::Ask(Errand { member, method, path, lease, body, patience, told }))?;
+        self.leases.give(Task::Ask(Errand { member, method, path, lease, body, patience }, told))?;
         let stopping = |_| Refusal::new(Reason::Draining, "the gateway is stopping");
         let Told { status, headers, body } = answered.await.map_err(stopping)??;
         Ok((status, headers, body).into_response())
@@ -132,9 +132,10 @@ struct Question {
 }
 
 impl Question {
-    /// The same as it came, about a lease.
+    /// The same as it came, about a lease. `uri`: below our prefix, as routes are given it.
     fn again(method: Method, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Self {
-        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let below = uri.path_and_query().map_or("/", |path| path.as_str());
+        let path = format!("{PREFIX}{}", below.trim_start_matches('/'));
         let lease = headers.get(FENCING_LEASE).cloned();
         Self { method, path, lease, body, patience: std::time::Duration::ZERO }
     }

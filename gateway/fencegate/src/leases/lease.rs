@@ -128,7 +128,19 @@ impl Lease {
         let now = clock.now();
         let life = Life { stage: Stage::Waiting, ttl, expires: now + ttl, revocation: None };
         let (ahead, changes) = (Arc::default(), watch::Sender::new(1));
-        Self { id, keys, sites, mode, principal, note, began: now, ahead, clock, life: Mutex::new(life), changes }
+        Self {
+            id,
+            keys,
+            sites,
+            mode,
+            principal,
+            note,
+            began: now,
+            ahead,
+            clock,
+            life: Mutex::new(life),
+            changes,
+        }
     }
 
     fn life(&self) -> MutexGuard<'_, Life> {

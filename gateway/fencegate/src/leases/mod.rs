@@ -13,6 +13,18 @@ pub mod interface;
 pub mod lease;
 pub mod table;
 
+use std::rc::Rc;
+
+use hyper::header::HeaderValue;
+
+/// What a request shows as its lease.
+pub enum ShownLease {
+    /// Its id, and how that was written.
+    Good(Rc<id::LeaseId>, HeaderValue),
+    /// No id of a lease.
+    Unreadable,
+}
+
 pub use self::{
     authority::Authority,
     interface::{Asker, Interface, PREFIX},

@@ -162,7 +162,8 @@ impl Leases {
     /// There is none here, or the secret is another one.
     pub fn find(&self, id: &LeaseId) -> Result<Arc<Lease>, Refusal> {
         let found = self.look_up(id.reference());
-        let found = found.ok_or_else(|| Refusal::new(Reason::StaleToken, "a lease that nobody here knows"))?;
+        let found =
+            found.ok_or_else(|| Refusal::new(Reason::StaleToken, "a lease that nobody here knows"))?;
         if found.id.is(id) {
             Ok(found)
         } else {

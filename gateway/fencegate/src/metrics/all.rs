@@ -15,7 +15,10 @@ use fencegate_process::{
 };
 use prometheus::{IntCounter, IntGauge, Opts};
 
-use super::{plans::PlanFamilies, requests::RequestFamilies, upstreams::UpstreamFamilies, words::Reloaded};
+use super::{
+    leases::LeaseMetrics, plans::PlanFamilies, requests::RequestFamilies, upstreams::UpstreamFamilies,
+    words::Reloaded,
+};
 
 /// Every family of this process.
 pub struct Metrics {
@@ -33,13 +36,16 @@ pub struct Metrics {
     endpoints: EndpointMetrics,
     clients: ClientMetrics,
     buffered: BufferedMetrics,
+    /// Of a gateway.
+    leases: LeaseMetrics,
 }
 
 impl Metrics {
     pub fn of_gateway(gateway: &Gateway) -> Arc<Self> {
         let families = Families::new().with_process();
         let (session, guard) = (SessionMetrics::register(&families), GuardMetrics::register(&nobodys()));
-        let metrics = Self::new(session, guard, families);
+        let leases = LeaseMetrics::register(&families);
+        let metrics = Self::new((session, guard, leases), families);
         metrics.describe_build();
         metrics.turn_to(gateway);
         Arc::new(metrics)
@@ -48,12 +54,15 @@ impl Metrics {
     pub fn of_guard() -> Arc<Self> {
         let families = Families::new().with_process();
         let (session, own) = (SessionMetrics::register(&nobodys()), GuardMetrics::register(&families));
-        let metrics = Self::new(session, own, families);
+        let metrics = Self::new((session, own, LeaseMetrics::register(&nobodys())), families);
         metrics.describe_build();
         Arc::new(metrics)
     }
 
-    fn new(session: SessionMetrics, guard: GuardMetrics, families: Families) -> Self {
+    fn new(
+        (session, guard, leases): (SessionMetrics, GuardMetrics, LeaseMetrics),
+        families: Families,
+    ) -> Self {
         Self {
             requests: Arc::new(RequestFamilies::register(&families)),
             upstreams: UpstreamFamilies::register(&families),
@@ -74,6 +83,7 @@ impl Metrics {
             buffered: BufferedMetrics::register(&families),
             session,
             guard,
+            leases,
             families,
         }
     }
@@ -114,6 +124,10 @@ impl Metrics {
     pub fn count_keys(&self, count: impl Fn() -> usize + Send + Sync + 'static) {
         // The first one stays: a process has one keeper.
         drop(self.counted_keys.set(Box::new(count)));
+    }
+
+    pub fn leases(&self) -> LeaseMetrics {
+        self.leases.clone()
     }
 
     /// Of the session with this number.

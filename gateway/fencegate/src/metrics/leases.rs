@@ -1,11 +1,42 @@
 //! How many leases there are, and why they ended.
 
-use fencegate_process::families::{Families, Family as _};
+use fencegate_process::families::Families;
 use prometheus::{IntCounterVec, IntGaugeVec, Opts};
+
+use crate::leases::lease::Why;
 
 /// Of one gateway. Clones count together.
 #[derive(Clone)]
 pub struct LeaseMetrics {
     leases: IntGaugeVec,
     ended: IntCounterVec,
+}
+
+const WAITING: &str = "waiting";
+const HELD: &str = "held";
+
+impl LeaseMetrics {
+    pub(super) fn register(families: &Families) -> Self {
+        let leases =
+            Opts::new("leases", "Leases of this gateway that wait for their lock, and that hold it.");
+        let ended = Opts::new("leases_ended_total", "Leases that are over, by why.");
+        let metrics = Self {
+            leases: families.register(IntGaugeVec::new(leases, &["state"])),
+            ended: families.register(IntCounterVec::new(ended, &["why"])),
+        };
+        metrics.there_are(0, 0);
+        for why in Why::WORDS {
+            metrics.ended.with_label_values(&[why]);
+        }
+        metrics
+    }
+
+    pub fn there_are(&self, waiting: i64, held: i64) {
+        self.leases.with_label_values(&[WAITING]).set(waiting);
+        self.leases.with_label_values(&[HELD]).set(held);
+    }
+
+    pub fn ended(&self, why: &'static str) {
+        self.ended.with_label_values(&[why]).inc();
+    }
 }

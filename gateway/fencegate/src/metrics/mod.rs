@@ -6,6 +6,7 @@
 
 mod all;
 pub mod hot;
+mod leases;
 mod plans;
 mod requests;
 mod route;
@@ -16,6 +17,7 @@ mod worker;
 
 pub use self::{
     all::Metrics,
+    leases::LeaseMetrics,
     route::{Holding, RouteMetrics},
     waits::Waiting,
     words::{Acquired, Forwarding, Reloaded},

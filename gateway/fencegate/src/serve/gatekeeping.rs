@@ -1,6 +1,7 @@
 //! Starts a gateway, waits for the signal, and stops everything in the order that keeps locks safe.
 
 mod belongings;
+mod leases;
 mod operators;
 mod options;
 mod reloads;
@@ -41,8 +42,9 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
     let settings = sessions::settings(&gateway, &name, &options, &base, &nameplate, &memory);
     let mut sessions = Sessions::start(desks, servers, settings)?;
 
-    let role = Gatekeeping::of(&gateway, &name, keeper.clone(), &memory, agreement)?;
     let in_force = InForce::new(gateway.clone());
+    let leases = leases::granted(&gateway, (&name, &keeper, ours.as_ref()), &base)?;
+    let role = Gatekeeping::of(&gateway, (&name, keeper.clone(), leases), &memory, agreement, &in_force)?;
     let (workers, beside) = (options.workers, options.beside);
     let equipment = Equipment { role, workers, beside, memory: memory.clone(), ours };
     let shared = staff::shared(&gateway.serving, &base, equipment)?;

@@ -29,6 +29,8 @@ pub enum NotServing {
     ZooKeeperTls(#[from] BadCredentials),
     #[error("read the token of the admin listener")]
     AdminToken(#[from] BadBearer),
+    #[error("read a token of `leases.principals`")]
+    LeaseToken(#[source] BadBearer),
     #[error("read the key that tickets are signed with")]
     Key(#[from] BadFile),
     #[error(transparent)]

@@ -1,12 +1,12 @@
 //! Puts another plan in force while requests run: the file is checked in full, then all workers take it over. A bad file
 //! changes nothing.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_http::{listen::certificates::Certificates, network::sockets::Sockets, upstream::health};
 use fencegate_lock::{session::nameplate::Nameplate, tenures::keeper::Keeper};
 use fencegate_policies::{difference::Difference, file, plan::Gateway, published::Published};
-use fencegate_process::{client_tls::BadTls, said::causes, shown};
+use fencegate_process::{said::causes, shown};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
@@ -15,6 +15,7 @@ use crate::{
     admin::{command::ReloadReport, effective::InForce},
     agreement::{Agreement, FleetReport, compared},
     edition::Edition,
+    leases::{Leases, Terms},
     metrics::{Metrics, Reloaded},
     trust::Guards,
     written::Written,
@@ -45,6 +46,8 @@ pub struct Reloader {
     pub in_force: InForce,
     pub agreement: Arc<Agreement>,
     pub publisher: Publisher,
+    /// Where the process was started with any.
+    pub leases: Option<Arc<Leases>>,
 }
 
 impl Reloader {
@@ -84,19 +87,21 @@ impl Reloader {
             (false, true) => Reloaded::Dry,
             (false, false) => match self.turn_to(gateway, &difference).await {
                 Ok(()) => Reloaded::Applied,
-                Err(failed) => {
-                    return refused(vec![format!("start what looks after the endpoints: {failed}")]);
-                }
+                Err(failed) => return refused(vec![failed]),
             },
         };
         ReloadReport { result, difference, said, fleet: None }
     }
 
-    async fn turn_to(&mut self, gateway: Gateway, difference: &Difference) -> io::Result<()> {
+    /// # Errors
+    /// What cannot be used. Nothing has changed.
+    async fn turn_to(&mut self, gateway: Gateway, difference: &Difference) -> Result<(), String> {
         let old = self.edition.clone();
         let plan = Arc::new(gateway.serving.clone());
-        let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(unusable)?;
-        health::start(Sockets, &fleets)?;
+        let terms = Terms::open(gateway.leases.as_ref()).map_err(|bad| causes(&bad))?;
+        let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(|bad| causes(&bad))?;
+        let unable = |failed| format!("start what looks after the endpoints: {failed}");
+        health::start(Sockets, &fleets).map_err(unable)?;
         // Nothing behind this can fail: a plan that is refused changes nothing, not even what the log tells of keys.
         shown::keys_are(gateway.serving.log.keys);
         let (edition, openings) = Edition::after(&old, plan.clone(), fleets, &difference.rekeyed);
@@ -115,6 +120,9 @@ impl Reloader {
         self.agreement.turn_to(&gateway);
         self.publisher.turn_to(&gateway.serving, Edition::left(&old, &edition));
         self.in_force.turn_to(gateway.clone());
+        if let (Some(leases), Some(_)) = (&self.leases, &gateway.leases) {
+            leases.turn_to(terms);
+        }
         old.fleets.retire();
         for opening in openings {
             let keeper = self.keeper.clone();
@@ -155,11 +163,6 @@ impl Reloader {
             warn!(%file, fields, "config.restart_needed: what differs here has no effect until the process is started anew");
         }
     }
-}
-
-/// A file for TLS, told with what is wrong with it.
-fn unusable(bad: BadTls) -> io::Error {
-    io::Error::other(causes(&bad))
 }
 
 /// A field for each kind of change that there is.

@@ -252,6 +252,7 @@ impl<N: Network, R: Staffed<N>> Desks<N, R> {
             budget: budget.clone(),
             pass: self.shared.ours.as_ref().map(|ours| ours.reach.pass.clone()),
             callers: None,
+            leases: None,
             plan: edition.plan.clone(),
             running: self.running.clone(),
         };

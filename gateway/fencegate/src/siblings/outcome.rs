@@ -69,6 +69,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 fn is_of_the_resource(reason: Reason) -> bool {
     reason.is_of_a_guard()
         || matches!(reason, Reason::DeadlockAvoided | Reason::StaleToken)
+        || matches!(reason, Reason::LeaseForbidden | Reason::LeaseRequired)
         || matches!(reason, Reason::Locked | Reason::QueueFull | Reason::ClientLimit | Reason::Fenced)
 }
 

@@ -11,9 +11,21 @@ use tracing::debug;
 use super::{claim::present, hygiene::Clean};
 use crate::{
     calling_dispatch::{CallingDispatch, ShownTicket},
-    headers::FENCING_TOKEN,
+    headers::{FENCING_LEASE, FENCING_TOKEN},
+    leases::{ShownLease, interface},
     ticketing::Ticketing,
 };
+
+/// Reads the lease that a request is under. Whose it is, and for what it is good, is asked where the keys are known.
+pub fn read_lease(request: &Clean) {
+    if let Some(line) = request.presented.get(FENCING_LEASE) {
+        let shown = match interface::shown(&request.presented) {
+            Ok(id) => ShownLease::Good(Rc::new(id), line.clone()),
+            Err(_) => ShownLease::Unreadable,
+        };
+        request.request.notes.lease.get_or_init(|| shown);
+    }
+}
 
 /// `tickets`: ours, where calls back are allowed on any route. It is a part of the step that asks whether a request goes round,
 /// which needs it.

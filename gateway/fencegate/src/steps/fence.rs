@@ -9,6 +9,7 @@ mod elsewhere;
 mod fencing;
 mod given_up;
 mod held_tenure;
+mod leased;
 mod once;
 mod traces;
 
@@ -51,7 +52,7 @@ pub async fn fence<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
     let Detached { mut request, client } = request;
     let called = fencing.called(&request);
     let waits = match called {
-        Ok(Called::Inside(_)) | Err(_) => Waits::Here,
+        Ok(Called::Inside(_) | Called::Under(_)) | Err(_) => Waits::Here,
         Ok(Called::ByNobody | Called::Beside) => fencing.waits(&request)?,
     };
     match request.fenced.take() {
@@ -80,6 +81,8 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
     };
     let (patience, mut second) = match called {
         Called::ByNobody => (wait(&request, fence), fencing.second(&request, fence)),
+        // For its turn; what is refused there is not asked for again under another lock.
+        Called::Under(_) => (wait(&request, fence), None),
         // Its caller waits for it, and others wait for its caller.
         Called::Inside(_) | Called::Beside => (Duration::ZERO, None),
     };
@@ -98,6 +101,9 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
             // Not in what every request carries along.
             Called::Inside(from) => {
                 Box::pin(fencing.inside(&request, (&fenced, fence), from, &mut client)).await
+            }
+            Called::Under(id) => {
+                Box::pin(fencing.under(&request, (&fenced, fence), id, (deadline, &mut client))).await
             }
             Called::ByNobody | Called::Beside => {
                 fencing.wait(&request, &fenced, fence, (deadline, waits), &mut client).await
@@ -118,7 +124,7 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
             }
         };
         // Another session than the one that was asked about: it has looked at the others for itself.
-        if !matches!(called, Called::Inside(_)) && !fencing.is_agreed(&fenced, &held) {
+        if !matches!(called, Called::Inside(_) | Called::Under(_)) && !fencing.is_agreed(&fenced, &held) {
             continue;
         }
         // The rest of its body will not come.

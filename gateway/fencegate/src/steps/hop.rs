@@ -37,6 +37,7 @@ pub struct Hop {
 pub fn hop(hop: &Hop, mut request: Clean) -> Result<Clean, Stops> {
     // What it was called from, before anything asks whether it goes round.
     caller::read(hop.callers.as_deref(), &request);
+    caller::read_lease(&request);
     let received = request.request.http.version();
     let admitted = &mut request.request;
     let (headers, peer, notes) = (admitted.http.headers_mut(), &admitted.peer, &admitted.notes);

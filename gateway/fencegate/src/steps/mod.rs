@@ -16,6 +16,7 @@ pub mod hop;
 pub mod hygiene;
 pub mod incoming;
 pub mod key;
+pub mod leases;
 pub mod limit;
 pub mod parameters;
 pub mod permitted;

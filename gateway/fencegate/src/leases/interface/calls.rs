@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Extension,
     body::Bytes,
-    extract::{OriginalUri, Path, State},
-    http::{HeaderMap, Method, StatusCode, header::LOCATION},
+    extract::{Path, State},
+    http::{HeaderMap, Method, StatusCode, Uri, header::LOCATION},
     response::{IntoResponse, Response},
 };
 use fencegate_policies::{
@@ -46,7 +46,10 @@ pub(super) async fn acquire(
     let asked: Asked = read(&body)?;
     let keys = keys(&asked.keys)?;
     if !may_take(principal, &keys) {
-        return Err(Refusal::new(Reason::LeaseForbidden, format!("`{}` may not take these keys", principal.name)));
+        return Err(Refusal::new(
+            Reason::LeaseForbidden,
+            format!("`{}` may not take these keys", principal.name),
+        ));
     }
     let wanted = Wanted {
         sites: interface.sites(&keys)?,
@@ -127,7 +130,7 @@ pub(super) async fn show(
     State(interface): State<Interface>,
     Extension(asker): Extension<Asker>,
     Path(reference): Path<String>,
-    OriginalUri(uri): OriginalUri,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let watching = Watching::of(&uri, &headers)?;
@@ -150,7 +153,7 @@ pub(super) async fn renew(
     State(interface): State<Interface>,
     Extension(asker): Extension<Asker>,
     Path(reference): Path<String>,
-    OriginalUri(uri): OriginalUri,
+    uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
@@ -177,7 +180,7 @@ pub(super) async fn release(
     State(interface): State<Interface>,
     Extension(asker): Extension<Asker>,
     Path(reference): Path<String>,
-    OriginalUri(uri): OriginalUri,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let gone = || StatusCode::NO_CONTENT.into_response();
@@ -189,7 +192,9 @@ pub(super) async fn release(
         Ok(Place::Elsewhere(id)) => {
             let question = Question::again(Method::DELETE, &uri, &headers, Bytes::new());
             let asked = interface.asks(id.member().to_owned(), question).await;
-            asked.or_else(|refusal| if refusal.reason == Reason::StaleToken { Ok(gone()) } else { Err(refusal) })
+            asked.or_else(
+                |refusal| if refusal.reason == Reason::StaleToken { Ok(gone()) } else { Err(refusal) },
+            )
         }
         // It is not held any more, which is what was wanted.
         Err(refusal) if refusal.reason == Reason::StaleToken => Ok(gone()),

@@ -53,9 +53,7 @@ pub(super) async fn leads(
     State(interface): State<Interface>,
     Path(name): Path<String>,
 ) -> Result<Response, Refusal> {
-    let proven = |lease: std::sync::Arc<Lease>| {
-        matches!(lease.glance().stage, Stood::Held { held_for, .. } if !held_for.is_zero())
-    };
+    let proven = |lease: std::sync::Arc<Lease>| matches!(lease.glance().stage, Stood::Held { held_for, .. } if !held_for.is_zero());
     match interface.leases.holder(&key(&name)?) {
         Some(lease) if proven(lease.clone()) => Ok(StatusCode::OK.into_response()),
         _ => Err(Refusal::new(Reason::NoRoute, "the leader is none of this gateway")),
@@ -63,7 +61,8 @@ pub(super) async fn leads(
 }
 
 fn key(name: &str) -> Result<ResourceKey, Refusal> {
-    election_key(name).ok_or_else(|| Refusal::new(Reason::KeyInvalid, "the name of an election is no part of a key"))
+    election_key(name)
+        .ok_or_else(|| Refusal::new(Reason::KeyInvalid, "the name of an election is no part of a key"))
 }
 
 /// Tells whenever somebody else leads.
@@ -80,7 +79,10 @@ fn followed(interface: Interface, name: String, key: ResourceKey) -> Response {
             if let Some(told) = told.filter(|_| leader != known) {
                 known = leader;
                 let text = serde_json::to_string(&told).expect("plain fields serialise");
-                return Some((Ok(Event::default().event("election").data(text)), (interface, name, key, known)));
+                return Some((
+                    Ok(Event::default().event("election").data(text)),
+                    (interface, name, key, known),
+                ));
             }
             tokio::select! {
                 () = sleep(LOOK) => {}
@@ -99,7 +101,9 @@ impl Interface {
         let (holds, waiting) = (line.iter().find(|entry| entry.holds), line.len().saturating_sub(1));
         let leader = match holds {
             None => None,
-            Some(entry) if here.leader.as_ref().is_some_and(|leader| leader.number == entry.number) => here.leader,
+            Some(entry) if here.leader.as_ref().is_some_and(|leader| leader.number == entry.number) => {
+                here.leader
+            }
             Some(entry) => Some(self.elsewhere(name, entry).await),
         };
         Ok(ElectionDocument { leader, waiting, ..here })
@@ -107,8 +111,13 @@ impl Interface {
 
     /// What the gateway says that holds it; of a program without one, what ZooKeeper knows.
     async fn elsewhere(&self, name: &str, entry: &LineEntry) -> Leader {
-        let plain =
-            Leader { gateway: entry.gateway.clone(), number: entry.number, token: None, reference: None, note: None };
+        let plain = Leader {
+            gateway: entry.gateway.clone(),
+            number: entry.number,
+            token: None,
+            reference: None,
+            note: None,
+        };
         let Some(gateway) = &entry.gateway else { return plain };
         let Ok(session) = u64::from_str_radix(&entry.session, 16) else { return plain };
         let question = Question {

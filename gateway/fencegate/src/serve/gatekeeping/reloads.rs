@@ -46,6 +46,7 @@ impl Reloads {
             publisher: Publisher::of(nameplate.clone(), &shared.edition.plan),
             nameplate,
             in_force,
+            leases: shared.role.leases.clone(),
             file: file.clone(),
         };
         Self { watcher: watch.then(|| Watcher::of(file)), reloader }

@@ -6,9 +6,13 @@ use fencegate_http::network::Network;
 use fencegate_lock::{state::Memory, tenures::keeper::Keeper};
 use fencegate_policies::plan::{Gateway, Nested, Plan};
 
+use tokio_util::sync::CancellationToken;
+
 use crate::{
+    admin::effective::InForce,
     agreement::Agreement,
     front::{Arrived, Role},
+    leases::{Interface, Leases},
     metrics::hot::Hot,
     serve::{
         not_serving::NotServing,
@@ -18,6 +22,7 @@ use crate::{
     step::Serve,
     steps::{
         fence::{Fencing, Traces},
+        leases::Asking,
         route::Routing,
     },
     ticketing::Ticketing,
@@ -31,6 +36,8 @@ pub(super) struct Gatekeeping {
     pub(super) traces: Arc<Traces>,
     pub(super) hot: Hot,
     pub(super) agreement: Arc<Agreement>,
+    pub(super) leases: Option<Arc<Leases>>,
+    pub(super) in_force: InForce,
 }
 
 impl Gatekeeping {
@@ -38,14 +45,23 @@ impl Gatekeeping {
     /// The key that tickets are signed with cannot be read.
     pub(super) fn of(
         gateway: &Gateway,
-        name: &Arc<str>,
-        keeper: Keeper,
+        (name, keeper, leases): (&Arc<str>, Keeper, Option<Arc<Leases>>),
         memory: &Arc<Memory>,
         agreement: Arc<Agreement>,
+        in_force: &InForce,
     ) -> Result<Self, NotServing> {
         let tickets = gateway.tickets.as_ref();
         let tickets = tickets.map(|key| Ticketing::new(key, gateway, name, memory)).transpose()?;
-        Ok(Self { keeper, tickets, traces: Arc::default(), hot: Hot::default(), agreement })
+        let (traces, hot, in_force) = (Arc::default(), Hot::default(), in_force.clone());
+        Ok(Self { keeper, tickets, traces, hot, agreement, leases, in_force })
+    }
+
+    /// What is asked about leases; nothing, where there are none.
+    fn asking(&self, drain: &CancellationToken, plan: &Plan) -> Option<Asking> {
+        let leases = self.leases.clone()?;
+        let (in_force, tickets) = (self.in_force.clone(), self.tickets.clone());
+        let interface = Interface { leases, in_force, tickets, drain: drain.clone() };
+        Some(Asking::of(interface, plan.listener.timeouts.request_body))
     }
 }
 
@@ -60,6 +76,7 @@ impl<N: Network> Staffed<N> for Gatekeeping {
 
     fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
         let Bench { edition, mut parts, metrics, forward, courier, .. } = bench;
+        parts.leases = shared.role.asking(&shared.drain, &edition.plan);
         parts.callers = shared.role.tickets.clone().filter(|_| listens(&edition.plan));
         let fencing = Fencing {
             accord: shared.role.agreement.accord(&edition.plan),
@@ -70,6 +87,7 @@ impl<N: Network> Staffed<N> for Gatekeeping {
             tickets: shared.role.tickets.clone(),
             traces: shared.role.traces.clone(),
             hot: shared.role.hot.clone(),
+            leases: shared.role.leases.clone(),
             shares: shared.shares.clone(),
             clock: shared.clock.clone(),
             running: parts.running.clone(),

@@ -6,7 +6,11 @@ use std::{borrow::Cow, rc::Rc, time::Duration};
 
 use fencegate_http::network::Network;
 use fencegate_lock::tenures::{chain::NotInside, question::Holder, tenure::Tenure};
-use fencegate_policies::plan::{Fence, Level, Mode, Nested};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Fence, Level, Mode, Nested},
+    token::Token,
+};
 
 use super::{
     courier::{Carried, Errand},
@@ -16,6 +20,7 @@ use super::{
 };
 use crate::{
     calling_dispatch::{CallingDispatch, ShownTicket},
+    leases::id::LeaseId,
     metrics::Acquired,
     refusal::{Reason, Refusal},
     steps::{
@@ -32,6 +37,8 @@ pub(super) enum Called {
     Inside(Rc<CallingDispatch>),
     /// It is about none of them.
     Beside,
+    /// By a client that holds a lease.
+    Under(Rc<LeaseId>),
 }
 
 /// For a connection to the gateway that has the lock, and its first exchange.
@@ -51,12 +58,11 @@ impl<N: Network> Fencing<N> {
     /// # Errors
     /// It can never run, as it was called.
     pub(super) fn called(&self, request: &Keyed) -> Result<Called, Refusal> {
-        let (Some(fenced), Some(shown)) = (&request.fenced, request.notes.shown.get()) else {
-            return Ok(Called::ByNobody);
+        let Some(fenced) = &request.fenced else { return Ok(Called::ByNobody) };
+        let fence = fenced.fence(&request.plan);
+        let Some(shown) = request.notes.shown.get().filter(|_| fence.nested == Nested::Allow) else {
+            return self.leased(request, fence);
         };
-        if fenced.fence(&request.plan).nested == Nested::Ignore {
-            return Ok(Called::ByNobody);
-        }
         let from = match shown {
             ShownTicket::Good(from) => from,
             ShownTicket::Spent(why) => return Err(stale(why)),
@@ -83,18 +89,20 @@ impl<N: Network> Fencing<N> {
     ) -> Result<Waited, Refusal> {
         match self.keeper.call(&from.keys, from.token, fenced.mode) {
             Ok((tenure, mode)) => {
-                Ok(Waited::Held(self.holds(request, (fenced, fence), from, (tenure, mode))))
+                let part = (from.keys.clone(), Some(from.token));
+                Ok(Waited::Held(self.holds(request, (fenced, fence), part, (tenure, mode))))
             }
             Err(NotInside::NotHere) => self.at_its_holder(request, fenced, from, client).await,
             Err(why) => Err(Refusal::of_call(why)),
         }
     }
 
-    fn holds(
+    /// `keys`: all of the tenure, as its ticket says them. `from`: the dispatch that it was called from.
+    pub(super) fn holds(
         &self,
         request: &Keyed,
         (fenced, fence): (&Fenced, &Fence),
-        from: &CallingDispatch,
+        (keys, from): (Rc<[ResourceKey]>, Option<Token>),
         (tenure, mode): (Tenure, Mode),
     ) -> HeldTenure {
         let metrics = self.metrics.route(fenced.route);
@@ -103,14 +111,14 @@ impl<N: Network> Fencing<N> {
         let guarded = request.plan.upstream(request.upstream).fencing == Level::Guard;
         HeldTenure {
             tenure,
-            // Of the whole tenure, as its ticket says them, and in its mode.
-            keys: from.keys.clone(),
+            // Of the whole tenure, as are its keys.
+            keys,
             mode,
             counted: metrics.holding(mode),
             tickets: self.tickets_for(guarded, fence),
             operation: fenced.operation.clone().filter(|_| guarded),
             nested: if guarded { fence.nested } else { Nested::Ignore },
-            called_from: Some(from.token).filter(|_| guarded),
+            called_from: from.filter(|_| guarded),
             running: fenced.running.clone(),
             _traced: None,
             share: None,

@@ -23,7 +23,8 @@ use tracing::{debug, warn};
 
 use crate::{
     calling_dispatch::ShownTicket,
-    headers::{FENCING_FORWARDED, FENCING_TICKET, FENCING_TOKEN},
+    headers::{FENCING_FORWARDED, FENCING_LEASE, FENCING_TICKET, FENCING_TOKEN},
+    leases::ShownLease,
     metrics::{Forwarding, WorkerMetrics},
     refusal::{Outcome, Reason, Refusal},
     siblings::{
@@ -184,6 +185,9 @@ impl<N: Network> Courier<N> {
             // Whoever keeps the key decides what that is worth.
             http.headers_mut().insert(FENCING_TICKET, from.ticket.clone());
             http.headers_mut().insert(FENCING_TOKEN, from.written.clone());
+        }
+        if let Some(ShownLease::Good(_, written)) = request.notes.lease.get() {
+            http.headers_mut().insert(FENCING_LEASE, written.clone());
         }
         let takes_trailers = http.extensions().get::<TakesTrailers>().is_some();
         let headers = http.headers_mut();

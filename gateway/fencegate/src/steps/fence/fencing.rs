@@ -17,6 +17,7 @@ use super::{
 use crate::{
     agreement::Accord,
     edition::Edition,
+    leases::Leases,
     metrics::{WorkerMetrics, hot::Hot},
     refusal::{Reason, Refusal},
     steps::key::{Fenced, Keyed},
@@ -49,6 +50,8 @@ pub struct Fencing<N> {
     pub budget: Budget,
     /// Which keys are waited for.
     pub hot: Hot,
+    /// Locks that clients hold themselves.
+    pub leases: Option<Arc<Leases>>,
 }
 
 impl<N> Fencing<N> {

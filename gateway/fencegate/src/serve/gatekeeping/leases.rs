@@ -1,0 +1,39 @@
+//! Starts what grants leases, where the policy has any.
+
+use std::sync::Arc;
+
+use fencegate_http::network::sockets::Sockets;
+use fencegate_lock::tenures::keeper::Keeper;
+use fencegate_policies::plan::Gateway;
+
+use crate::{
+    leases::{
+        Leases, Terms,
+        desk::{self, Equipment},
+    },
+    serve::{base::Base, not_serving::NotServing},
+    siblings::Ours,
+};
+
+/// # Errors
+/// A file with a token cannot be used, or the machine has no thread.
+pub(super) fn granted(
+    gateway: &Gateway,
+    (name, keeper, ours): (&Arc<str>, &Keeper, Option<&Ours>),
+    base: &Base,
+) -> Result<Option<Arc<Leases>>, NotServing> {
+    if gateway.leases.is_none() {
+        return Ok(None);
+    }
+    let terms = Terms::open(gateway.leases.as_ref()).map_err(NotServing::LeaseToken)?;
+    let equipment = Equipment {
+        name: name.clone(),
+        keeper: keeper.clone(),
+        clock: base.clock.clone(),
+        metrics: base.metrics.leases(),
+        drain: base.drain.clone(),
+        network: Sockets,
+        ours: ours.cloned(),
+    };
+    Ok(Some(desk::start(equipment, terms)?))
+}

@@ -1,0 +1,132 @@
+//! A request under a client's lease: it takes its turn there, at the gateway that holds it, with the next token of that.
+
+use std::{borrow::Cow, rc::Rc};
+
+use fencegate_http::network::Network;
+use fencegate_lock::tenures::question::Holder;
+use fencegate_policies::plan::{Fence, LeaseUse};
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    called::Called,
+    courier::{Carried, Errand},
+    elsewhere::Waited,
+    fencing::Fencing,
+};
+use crate::{
+    leases::{Leases, ShownLease, id::LeaseId, lease::Unusable},
+    refusal::{Reason, Refusal},
+    steps::{
+        key::{Fenced, Keyed},
+        presence::WaitingClient,
+    },
+};
+
+impl<N: Network> Fencing<N> {
+    /// # Errors
+    /// Its route wants a lease, or takes none.
+    pub(super) fn leased(&self, request: &Keyed, fence: &Fence) -> Result<Called, Refusal> {
+        match (fence.lease, request.notes.lease.get()) {
+            (LeaseUse::Never | LeaseUse::Optional, None) => Ok(Called::ByNobody),
+            (LeaseUse::Required, None) => Err(Refusal::new(Reason::LeaseRequired, "no `Fencing-Lease`")),
+            (LeaseUse::Never, Some(_)) => {
+                // It would wait for the lock that its own client holds.
+                Err(forbidden("its route takes no lease"))
+            }
+            (LeaseUse::Optional | LeaseUse::Required, Some(ShownLease::Unreadable)) => {
+                Err(forbidden("`Fencing-Lease` is no id of a lease"))
+            }
+            (LeaseUse::Optional | LeaseUse::Required, Some(ShownLease::Good(id, _))) => {
+                Ok(Called::Under(id.clone()))
+            }
+        }
+    }
+
+    /// Its turn under the lease, here or where that is held.
+    ///
+    /// # Errors
+    /// The lease is over, is not good for this, or the turn does not come in time.
+    pub(super) async fn under(
+        &self,
+        request: &Keyed,
+        (fenced, fence): (&Fenced, &Fence),
+        id: &LeaseId,
+        (deadline, client): (Instant, &mut WaitingClient),
+    ) -> Result<Waited, Refusal> {
+        let Some(leases) = &self.leases else { return Err(forbidden("the policy has no `leases`")) };
+        if !leases.is_here(id) {
+            return self.at_its_issuer(leases, request, fenced, id, (deadline, client)).await;
+        }
+        let lease = leases.find(id)?;
+        if !fenced.keys.iter().all(|key| lease.keys.contains(key)) {
+            return Err(forbidden("its key is none of the lease's"));
+        }
+        let asked = Instant::now();
+        request.notes.asked.set(Some(asked));
+        let locked = |why| Refusal::new(Reason::Locked, why).with_status(fence.locked_status);
+        let entered = tokio::select! {
+            entered = lease.enter(fenced.mode) => entered,
+            () = sleep_until(deadline) => return Err(locked("another request under its lease still runs")),
+            () = self.drained(request.plan.listener.timeouts.drain / 2) => {
+                return Err(Refusal::new(Reason::Draining, "still waiting for its turn when the gateway stops"));
+            }
+            () = client.gone() => return Err(locked("the client went away while waiting")),
+        };
+        let tenured = entered.map_err(unusable)?;
+        let keys: Rc<[_]> = (*lease.keys).into();
+        let held = self.holds(request, (fenced, fence), (keys, None), tenured);
+        request.notes.waited.set(Some(asked.elapsed()));
+        Ok(Waited::Held(held))
+    }
+
+    /// The lease is not of this process. Only the gateway that has it knows its turn.
+    async fn at_its_issuer(
+        &self,
+        leases: &Leases,
+        request: &Keyed,
+        fenced: &Fenced,
+        id: &LeaseId,
+        (deadline, client): (Instant, &mut WaitingClient),
+    ) -> Result<Waited, Refusal> {
+        let stale = || Refusal::new(Reason::StaleToken, "the session of the lease is over");
+        // What was sent on is not sent on again: whoever has sent it has asked ZooKeeper who we are.
+        if request.notes.forwarded.get().is_some() {
+            return leases.find(id).and_then(|_| Err(stale()));
+        }
+        let Some(courier) = &self.courier else {
+            return Err(away("another gateway holds the lease, and the policy has no `peer`"));
+        };
+        let way = match self.keeper.holder(id.member().to_owned()).await {
+            Ok(Holder::Elsewhere(way)) => way,
+            Ok(Holder::Gone | Holder::Here) => return Err(stale()),
+            Ok(Holder::Unreached) => return Err(away("the gateway that holds the lease has no `peer`")),
+            Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let errand = Errand { way: &way, key: &fenced.keys[0], request, left };
+        match self.carry(courier, errand, client).await {
+            Carried::Answered(reply) => Ok(Waited::Answered(Box::new(reply))),
+            Carried::Refused(refusal) => Err(refusal),
+            Carried::Back(why) | Carried::Unreached(why) => {
+                Err(away(format!("the gateway that holds the lease: {why}")))
+            }
+        }
+    }
+}
+
+fn unusable(why: Unusable) -> Refusal {
+    match why {
+        Unusable::Waiting => Refusal::new(Reason::Locked, "the lease waits for its lock yet"),
+        Unusable::Over => Refusal::new(Reason::StaleToken, "the lease is over"),
+        Unusable::Unproven => Refusal::new(Reason::Suspended, "the session of the lease could not be proven"),
+        Unusable::Upgrade => forbidden("it wants to write, and the lease only reads"),
+    }
+}
+
+fn forbidden(why: &'static str) -> Refusal {
+    Refusal::new(Reason::LeaseForbidden, why)
+}
+
+fn away(why: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::new(Reason::LeaseAway, why)
+}

@@ -5,7 +5,7 @@ use crate::names::Allowed;
 /// Of files and folders, over all crates.
 pub(crate) const FILES: &[Allowed] = &[
     Allowed {
-        names: "admin*4 balancing bind conditions fence*4 gateway*3 guard*4 key*3 layout*3 leases listener log*3 once*5 \
+        names: "admin*4 balancing bind conditions fence*4 gateway*3 guard*4 key*3 layout*3 leases*4 listener log*3 once*5 \
             peer_listener probe route*4 served_tls store*3 tickets tls*3 upstream*3 zookeeper*5",
         are: "a part of a policy: how it is read, what it comes to, who does it, and who starts it for a test",
     },

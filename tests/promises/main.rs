@@ -64,6 +64,7 @@ mod interrupted;
 mod keys;
 mod killed;
 mod kubernetes;
+mod leases;
 mod link;
 mod link_sessions;
 mod lock_library;

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use fencegate::admin::bearer::Bearer;
+use fencegate::bearer::Bearer;
 use fencegate_guard::ticket::{Signer, Verifier};
 use fencegate_tests::{
     client::Ask,

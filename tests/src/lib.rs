@@ -25,6 +25,7 @@ pub mod history;
 pub mod hop;
 pub mod hosts;
 pub mod lapse;
+pub mod leases;
 pub mod ledger;
 pub mod load;
 pub mod memory;

@@ -21,7 +21,7 @@ use crate::{
         fence::{Fencing, HeldTenure},
         hop::Hop,
         key::Keyed,
-        leases::Asking,
+        lease_questions::LeaseQuestions,
         limit::PerClient,
         permitted::Permitted,
         route::Routing,
@@ -40,7 +40,7 @@ pub struct Parts {
     /// Signs what services show that call back, where that is allowed.
     pub callers: Option<Arc<Ticketing>>,
     /// What is asked about leases, where there are any.
-    pub leases: Option<Asking>,
+    pub leases: Option<LeaseQuestions>,
     /// What other gateways have to show, where they are listened to.
     pub pass: Option<Pass>,
     pub plan: Arc<Plan>,
@@ -73,7 +73,7 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
         .layer(look(recording, steps::trace::trace))
         .layer(look(parts.per_client, steps::limit::per_client)) // too many of one client
         .layer_fn(Rest::of)
-        .layer(step(parts.leases, steps::leases::leases)) // what is asked of ourselves about leases ends here
+        .layer(step(parts.leases, steps::lease_questions::answer)) // what is asked of ourselves about leases ends here
         .layer(step(routing, steps::route::route)) // below: route and path are fixed
         .layer(step(Buffering { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer)) // a slow client never holds a lock
         .layer(step((), steps::key::key)) // below: the keys are fixed

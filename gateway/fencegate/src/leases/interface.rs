@@ -3,187 +3,33 @@
 //! Every answer is made by who holds the lease: a gateway that is asked about another one's sends the question there. No secret
 //! stands in a path, because logs of proxies have those.
 
-mod calls;
+mod client_calls;
 mod elections;
-mod keys;
-mod operators;
+mod key_line;
+mod oversight;
+pub mod setting;
 mod watching;
-
-use std::sync::Arc;
 
 use axum::{
     Router,
-    body::Bytes,
-    http::{HeaderMap, HeaderValue, Method, Uri},
-    response::{IntoResponse, Response},
     routing::{get, post},
 };
-use fencegate_policies::plan::Principal;
-use serde::{Serialize, de::DeserializeOwned};
-use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
-use super::{
-    desk::Task,
-    errand::{Errand, Told},
-    id::{LeaseId, Reference},
-    lease::Lease,
-    table::Leases,
-};
-use crate::{
-    admin::effective::InForce,
-    headers::FENCING_LEASE,
-    refusal::{Reason, Refusal},
-    ticketing::Ticketing,
-};
+use self::setting::Interface;
+use crate::refusal::{Reason, Refusal};
 
-/// Where it all lies.
-pub const PREFIX: &str = "/.fencegate/v1/";
-
-/// What the interface works with.
-#[derive(Clone)]
-pub struct Interface {
-    pub leases: Arc<Leases>,
-    pub in_force: InForce,
-    pub tickets: Option<Arc<Ticketing>>,
-    pub drain: CancellationToken,
-}
-
-/// Who asks.
-#[derive(Clone)]
-pub struct Asker {
-    /// By what the request shows; nobody where it shows nothing that is known.
-    pub principal: Option<Principal>,
-    /// Another gateway has sent it here: it is sent nowhere else.
-    pub sent_on: bool,
-}
-
-/// The routes; [`Asker`] has to be an extension of each request.
+/// The routes; [`setting::Applicant`] has to be an extension of each request.
 pub fn routes(interface: Interface) -> Router {
     let v1 = Router::new()
-        .route("/leases", get(operators::list).post(calls::acquire))
-        .route("/leases/{reference}", get(calls::show).delete(calls::release))
-        .route("/leases/{reference}/renew", post(calls::renew))
-        .route("/leases/{reference}/revoke", post(operators::revoke))
-        .route("/leases/{reference}/break", post(operators::break_lease))
-        .route("/keys/{key}", get(keys::show))
+        .route("/leases", get(oversight::list).post(client_calls::acquire))
+        .route("/leases/{reference}", get(client_calls::show).delete(client_calls::release))
+        .route("/leases/{reference}/renew", post(client_calls::renew))
+        .route("/leases/{reference}/revoke", post(oversight::revoke))
+        .route("/leases/{reference}/break", post(oversight::break_lease))
+        .route("/keys/{key}", get(key_line::show))
         .route("/elections/{name}", get(elections::show))
         .route("/elections/{name}/leader", get(elections::leads))
         .method_not_allowed_fallback(async || Refusal::new(Reason::Method, "no such method of a lease"))
         .fallback(async || Refusal::new(Reason::NoRoute, "nothing of leases is there"));
     Router::new().nest("/.fencegate/v1", v1).with_state(interface)
-}
-
-/// A refusal becomes an answer where all of them do.
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let mut response = self.status().into_response();
-        response.extensions_mut().insert(self);
-        response
-    }
-}
-
-/// A lease that is asked for by its id.
-enum Place {
-    Here(Arc<Lease>),
-    Elsewhere(LeaseId),
-}
-
-impl Interface {
-    /// Where the lease of the request is held.
-    ///
-    /// # Errors
-    /// It shows no id, or one of another lease than the path names, or of one that is not there any more.
-    fn place(&self, asker: &Asker, reference: &str, headers: &HeaderMap) -> Result<Place, Refusal> {
-        let id = shown(headers)?;
-        if Reference::parse(reference) != Some(id.reference()) {
-            return Err(Refusal::new(Reason::LeaseForbidden, "path and id name two leases"));
-        }
-        if asker.sent_on || self.leases.is_here(&id) {
-            return self.leases.find(&id).map(Place::Here);
-        }
-        Ok(Place::Elsewhere(id))
-    }
-
-    /// Asks whoever has the session with this member node.
-    ///
-    /// # Errors
-    /// Nobody answers.
-    ///
-    /// # Cancellation
-    /// What was asked may be done all the same.
-    async fn asks(&self, member: String, question: Question) -> Result<Response, Refusal> {
-        let Question { method, path, lease, body, patience } = question;
-        let (told, answered) = oneshot::channel();
-        self.leases.give(Task::Ask(Errand { member, method, path, lease, body, patience }, told))?;
-        let stopping = |_| Refusal::new(Reason::Draining, "the gateway is stopping");
-        let Told { status, headers, body } = answered.await.map_err(stopping)??;
-        Ok((status, headers, body).into_response())
-    }
-}
-
-/// What is asked of another gateway.
-struct Question {
-    method: Method,
-    path: String,
-    lease: Option<HeaderValue>,
-    body: Bytes,
-    patience: std::time::Duration,
-}
-
-impl Question {
-    /// The same as it came, about a lease. `uri`: below our prefix, as routes are given it.
-    fn again(method: Method, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Self {
-        let below = uri.path_and_query().map_or("/", |path| path.as_str());
-        let path = format!("{PREFIX}{}", below.trim_start_matches('/'));
-        let lease = headers.get(FENCING_LEASE).cloned();
-        Self { method, path, lease, body, patience: std::time::Duration::ZERO }
-    }
-}
-
-/// The id of the lease that a request shows.
-///
-/// # Errors
-/// There is none, or more than one, or something else.
-pub fn shown(headers: &HeaderMap) -> Result<LeaseId, Refusal> {
-    let mut lines = headers.get_all(FENCING_LEASE).iter();
-    let line = lines.next().ok_or_else(|| Refusal::new(Reason::LeaseRequired, "no `Fencing-Lease`"))?;
-    let alone = lines.next().is_none();
-    let id = line.to_str().ok().filter(|_| alone).and_then(LeaseId::parse);
-    id.ok_or_else(|| Refusal::new(Reason::LeaseForbidden, "`Fencing-Lease` is no id of a lease"))
-}
-
-impl Asker {
-    /// # Errors
-    /// It shows nothing that is known.
-    fn known(&self) -> Result<&Principal, Refusal> {
-        let unknown = || Refusal::new(Reason::LeaseCredentials, "neither token nor certificate is known");
-        self.principal.as_ref().ok_or_else(unknown)
-    }
-
-    /// # Errors
-    /// It is none.
-    fn operator(&self) -> Result<&Principal, Refusal> {
-        let known = self.known()?;
-        if known.operator {
-            Ok(known)
-        } else {
-            Err(Refusal::new(Reason::LeaseForbidden, format!("`{}` is no operator of leases", known.name)))
-        }
-    }
-}
-
-/// # Errors
-/// The body is not what is described.
-fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|bad| Refusal::new(Reason::Malformed, format!("the body: {bad}")))
-}
-
-/// The same of a body that may be left out.
-fn read_if_any<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Refusal> {
-    if body.is_empty() { Ok(T::default()) } else { read(body) }
-}
-
-fn json(document: &impl Serialize) -> Response {
-    axum::Json(document).into_response()
 }

@@ -14,7 +14,7 @@ use fencegate_process::clock::{Boot, SharedClock};
 use tokio::sync::watch;
 
 use super::id::LeaseId;
-use crate::refusal::Refusal;
+use crate::{metrics::WHY, refusal::Refusal};
 
 /// A lease of this gateway. Who has it in hand may ask it everything; who may do that is asked elsewhere.
 pub struct Lease {
@@ -303,12 +303,9 @@ impl Life {
 }
 
 impl Why {
-    pub const WORDS: [&str; 8] =
-        ["released", "expired", "gave-up", "broken", "session-lost", "retired", "too-old", "refused"];
-
     /// For programs.
     pub fn word(&self) -> &'static str {
-        let [released, expired, gave_up, broken, lost, retired, too_old, refused] = Self::WORDS;
+        let [released, expired, gave_up, broken, lost, retired, too_old, refused] = WHY;
         match self {
             Self::Released => released,
             Self::Expired => expired,

@@ -1,17 +1,18 @@
 //! Locks that clients hold themselves, for work that is no request: leases, and elections, which are leases of one key.
 //!
-//! [`table`] has all of them, each a [`lease`] with an [`id`]; [`desk`] is the thread that takes their locks and runs the
-//! [`errand`]s to other gateways. [`authority`] knows who may ask, [`interface`] is what is asked over HTTP, in the JSON of
-//! [`document`]. Requests under a lease are a matter of [`crate::steps::fence`].
+//! [`holdings`] has all of them, each a [`lease`] with an [`id`]; [`taker`] is the thread that takes their locks, and asks
+//! other gateways, as it is given each [`task`]. [`authority`] knows who may ask, [`interface`] is what is asked over HTTP, in the JSON of
+//! [`lease_json`]. Requests under a lease are a matter of [`crate::steps::fence`].
 
 pub mod authority;
-pub mod desk;
-pub mod document;
-mod errand;
+mod far_question;
+pub mod holdings;
 pub mod id;
 pub mod interface;
 pub mod lease;
-pub mod table;
+pub mod lease_json;
+pub mod taker;
+mod task;
 
 use std::rc::Rc;
 
@@ -27,6 +28,6 @@ pub enum ShownLease {
 
 pub use self::{
     authority::Authority,
-    interface::{Asker, Interface, PREFIX},
-    table::{Leases, Terms},
+    holdings::{LeaseTerms, Leases},
+    interface::setting::{Applicant, Interface, PREFIX},
 };

@@ -16,7 +16,7 @@ use fencegate_process::{
 use prometheus::{IntCounter, IntGauge, Opts};
 
 use super::{
-    leases::LeaseMetrics, plans::PlanFamilies, requests::RequestFamilies, upstreams::UpstreamFamilies,
+    lease_counts::LeaseMetrics, plans::PlanFamilies, requests::RequestFamilies, upstreams::UpstreamFamilies,
     words::Reloaded,
 };
 

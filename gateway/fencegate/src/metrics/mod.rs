@@ -6,7 +6,7 @@
 
 mod all;
 pub mod hot;
-mod leases;
+mod lease_counts;
 mod plans;
 mod requests;
 mod route;
@@ -17,7 +17,7 @@ mod worker;
 
 pub use self::{
     all::Metrics,
-    leases::LeaseMetrics,
+    lease_counts::{LeaseMetrics, WHY},
     route::{Holding, RouteMetrics},
     waits::Waiting,
     words::{Acquired, Forwarding, Reloaded},

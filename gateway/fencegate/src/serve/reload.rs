@@ -15,7 +15,7 @@ use crate::{
     admin::{command::ReloadReport, effective::InForce},
     agreement::{Agreement, FleetReport, compared},
     edition::Edition,
-    leases::{Leases, Terms},
+    leases::{LeaseTerms, Leases},
     metrics::{Metrics, Reloaded},
     trust::Guards,
     written::Written,
@@ -98,7 +98,7 @@ impl Reloader {
     async fn turn_to(&mut self, gateway: Gateway, difference: &Difference) -> Result<(), String> {
         let old = self.edition.clone();
         let plan = Arc::new(gateway.serving.clone());
-        let terms = Terms::open(gateway.leases.as_ref()).map_err(|bad| causes(&bad))?;
+        let terms = LeaseTerms::open(gateway.leases.as_ref()).map_err(|bad| causes(&bad))?;
         let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(|bad| causes(&bad))?;
         let unable = |failed| format!("start what looks after the endpoints: {failed}");
         health::start(Sockets, &fleets).map_err(unable)?;

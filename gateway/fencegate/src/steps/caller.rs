@@ -12,14 +12,14 @@ use super::{claim::present, hygiene::Clean};
 use crate::{
     calling_dispatch::{CallingDispatch, ShownTicket},
     headers::{FENCING_LEASE, FENCING_TOKEN},
-    leases::{ShownLease, interface},
+    leases::{ShownLease, interface::setting},
     ticketing::Ticketing,
 };
 
 /// Reads the lease that a request is under. Whose it is, and for what it is good, is asked where the keys are known.
 pub fn read_lease(request: &Clean) {
     if let Some(line) = request.presented.get(FENCING_LEASE) {
-        let shown = match interface::shown(&request.presented) {
+        let shown = match setting::shown(&request.presented) {
             Ok(id) => ShownLease::Good(Rc::new(id), line.clone()),
             Err(_) => ShownLease::Unreadable,
         };

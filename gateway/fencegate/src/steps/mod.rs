@@ -16,7 +16,7 @@ pub mod hop;
 pub mod hygiene;
 pub mod incoming;
 pub mod key;
-pub mod leases;
+pub mod lease_questions;
 pub mod limit;
 pub mod parameters;
 pub mod permitted;

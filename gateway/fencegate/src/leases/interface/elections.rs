@@ -15,14 +15,14 @@ use futures_util::stream;
 use tokio::time::sleep;
 
 use super::{
-    Asker, Interface, PREFIX, Question, json,
-    keys::{number, untold},
+    key_line::{number, untold},
+    setting::{Applicant, Interface, PREFIX, Question, json},
     watching::{sse, streams},
 };
 use crate::{
     leases::{
-        document::{ElectionDocument, Leader, election_key},
         lease::{Lease, Stood},
+        lease_json::{ElectionDocument, Leader, election_key},
     },
     refusal::{Reason, Refusal},
 };
@@ -33,15 +33,15 @@ const LOOK: Duration = Duration::from_millis(250);
 
 pub(super) async fn show(
     State(interface): State<Interface>,
-    Extension(asker): Extension<Asker>,
+    Extension(applicant): Extension<Applicant>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let key = key(&name)?;
-    if asker.sent_on {
+    if applicant.sent_on {
         return Ok(json(&interface.seen_here(&name, &key)));
     }
-    asker.known()?;
+    applicant.known()?;
     if streams(&headers) {
         return Ok(followed(interface, name, key));
     }

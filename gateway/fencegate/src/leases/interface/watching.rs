@@ -15,13 +15,13 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::{Interface, PREFIX, Question};
+use super::setting::{Interface, PREFIX, Question};
 use crate::{
     headers::FENCING_LEASE,
     leases::{
-        document::{LeaseDocument, OVER},
         id::LeaseId,
         lease::Lease,
+        lease_json::{LeaseDocument, OVER},
     },
     refusal::{Reason, Refusal},
 };
@@ -38,7 +38,7 @@ pub(super) struct Watching {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct WatchQuery {
     #[serde(default)]
     watch: u64,
     seen: Option<u64>,
@@ -51,8 +51,8 @@ const ROUND: u64 = 20;
 
 impl Watching {
     pub(super) fn of(uri: &Uri, headers: &HeaderMap) -> Result<Self, Refusal> {
-        let asked = axum::extract::Query::<Asked>::try_from_uri(uri);
-        let axum::extract::Query(Asked { watch, seen }) =
+        let asked = axum::extract::Query::<WatchQuery>::try_from_uri(uri);
+        let axum::extract::Query(WatchQuery { watch, seen }) =
             asked.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?;
         Ok(Self { longest: Duration::from_secs(watch.min(LONGEST)), seen, streams: streams(headers) })
     }

@@ -22,7 +22,7 @@ use crate::{
     step::Serve,
     steps::{
         fence::{Fencing, Traces},
-        leases::Asking,
+        lease_questions::LeaseQuestions,
         route::Routing,
     },
     ticketing::Ticketing,
@@ -57,11 +57,11 @@ impl Gatekeeping {
     }
 
     /// What is asked about leases; nothing, where there are none.
-    fn asking(&self, drain: &CancellationToken, plan: &Plan) -> Option<Asking> {
+    fn asking(&self, drain: &CancellationToken, plan: &Plan) -> Option<LeaseQuestions> {
         let leases = self.leases.clone()?;
         let (in_force, tickets) = (self.in_force.clone(), self.tickets.clone());
         let interface = Interface { leases, in_force, tickets, drain: drain.clone() };
-        Some(Asking::of(interface, plan.listener.timeouts.request_body))
+        Some(LeaseQuestions::of(interface, plan.listener.timeouts.request_body))
     }
 }
 

@@ -8,8 +8,8 @@ use fencegate_policies::plan::Gateway;
 
 use crate::{
     leases::{
-        Leases, Terms,
-        desk::{self, Equipment},
+        LeaseTerms, Leases,
+        taker::{self, TakerParts},
     },
     serve::{base::Base, not_serving::NotServing},
     siblings::Ours,
@@ -25,8 +25,8 @@ pub(super) fn granted(
     if gateway.leases.is_none() {
         return Ok(None);
     }
-    let terms = Terms::open(gateway.leases.as_ref()).map_err(NotServing::LeaseToken)?;
-    let equipment = Equipment {
+    let terms = LeaseTerms::open(gateway.leases.as_ref()).map_err(NotServing::LeaseToken)?;
+    let equipment = TakerParts {
         name: name.clone(),
         keeper: keeper.clone(),
         clock: base.clock.clone(),
@@ -35,5 +35,5 @@ pub(super) fn granted(
         network: Sockets,
         ours: ours.cloned(),
     };
-    Ok(Some(desk::start(equipment, terms)?))
+    Ok(Some(taker::start(equipment, terms)?))
 }

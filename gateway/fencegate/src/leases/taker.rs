@@ -14,31 +14,21 @@ use fencegate_lock::{
 use fencegate_policies::plan::Hold;
 use fencegate_process::clock::SharedClock;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::mpsc,
     task::{JoinHandle, LocalSet, spawn_local},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    authority::Authority,
-    errand::{Errand, Errands, Told},
+    far_question::Remotes,
+    holdings::{HoldingsParts, LeaseTerms, Leases},
     lease::{Lease, Why},
-    table::{Leases, Parts, Terms},
+    task::Task,
 };
 use crate::{metrics::LeaseMetrics, refusal::Refusal, siblings::Ours};
 
-/// What is done on the thread.
-pub(super) enum Task {
-    /// Waits for the lock of a lease.
-    Take { lease: Arc<Lease>, wait: Duration },
-    /// Asks the gateway that holds a lease.
-    Ask(Errand, oneshot::Sender<Result<Told, Refusal>>),
-    /// Looks after the files of those who may ask, instead of those before.
-    Follow(Authority),
-}
-
 /// What the leases of a process are made of.
-pub struct Equipment<N> {
+pub struct TakerParts<N> {
     pub name: Arc<str>,
     pub keeper: Keeper,
     pub clock: SharedClock,
@@ -56,26 +46,26 @@ const NAME: &str = "(lease)";
 ///
 /// # Errors
 /// The machine has no thread.
-pub fn start<N: Network + Send>(equipment: Equipment<N>, terms: Terms) -> io::Result<Arc<Leases>> {
-    let Equipment { name, keeper, clock, metrics, drain, network, ours } = equipment;
+pub fn start<N: Network + Send>(equipment: TakerParts<N>, terms: LeaseTerms) -> io::Result<Arc<Leases>> {
+    let TakerParts { name, keeper, clock, metrics, drain, network, ours } = equipment;
     let (tasks, given) = mpsc::unbounded_channel();
-    let parts = Parts { gateway: name, keeper, clock: clock.clone(), tasks, drain, metrics };
+    let parts = HoldingsParts { gateway: name, keeper, clock: clock.clone(), tasks, drain, metrics };
     let leases = Arc::new(Leases::new(parts, terms));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = leases.clone();
     thread::Builder::new().name("leases".into()).spawn(move || {
-        let errands = Errands { network, clock, ours, keeper: served.keeper.clone(), idle: Rc::default() };
-        LocalSet::new().block_on(&runtime, serve(served, Rc::new(errands), given));
+        let remotes = Remotes { network, clock, ours, keeper: served.keeper.clone(), idle: Rc::default() };
+        LocalSet::new().block_on(&runtime, serve(served, Rc::new(remotes), given));
     })?;
     Ok(leases)
 }
 
 async fn serve<N: Network>(
     leases: Arc<Leases>,
-    errands: Rc<Errands<N>>,
+    remotes: Rc<Remotes<N>>,
     mut given: mpsc::UnboundedReceiver<Task>,
 ) {
-    let (swept, tended) = (leases.clone(), errands.idle.clone());
+    let (swept, tended) = (leases.clone(), remotes.idle.clone());
     drop(spawn_local(async move { swept.sweep().await }));
     drop(spawn_local(async move { tended.tend().await }));
     let mut following: Option<JoinHandle<()>> = None;
@@ -88,9 +78,9 @@ async fn serve<N: Network>(
                     before.abort();
                 }
             }
-            Task::Ask(errand, told) => {
-                let errands = errands.clone();
-                drop(spawn_local(async move { errands.run(errand, told).await }));
+            Task::Ask(question, told) => {
+                let remotes = remotes.clone();
+                drop(spawn_local(async move { remotes.run(question, told).await }));
             }
         }
     }

@@ -16,9 +16,9 @@ use tracing::info;
 
 use super::{
     authority::Authority,
-    desk::Task,
     id::{LeaseId, Reference},
     lease::{Ended, Lease, Stood, Wanted, Why},
+    task::Task,
 };
 use crate::{
     bearer::BadBearer,
@@ -30,7 +30,7 @@ use crate::{
 pub struct Leases {
     /// By what they are called: until some time after their end.
     all: Mutex<HashMap<Reference, Arc<Lease>>>,
-    terms: ArcSwap<Terms>,
+    terms: ArcSwap<LeaseTerms>,
     pub(super) gateway: Arc<str>,
     pub(super) keeper: Keeper,
     clock: SharedClock,
@@ -42,7 +42,7 @@ pub struct Leases {
 }
 
 /// What a plan says of leases.
-pub struct Terms {
+pub struct LeaseTerms {
     /// `None`: nobody is granted one.
     pub bounds: Option<plan::Leases>,
     pub authority: Authority,
@@ -58,7 +58,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// What the table works with.
-pub(super) struct Parts {
+pub(super) struct HoldingsParts {
     pub(super) gateway: Arc<str>,
     pub(super) keeper: Keeper,
     pub(super) clock: SharedClock,
@@ -67,7 +67,7 @@ pub(super) struct Parts {
     pub(super) metrics: LeaseMetrics,
 }
 
-impl Terms {
+impl LeaseTerms {
     /// # Errors
     /// A file with a token cannot be used.
     pub fn open(leases: Option<&plan::Leases>) -> Result<Self, BadBearer> {
@@ -76,8 +76,8 @@ impl Terms {
 }
 
 impl Leases {
-    pub(super) fn new(parts: Parts, terms: Terms) -> Self {
-        let Parts { gateway, keeper, clock, tasks, drain, metrics } = parts;
+    pub(super) fn new(parts: HoldingsParts, terms: LeaseTerms) -> Self {
+        let HoldingsParts { gateway, keeper, clock, tasks, drain, metrics } = parts;
         let (all, usual, followed) = (Mutex::default(), Mutex::default(), terms.authority.clone());
         let leases = Self {
             all,
@@ -96,14 +96,14 @@ impl Leases {
     }
 
     /// Another plan is in force.
-    pub fn turn_to(&self, terms: Terms) {
+    pub fn turn_to(&self, terms: LeaseTerms) {
         // Fails where the process stops.
         self.tasks.send(Task::Follow(terms.authority.clone())).ok();
         self.terms.store(Arc::new(terms));
     }
 
     /// What the plan in force says of leases.
-    pub fn terms(&self) -> Arc<Terms> {
+    pub fn terms(&self) -> Arc<LeaseTerms> {
         self.terms.load_full()
     }
 
@@ -131,7 +131,7 @@ impl Leases {
         let id = LeaseId::new(Paths::member_name(&self.gateway, session), &SystemRandomness);
         let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));
         self.admit(&lease)?;
-        self.give(Task::Take { lease: lease.clone(), wait }).inspect_err(|_| drop(lease.end(Why::Lost)))?;
+        self.give(Task::Take { lease: lease.clone(), wait }).inspect_err(|_| self.end(&lease, Why::Lost))?;
         Ok(lease)
     }
 

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// What is to be asked, and whom.
-pub(super) struct Errand {
+pub(super) struct RemoteQuestion {
     /// The member node of the session that holds the lease.
     pub(super) member: String,
     pub(super) method: Method,
@@ -41,7 +41,7 @@ pub(super) struct Errand {
 }
 
 /// The other gateway's answer.
-pub(super) struct Told {
+pub(super) struct RemoteAnswer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
@@ -55,7 +55,7 @@ const LONGEST: usize = 1 << 20;
 const KEPT: Duration = Duration::from_secs(20);
 
 /// Asks other gateways, on one thread.
-pub(super) struct Errands<N> {
+pub(super) struct Remotes<N> {
     pub(super) network: N,
     pub(super) clock: SharedClock,
     pub(super) keeper: Keeper,
@@ -63,20 +63,24 @@ pub(super) struct Errands<N> {
     pub(super) idle: Rc<Idle>,
 }
 
-impl<N: Network> Errands<N> {
-    pub(super) async fn run(&self, errand: Errand, mut told: oneshot::Sender<Result<Told, Refusal>>) {
-        let longest = errand.patience + MARGIN;
+impl<N: Network> Remotes<N> {
+    pub(super) async fn run(
+        &self,
+        question: RemoteQuestion,
+        mut told: oneshot::Sender<Result<RemoteAnswer, Refusal>>,
+    ) {
+        let longest = question.patience + MARGIN;
         let answered = tokio::select! {
-            answered = timeout(longest, self.asked(&errand)) => answered,
+            answered = timeout(longest, self.asked(&question)) => answered,
             // Nobody waits for it. A question about a lease may have been heard all the same.
             () = told.closed() => return,
         };
         told.send(answered.unwrap_or_else(|_| Err(away("it did not answer in time")))).ok();
     }
 
-    async fn asked(&self, errand: &Errand) -> Result<Told, Refusal> {
+    async fn asked(&self, question: &RemoteQuestion) -> Result<RemoteAnswer, Refusal> {
         let ours = self.ours.as_ref().ok_or_else(|| away("the policy of this gateway has no `peer`"))?;
-        let way = match self.keeper.holder(errand.member.clone()).await {
+        let way = match self.keeper.holder(question.member.clone()).await {
             Ok(Holder::Elsewhere(way)) => way,
             Ok(Holder::Gone | Holder::Here) => {
                 return Err(Refusal::new(Reason::StaleToken, "the session of the lease is over"));
@@ -84,9 +88,9 @@ impl<N: Network> Errands<N> {
             Ok(Holder::Unreached) => return Err(away("the gateway that holds it has no `peer`")),
             Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
         };
-        match self.sent(ours, errand, &way, false).await {
+        match self.sent(ours, question, &way, false).await {
             // It was closed while it lay idle, and nothing was read of the question.
-            Err(Unsent::Stale) => self.sent(ours, errand, &way, true).await,
+            Err(Unsent::Stale) => self.sent(ours, question, &way, true).await,
             done => done,
         }
         .map_err(|unsent| match unsent {
@@ -95,7 +99,13 @@ impl<N: Network> Errands<N> {
         })
     }
 
-    async fn sent(&self, ours: &Ours, errand: &Errand, way: &Way, fresh: bool) -> Result<Told, Unsent> {
+    async fn sent(
+        &self,
+        ours: &Ours,
+        question: &RemoteQuestion,
+        way: &Way,
+        fresh: bool,
+    ) -> Result<RemoteAnswer, Unsent> {
         let dialling = Dialling {
             network: &self.network,
             clock: &self.clock,
@@ -108,12 +118,12 @@ impl<N: Network> Errands<N> {
             debug!(gateway = %way.gateway, %error, "not reached");
             Unsent::Away("it cannot be reached")
         })?;
-        let http = addressed(ours, errand, way).ok_or(Unsent::Away("the question fits into no request"))?;
+        let http = addressed(ours, question, way).ok_or(Unsent::Away("the question fits into no request"))?;
         let answer = match lend.send(http).await {
             Ok(answer) => answer,
             Err(failed) => {
                 let (unwritten, reused) = (lend.give_up(), lend.is_reused());
-                debug!(gateway = %way.gateway, why = %failed.why, "an errand broke off");
+                debug!(gateway = %way.gateway, why = %failed.why, "an question broke off");
                 let stale = reused && (unwritten || failed.back.is_some());
                 return Err(if stale {
                     Unsent::Stale
@@ -129,10 +139,10 @@ impl<N: Network> Errands<N> {
         let (head, incoming) = answer.into_parts();
         let kept = [CONTENT_TYPE, RETRY_AFTER].into_iter();
         let headers = kept.filter_map(|name| Some((name.clone(), head.headers.get(name)?.clone()))).collect();
-        let body = lend.body(incoming, fencegate_http::body::Trailers::Drop, errand.patience + MARGIN);
+        let body = lend.body(incoming, fencegate_http::body::Trailers::Drop, question.patience + MARGIN);
         let body = Limited::new(body, LONGEST).collect().await;
         let body = body.map_err(|_| Unsent::Away("its answer broke off"))?.to_bytes();
-        Ok(Told { status: head.status, headers, body })
+        Ok(RemoteAnswer { status: head.status, headers, body })
     }
 }
 
@@ -143,22 +153,22 @@ enum Unsent {
     Away(&'static str),
 }
 
-fn addressed(ours: &Ours, errand: &Errand, way: &Way) -> Option<Request<Body>> {
-    let mut http = Request::new(Body::whole(errand.body.clone()));
-    *http.method_mut() = errand.method.clone();
-    *http.uri_mut() = errand.path.parse().ok()?;
-    let said = field::told(&way.pass, ABOUT_NO_KEY, errand.patience, &ours.name);
+fn addressed(ours: &Ours, question: &RemoteQuestion, way: &Way) -> Option<Request<Body>> {
+    let mut http = Request::new(Body::whole(question.body.clone()));
+    *http.method_mut() = question.method.clone();
+    *http.uri_mut() = question.path.parse().ok()?;
+    let said = field::told(&way.pass, ABOUT_NO_KEY, question.patience, &ours.name);
     let mut said = HeaderValue::from_str(&said).ok()?;
     said.set_sensitive(true);
     let fields: [(HeaderName, HeaderValue); 4] = [
         (HOST, HeaderValue::from_str(&way.address).ok()?),
         (CONTENT_TYPE, HeaderValue::from_static("application/json")),
-        (CONTENT_LENGTH, HeaderValue::from(errand.body.len())),
+        (CONTENT_LENGTH, HeaderValue::from(question.body.len())),
         (FENCING_FORWARDED, said),
     ];
     let headers = http.headers_mut();
     headers.extend(fields);
-    if let Some(lease) = &errand.lease {
+    if let Some(lease) = &question.lease {
         headers.insert(FENCING_LEASE, lease.clone());
     }
     Some(http)

@@ -3,14 +3,16 @@
 use fencegate_process::families::Families;
 use prometheus::{IntCounterVec, IntGaugeVec, Opts};
 
-use crate::leases::lease::Why;
-
 /// Of one gateway. Clones count together.
 #[derive(Clone)]
 pub struct LeaseMetrics {
     leases: IntGaugeVec,
     ended: IntCounterVec,
 }
+
+/// Why leases end.
+pub const WHY: [&str; 8] =
+    ["released", "expired", "gave-up", "broken", "session-lost", "retired", "too-old", "refused"];
 
 const WAITING: &str = "waiting";
 const HELD: &str = "held";
@@ -25,7 +27,7 @@ impl LeaseMetrics {
             ended: families.register(IntCounterVec::new(ended, &["why"])),
         };
         metrics.there_are(0, 0);
-        for why in Why::WORDS {
+        for why in WHY {
             metrics.ended.with_label_values(&[why]);
         }
         metrics

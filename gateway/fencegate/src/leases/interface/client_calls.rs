@@ -17,12 +17,15 @@ use fencegate_policies::{
 use hyper::header::HeaderValue;
 use tokio::time::timeout;
 
-use super::{Asker, Interface, PREFIX, Place, Question, json, read, read_if_any, watching::Watching};
+use super::{
+    setting::{Applicant, Interface, PREFIX, Question, Whereabouts, json, read, read_if_any},
+    watching::Watching,
+};
 use crate::{
     leases::{
         authority::may_take,
-        document::{Asked, LeaseDocument, Reader, Renewal},
         lease::{Lease, Stood, Wanted, Why},
+        lease_json::{LeaseDocument, LeaseRequest, Reader, Renewal},
     },
     refusal::{Reason, Refusal},
 };
@@ -34,7 +37,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 
 pub(super) async fn acquire(
     State(interface): State<Interface>,
-    Extension(asker): Extension<Asker>,
+    Extension(applicant): Extension<Applicant>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
@@ -42,8 +45,8 @@ pub(super) async fn acquire(
     let Some(bounds) = &terms.bounds else {
         return Err(Refusal::new(Reason::NoRoute, "the policy has no `leases`"));
     };
-    let principal = asker.known()?;
-    let asked: Asked = read(&body)?;
+    let principal = applicant.known()?;
+    let asked: LeaseRequest = read(&body)?;
     let keys = keys(&asked.keys)?;
     if !may_take(principal, &keys) {
         return Err(Refusal::new(
@@ -128,20 +131,20 @@ impl Interface {
 
 pub(super) async fn show(
     State(interface): State<Interface>,
-    Extension(asker): Extension<Asker>,
+    Extension(applicant): Extension<Applicant>,
     Path(reference): Path<String>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let watching = Watching::of(&uri, &headers)?;
-    match interface.place(&asker, &reference, &headers)? {
-        Place::Here(lease) if watching.streams => Ok(interface.stream_here(lease)),
-        Place::Here(lease) => {
+    match interface.place(&applicant, &reference, &headers)? {
+        Whereabouts::Here(lease) if watching.streams => Ok(interface.stream_here(lease)),
+        Whereabouts::Here(lease) => {
             watching.wait(&lease, &interface.drain).await;
             Ok(json(&interface.told(&lease)))
         }
-        Place::Elsewhere(id) if watching.streams => Ok(interface.stream_from(id, headers)),
-        Place::Elsewhere(id) => {
+        Whereabouts::Elsewhere(id) if watching.streams => Ok(interface.stream_from(id, headers)),
+        Whereabouts::Elsewhere(id) => {
             let question = Question::again(Method::GET, &uri, &headers, Bytes::new());
             let question = Question { patience: watching.longest, ..question };
             interface.asks(id.member().to_owned(), question).await
@@ -151,15 +154,15 @@ pub(super) async fn show(
 
 pub(super) async fn renew(
     State(interface): State<Interface>,
-    Extension(asker): Extension<Asker>,
+    Extension(applicant): Extension<Applicant>,
     Path(reference): Path<String>,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let lease = match interface.place(&asker, &reference, &headers)? {
-        Place::Here(lease) => lease,
-        Place::Elsewhere(id) => {
+    let lease = match interface.place(&applicant, &reference, &headers)? {
+        Whereabouts::Here(lease) => lease,
+        Whereabouts::Elsewhere(id) => {
             let question = Question::again(Method::POST, &uri, &headers, body);
             return interface.asks(id.member().to_owned(), question).await;
         }
@@ -178,18 +181,18 @@ pub(super) async fn renew(
 
 pub(super) async fn release(
     State(interface): State<Interface>,
-    Extension(asker): Extension<Asker>,
+    Extension(applicant): Extension<Applicant>,
     Path(reference): Path<String>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let gone = || StatusCode::NO_CONTENT.into_response();
-    match interface.place(&asker, &reference, &headers) {
-        Ok(Place::Here(lease)) => {
+    match interface.place(&applicant, &reference, &headers) {
+        Ok(Whereabouts::Here(lease)) => {
             interface.leases.end(&lease, Why::Released);
             Ok(gone())
         }
-        Ok(Place::Elsewhere(id)) => {
+        Ok(Whereabouts::Elsewhere(id)) => {
             let question = Question::again(Method::DELETE, &uri, &headers, Bytes::new());
             let asked = interface.asks(id.member().to_owned(), question).await;
             asked.or_else(

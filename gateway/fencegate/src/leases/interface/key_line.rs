@@ -8,22 +8,22 @@ use axum::{
 use fencegate_lock::tenures::question::Untold;
 use fencegate_policies::key::ResourceKey;
 
-use super::{Asker, Interface, json};
+use super::setting::{Applicant, Interface, json};
 use crate::{
     leases::{
         authority::may_take,
-        document::{KeyDocument, Standing, millis},
         lease::{Lease, Stood},
+        lease_json::{KeyDocument, LineNode, millis},
     },
     refusal::{Reason, Refusal},
 };
 
 pub(super) async fn show(
     State(interface): State<Interface>,
-    Extension(asker): Extension<Asker>,
+    Extension(applicant): Extension<Applicant>,
     Path(key): Path<String>,
 ) -> Result<Response, Refusal> {
-    let known = asker.known()?;
+    let known = applicant.known()?;
     let key = ResourceKey::parse(&key).map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))?;
     if !known.operator && !may_take(known, std::slice::from_ref(&key)) {
         return Err(Refusal::new(Reason::LeaseForbidden, format!("`{}` may not take this key", known.name)));
@@ -34,7 +34,7 @@ pub(super) async fn show(
     let behind = line.len();
     let standing = line.into_iter().map(|entry| {
         let ours = ours.as_ref().filter(|lease| entry.number.is_some() && number(lease) == entry.number);
-        Standing {
+        LineNode {
             gateway: entry.gateway,
             mode: entry.mode,
             holds: entry.holds,

@@ -9,13 +9,13 @@ use axum::{
 use serde_json::json;
 use tracing::info;
 
-use super::{Asker, Interface, json as document, read};
+use super::setting::{Applicant, Interface, json as document, read};
 use crate::{
     leases::{
-        document::{LeaseDocument, LeaseList, Reader, Revocation},
+        holdings::Leases,
         id::Reference,
         lease::{Lease, Why},
-        table::Leases,
+        lease_json::{LeaseDocument, LeaseList, Reader, Revocation},
     },
     refusal::{Reason, Refusal},
 };
@@ -25,20 +25,20 @@ const LONGEST: usize = 256;
 
 pub(super) async fn list(
     State(interface): State<Interface>,
-    Extension(asker): Extension<Asker>,
+    Extension(applicant): Extension<Applicant>,
 ) -> Result<Response, Refusal> {
-    let known = asker.known()?;
+    let known = applicant.known()?;
     let theirs = |lease: &Lease| known.operator || lease.principal == known.name;
     Ok(document(&interface.leases.list(theirs)))
 }
 
 pub(super) async fn revoke(
     State(interface): State<Interface>,
-    Extension(asker): Extension<Asker>,
+    Extension(applicant): Extension<Applicant>,
     Path(reference): Path<String>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let operator = asker.operator()?;
+    let operator = applicant.operator()?;
     let Revocation { why } = read(&body)?;
     interface.leases.revoke(&reference, &why, &operator.name)?;
     Ok(document(&json!({ "revoked": reference })))
@@ -46,10 +46,10 @@ pub(super) async fn revoke(
 
 pub(super) async fn break_lease(
     State(interface): State<Interface>,
-    Extension(asker): Extension<Asker>,
+    Extension(applicant): Extension<Applicant>,
     Path(reference): Path<String>,
 ) -> Result<Response, Refusal> {
-    let operator = asker.operator()?;
+    let operator = applicant.operator()?;
     interface.leases.break_off(&reference, &operator.name)?;
     Ok(document(&json!({ "broken": reference })))
 }

@@ -21,14 +21,14 @@ use tower::ServiceExt as _;
 use super::{hygiene::Clean, screen::Screened};
 use crate::{
     headers::FENCING_LEASE,
-    leases::{Asker, Interface, PREFIX, interface::routes},
+    leases::{Applicant, Interface, PREFIX, interface::routes},
     refusal::{Reason, Refusal},
     step::Serve,
 };
 
 /// What the step works with, where the process grants leases.
 #[derive(Clone)]
-pub struct Asking {
+pub struct LeaseQuestions {
     interface: Interface,
     routes: Router,
     /// How long the body of a question may take.
@@ -42,7 +42,7 @@ const LONGEST: usize = 16 << 10;
 /// Pieces of an answer that nobody has read yet.
 const AHEAD: usize = 4;
 
-impl Asking {
+impl LeaseQuestions {
     pub fn of(interface: Interface, patience: Duration) -> Self {
         let routes = routes(interface.clone()).layer(DefaultBodyLimit::max(LONGEST));
         Self { interface, routes, patience }
@@ -54,8 +54,8 @@ impl Asking {
     }
 }
 
-pub async fn leases<S: Serve<Clean>>(
-    asking: &Option<Asking>,
+pub async fn answer<S: Serve<Clean>>(
+    asking: &Option<LeaseQuestions>,
     request: Clean,
     next: &S,
 ) -> Result<Reply, Refusal> {
@@ -67,7 +67,7 @@ pub async fn leases<S: Serve<Clean>>(
     }
 }
 
-async fn answered(asking: &Asking, request: Clean) -> Result<Reply, Refusal> {
+async fn answered(asking: &LeaseQuestions, request: Clean) -> Result<Reply, Refusal> {
     let Clean { request: Screened { http, notes, peer, .. }, presented } = request;
     // It is of no plan: whoever takes the next one over does not wait for a client that watches.
     notes.entrance.take();
@@ -76,7 +76,7 @@ async fn answered(asking: &Asking, request: Clean) -> Result<Reply, Refusal> {
     let body = body.map_err(|_| Refusal::new(Reason::SlowRequest, "no complete body in time"))?;
     let body =
         body.map_err(|_| Refusal::new(Reason::BodyTooLarge, "more than a question about leases has"))?;
-    let asker = Asker {
+    let applicant = Applicant {
         principal: asking.interface.leases.terms().authority.principal(&head.headers, &peer),
         sent_on: notes.forwarded.get().is_some(),
     };
@@ -85,7 +85,7 @@ async fn answered(asking: &Asking, request: Clean) -> Result<Reply, Refusal> {
     for lease in presented.get_all(FENCING_LEASE) {
         asked.headers_mut().append(FENCING_LEASE, lease.clone());
     }
-    asked.extensions_mut().insert(asker);
+    asked.extensions_mut().insert(applicant);
     let answer = asking.routes.clone().oneshot(asked).await.unwrap_or_else(|never| match never {});
     reply(answer).await
 }

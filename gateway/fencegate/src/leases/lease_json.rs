@@ -6,15 +6,15 @@ use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    holdings::Leases,
     lease::{Glance, Lease, Stood, Why},
-    table::Leases,
 };
 use crate::ticketing::Ticketing;
 
 /// `POST /.fencegate/v1/leases`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Asked {
+pub struct LeaseRequest {
     /// 1 to 16, all or none.
     pub keys: Vec<String>,
     #[serde(default = "exclusive")]
@@ -101,14 +101,14 @@ pub struct LeaseList {
 pub struct KeyDocument {
     pub key: String,
     /// Of each lock node, those that hold first.
-    pub line: Vec<Standing>,
+    pub line: Vec<LineNode>,
     /// What a lease waits that is asked for now, by how long leases of this gateway have held their locks of late.
     pub expected_wait_ms: Option<u64>,
 }
 
 /// One lock node.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Standing {
+pub struct LineNode {
     pub gateway: Option<String>,
     pub mode: Mode,
     pub holds: bool,

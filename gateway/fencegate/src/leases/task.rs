@@ -1,0 +1,22 @@
+//! What the thread of the leases is given to do.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+
+use super::{
+    authority::Authority,
+    far_question::{RemoteAnswer, RemoteQuestion},
+    lease::Lease,
+};
+use crate::refusal::Refusal;
+
+/// One of them.
+pub(super) enum Task {
+    /// Waits for the lock of a lease.
+    Take { lease: Arc<Lease>, wait: Duration },
+    /// Asks the gateway that holds a lease.
+    Ask(RemoteQuestion, oneshot::Sender<Result<RemoteAnswer, Refusal>>),
+    /// Looks after the files of those who may ask, instead of those before.
+    Follow(Authority),
+}

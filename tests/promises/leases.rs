@@ -1,0 +1,358 @@
+//! Clients hold locks through a gateway, for work that is no request: one holder at a time, each with a larger token, also
+//! through other gateways, and nothing runs under a lease that is over.
+
+use std::time::{Duration, Instant};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    leases::{CLIENT, Lease, OPERATOR, OTHER, Tokens, asking, said},
+    patience::patiently,
+    site::Site,
+};
+use serde_json::json;
+use tokio::time::sleep;
+
+async fn one() -> (Site, Tokens, Gateway) {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
+    (site, tokens, gateway)
+}
+
+async fn two() -> (Site, Tokens, Gateway, Gateway) {
+    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+    let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
+    let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
+    (site, tokens, one, other)
+}
+
+fn pay() -> Ask {
+    Ask::post("/pay/7")
+}
+
+/// Until the lease is over, by the word of a gateway; why.
+async fn over(lease: &Lease, gateway: &Gateway) -> String {
+    let why = async {
+        loop {
+            let answer = lease.look(gateway).await;
+            if answer.status == 412 {
+                return "unknown".to_owned();
+            }
+            let told = said(&answer);
+            if told["state"] == "over" {
+                return told["why"].as_str().expect("a word").to_owned();
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    patiently("the end of the lease", why, || "it goes on").await
+}
+
+#[tokio::test]
+async fn a_lease_holds_its_key_and_what_is_asked_for_under_it_goes_through() {
+    let (site, _tokens, gateway) = one().await;
+    let lease = Lease::alone(&gateway, "account/7").await;
+    assert_eq!(lease.document["state"], "held");
+    assert_eq!(lease.token().dispatch(), 1);
+    let held_for = lease.document["held_for_ms"].as_u64().expect("a number");
+    assert!((1..=2000).contains(&held_for), "below the session's own time: {held_for}");
+
+    let [first, second] = [gateway.send(&lease.under(pay())).await, gateway.send(&lease.under(pay())).await];
+    for (answer, number) in [(&first, 2), (&second, 3)] {
+        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+        let token = answer.token().expect("a token");
+        assert!(token.same_tenure(lease.token()) && token.dispatch() == number, "{token}");
+    }
+    // Nobody else gets in meanwhile.
+    let refused = gateway.send(&pay().field("prefer", "wait=0")).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"));
+    assert_eq!(site.origin.count("/pay/7"), 2);
+
+    assert_eq!(lease.release(&gateway).await.status, 204);
+    assert_eq!(lease.release(&gateway).await.status, 204, "again");
+    assert_eq!(gateway.send(&pay()).await.status, 200);
+    let late = gateway.send(&lease.under(pay())).await;
+    assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"));
+    assert_eq!(late.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(site.origin.count("/pay/7"), 3);
+}
+
+#[tokio::test]
+async fn who_sleeps_past_its_lease_changes_nothing_any_more() {
+    let (site, _tokens, one, other) = two().await;
+    let first = Lease::of(&one, json!({"keys": ["account/7"], "ttl_ms": 300})).await;
+    // The client sleeps; nobody renews.
+    let second = Lease::alone(&other, "account/7").await;
+    assert!(second.token() > first.token());
+    let written = other.send(&second.under(pay())).await;
+    assert_eq!(written.status, 200);
+    let before = site.origin.count("/pay/7");
+    for gateway in [&one, &other] {
+        let late = gateway.send(&first.under(pay())).await;
+        assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"));
+        assert_eq!(late.outcome(), Some(Outcome::NotDispatched));
+    }
+    assert_eq!(site.origin.count("/pay/7"), before, "the service has seen it");
+    assert_eq!(over(&first, &one).await, "expired");
+}
+
+#[tokio::test]
+async fn any_gateway_serves_a_lease_and_what_runs_under_it_takes_its_turn() {
+    let (site, _tokens, one, other) = two().await;
+    let lease = Lease::alone(&one, "account/7").await;
+    let latch = site.origin.holds("/pay/7");
+    let first = one.begin(lease.under(pay()));
+    site.origin.request("/pay/7", 1).await;
+    let second = other.begin(lease.under(pay()));
+    assert_eq!(said(&lease.look(&other).await)["state"], "held");
+    assert!(!second.is_over());
+    latch.let_go();
+    let tokens = [first.answer().await, second.answer().await].map(|answer| {
+        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+        answer.token().expect("a token").dispatch()
+    });
+    assert_eq!(tokens, [2, 3]);
+    let renewed = lease.renew(&other).await;
+    assert_eq!(renewed.status, 200, "{renewed:?}");
+    assert_eq!(lease.release(&other).await.status, 204);
+    assert_eq!(over(&lease, &one).await, "released");
+    let late = other.send(&lease.under(pay())).await;
+    assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"));
+}
+
+#[tokio::test]
+async fn the_death_of_its_gateway_ends_a_lease_and_a_smaller_token_never_follows() {
+    let (site, _tokens, one, other) = two().await;
+    let first = Lease::alone(&one, "account/7").await;
+    assert_eq!(one.send(&first.under(pay())).await.status, 200);
+    one.signal(Signal::KILL);
+    let second = Lease::alone(&other, "account/7").await;
+    assert!(second.token() > first.token());
+    assert_eq!(other.send(&second.under(pay())).await.status, 200);
+    let before = site.origin.count("/pay/7");
+    let late = other.send(&first.under(pay())).await;
+    assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"));
+    assert_eq!(first.renew(&other).await.status, 412);
+    assert_eq!(site.origin.count("/pay/7"), before);
+}
+
+#[tokio::test]
+async fn a_frozen_gateway_keeps_a_lease_no_longer_than_it_has_told() {
+    let (site, _tokens, one, other) = two().await;
+    let asked = Instant::now();
+    let first = Lease::alone(&one, "account/7").await;
+    let held_for = Duration::from_millis(first.document["held_for_ms"].as_u64().expect("a number"));
+    one.signal(Signal::STOP);
+    let second = Lease::alone(&other, "account/7").await;
+    assert!(asked.elapsed() > held_for, "another one held after {:?} of {held_for:?}", asked.elapsed());
+    assert_eq!(other.send(&second.under(pay())).await.status, 200);
+    one.signal(Signal::CONT);
+    // Until it knows that its session is over, it knows that it cannot be sure.
+    let told = async {
+        loop {
+            let late = one.send(&first.under(pay())).await;
+            assert_eq!(late.outcome(), Some(Outcome::NotDispatched), "{late:?}");
+            match late.status {
+                412 => return,
+                status => assert_eq!(status, 503),
+            }
+        }
+    };
+    patiently("that the lease is over", told, || "it is not told").await;
+    assert_eq!(site.origin.count("/pay/7"), 1);
+}
+
+#[tokio::test]
+async fn waiters_get_the_key_in_their_order_and_one_that_goes_leaves_no_node() {
+    let (site, _tokens, gateway) = one().await;
+    let holder = Lease::alone(&gateway, "job/1").await;
+    let tree = site.tree().await;
+    let body = json!({"keys": ["job/1"], "wait_ms": 15_000});
+    let mut waiting = Vec::new();
+    for behind in 1..=3 {
+        waiting.push(gateway.begin(asking(&body)));
+        tree.locks_become("one more waits", |locks| locks.len() == behind + 1).await;
+    }
+    waiting.remove(1).hang_up();
+    tree.locks_become("it has gone", |locks| locks.len() == 3).await;
+    assert_eq!(holder.release(&gateway).await.status, 204);
+    let first = Lease::granted(&waiting.remove(0).answer().await);
+    assert!(!waiting[0].is_over(), "two hold at once");
+    assert_eq!(first.release(&gateway).await.status, 204);
+    let second = Lease::granted(&waiting.remove(0).answer().await);
+    assert!(holder.token() < first.token() && first.token() < second.token());
+    assert_eq!(second.release(&gateway).await.status, 204);
+    tree.locks_become("nothing is left", |locks| locks.is_empty()).await;
+}
+
+#[tokio::test]
+async fn readers_hold_together_and_a_writer_waits_for_them() {
+    let (_site, _tokens, one, other) = two().await;
+    let shared = |key: &str| json!({"keys": [key], "mode": "shared"});
+    let readers = [Lease::of(&one, shared("account/7")).await, Lease::of(&other, shared("account/7")).await];
+    let refused = one.send(&asking(&json!({"keys": ["account/7"]}))).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"));
+    let refused = one.send(&readers[0].under(pay())).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (403, "lease-forbidden"), "it only reads");
+    for reader in &readers {
+        assert_eq!(reader.release(&one).await.status, 204);
+    }
+    Lease::alone(&one, "account/7").await;
+}
+
+#[tokio::test]
+async fn a_lease_that_is_asked_for_without_a_wait_is_told_about_while_it_waits() {
+    let (_site, _tokens, gateway) = one().await;
+    let holder = Lease::alone(&gateway, "job/1").await;
+    let answer = gateway.send(&asking(&json!({"keys": ["job/1"]})).field("prefer", "respond-async")).await;
+    assert_eq!(answer.status, 202);
+    let waiter = Lease::granted(&answer);
+    assert_eq!(waiter.document["state"], "waiting");
+    let refused = gateway.send(&waiter.under(pay())).await;
+    assert_eq!(refused.status, 403, "its key is another one");
+    let behind = async {
+        while said(&waiter.look(&gateway).await)["ahead"] != 1 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    patiently("one stands before it", behind, || "none").await;
+    let seen = waiter.document["revision"].as_u64().expect("a number");
+    let watch = Ask::get(&format!("/.fencegate/v1/leases/{}?watch=10&seen={seen}", waiter.reference));
+    let watching = gateway.begin(waiter.under(watch));
+    assert_eq!(holder.release(&gateway).await.status, 204);
+    let told = said(&watching.answer().await);
+    assert_eq!(told["state"], "held", "{told}");
+    assert!(told["token"].is_string());
+}
+
+#[tokio::test]
+async fn an_operator_asks_for_a_lease_back_and_takes_it() {
+    let (_site, _tokens, gateway) = one().await;
+    let lease = Lease::alone(&gateway, "job/1").await;
+    let operator = |ask: Ask| ask.field("authorization", &format!("Bearer {OPERATOR}"));
+    let list = said(&gateway.send(&operator(Ask::get("/.fencegate/v1/leases"))).await);
+    assert_eq!(list["leases"][0]["reference"], lease.reference.as_str());
+    assert!(!list.to_string().contains(&lease.id), "a secret");
+    let place = |verb: &str| format!("/.fencegate/v1/leases/{}/{verb}", lease.reference);
+    let why = json!({"why": "the database is being moved"}).to_string();
+    let watching = gateway.begin(lease.under(Ask::get(&format!(
+        "/.fencegate/v1/leases/{}?watch=10&seen={}",
+        lease.reference,
+        said(&lease.look(&gateway).await)["revision"]
+    ))));
+    assert_eq!(gateway.send(&operator(Ask::post(&place("revoke"))).body(why)).await.status, 200);
+    assert_eq!(said(&watching.answer().await)["revocation"], "the database is being moved");
+    assert_eq!(said(&lease.renew(&gateway).await)["revocation"], "the database is being moved");
+    assert_eq!(gateway.send(&operator(Ask::post(&place("break")))).await.status, 200);
+    assert_eq!(over(&lease, &gateway).await, "broken");
+    assert_eq!(lease.renew(&gateway).await.status, 412);
+    assert_eq!(gateway.metrics().await.sum("fencegate_leases_ended_total", &["why=\"broken\""]), 1.0);
+    assert!(
+        !gateway.log().contains(lease.id.rsplit('.').next().expect("a secret")),
+        "the log has the secret"
+    );
+}
+
+#[tokio::test]
+async fn nobody_takes_what_is_not_his() {
+    let (site, _tokens, gateway) = one().await;
+    let ask = || Ask::post("/.fencegate/v1/leases").body(json!({"keys": ["account/7"]}).to_string());
+    let bearer = |token: &str| ask().field("authorization", &format!("Bearer {token}"));
+    for (ask, status, reason) in [
+        (ask(), 401, "lease-credentials"),
+        (bearer("nobody-0123456789abcdef"), 401, "lease-credentials"),
+        (bearer(OTHER), 403, "lease-forbidden"),
+        (bearer(OPERATOR), 403, "lease-forbidden"),
+        (bearer(CLIENT).body("{"), 400, "malformed"),
+        (bearer(CLIENT).body(json!({"keys": []}).to_string()), 400, "malformed"),
+        (bearer(CLIENT).body(json!({"keys": ["a b"]}).to_string()), 400, "key-invalid"),
+        (bearer(CLIENT).body(json!({"keys": ["job/1"], "ttl_ms": 31_000}).to_string()), 400, "malformed"),
+        (bearer(CLIENT).body(json!({"keys": ["job/1"], "wait_ms": 21_000}).to_string()), 400, "malformed"),
+        (bearer(CLIENT).body(json!({"keys": ["job/1"], "tll_ms": 1000}).to_string()), 400, "malformed"),
+        (Ask::with_method("PUT", "/.fencegate/v1/leases"), 405, "method"),
+        (Ask::get("/.fencegate/v1/leases/x/y/z"), 404, "no-route"),
+        (Ask::get("/.fencegate/v1/leases/0123456789abcdef"), 428, "lease-required"),
+    ] {
+        let answer = gateway.send(&ask).await;
+        assert_eq!((answer.status, answer.reason().as_str()), (status, reason), "{ask:?}");
+    }
+    let lease = Lease::alone(&gateway, "account/7").await;
+    let secret = lease.id.rsplit('.').next().expect("a secret").to_owned();
+    let forged: String = secret.chars().rev().collect();
+    let forged = Lease { id: lease.id.replace(&secret, &forged), ..lease.clone() };
+    for ask in [
+        forged.under(pay()),
+        lease.under(Ask::post("/pay/8")),
+        pay().field("fencing-lease", "x"),
+        forged.under(Ask::with_method("DELETE", &format!("/.fencegate/v1/leases/{}", lease.reference))),
+    ] {
+        let answer = gateway.send(&ask).await;
+        assert_eq!((answer.status, answer.reason().as_str()), (403, "lease-forbidden"), "{ask:?}");
+    }
+    assert_eq!(site.origin.log().records.len(), 0);
+    assert_eq!(said(&lease.look(&gateway).await)["state"], "held");
+}
+
+#[tokio::test]
+async fn a_route_says_whether_it_takes_or_wants_a_lease() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let route = |name: &str, lease: Option<&str>| {
+        let mut route = json!({"name": name, "upstream": "ledger", "match": {"methods": ["POST"], "path": format!("/{name}/{{id}}")},
+               "fence": {"key": "account/{path.id}"}});
+        if let Some(lease) = lease {
+            route["fence"]["lease"] = lease.into();
+        }
+        route
+    };
+    let policy =
+        tokens.policy(&site, "gw-1").route(route("wants", Some("required"))).route(route("never", None));
+    let gateway = Gateway::start(&policy).await;
+    let answer = gateway.send(&Ask::post("/wants/7")).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (428, "lease-required"));
+    let lease = Lease::alone(&gateway, "account/7").await;
+    assert_eq!(gateway.send(&lease.under(Ask::post("/wants/7"))).await.status, 200);
+    let answer = gateway.send(&lease.under(Ask::post("/never/7"))).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (403, "lease-forbidden"));
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_ends_the_lease_under_which_it_happened() {
+    let (site, _tokens, gateway) = one().await;
+    let lease = Lease::alone(&gateway, "account/7").await;
+    site.origin.script("/pay/7", [fencegate_tests::origin::Act::Reset]);
+    let broken = gateway.send(&lease.under(pay())).await;
+    assert_eq!(broken.outcome(), Some(Outcome::Unknown));
+    assert_eq!(over(&lease, &gateway).await, "retired");
+    let late = gateway.send(&lease.under(pay())).await;
+    assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"));
+    Lease::alone(&gateway, "account/7").await;
+}
+
+#[tokio::test]
+async fn candidates_of_an_election_lead_one_after_another_and_everybody_is_told_who() {
+    let (_site, _tokens, one, other) = two().await;
+    let stand = |address: &str| json!({"keys": ["election/primary"], "note": address, "wait_ms": 15_000});
+    let leads = async |gateway: &Gateway| {
+        gateway.send(&Ask::get("/.fencegate/v1/elections/primary/leader")).await.status
+    };
+    let election = |gateway: &Gateway| {
+        let ask =
+            Ask::get("/.fencegate/v1/elections/primary").field("authorization", &format!("Bearer {CLIENT}"));
+        gateway.begin(ask)
+    };
+    assert_eq!([leads(&one).await, leads(&other).await], [404, 404]);
+    let first = Lease::of(&one, stand("10.0.0.1:80")).await;
+    let waiting = other.begin(asking(&stand("10.0.0.2:80")));
+    for gateway in [&one, &other] {
+        let told = said(&election(gateway).answer().await);
+        assert_eq!(told["leader"]["note"], "10.0.0.1:80", "{told}");
+        assert_eq!(told["leader"]["token"], first.document["token"]);
+    }
+    assert_eq!([leads(&one).await, leads(&other).await], [200, 404]);
+    one.signal(Signal::KILL);
+    let second = Lease::granted(&waiting.answer().await);
+    assert!(second.token() > first.token());
+    assert_eq!(leads(&other).await, 200);
+    assert_eq!(said(&election(&other).answer().await)["leader"]["note"], "10.0.0.2:80");
+}

@@ -1,0 +1,129 @@
+//! Clients that hold leases of gateways under test.
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use fencegate_policies::token::Token;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    client::{Answer, Ask},
+    gateway::Gateway,
+    policy::Policy,
+    process::Process,
+    scratch,
+    site::Site,
+};
+
+/// What clients of leases show; the files go with it.
+pub struct Tokens(TempDir);
+
+/// Of a client that may take `account/*`, `job/*` and `election/*`.
+pub const CLIENT: &str = "client-0123456789abcdef";
+/// Of one that may do so for `other/*`.
+pub const OTHER: &str = "other-0123456789abcdef";
+/// Of an operator who takes none.
+pub const OPERATOR: &str = "operator-0123456789abcdef";
+
+impl Default for Tokens {
+    /// # Panics
+    /// If a file cannot be written.
+    fn default() -> Self {
+        let home = scratch::place();
+        for (name, token) in [("client", CLIENT), ("other", OTHER), ("operator", OPERATOR)] {
+            let file = home.path().join(name);
+            fs::write(&file, token).expect("a folder of ours");
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("a file of ours");
+        }
+        Self(home)
+    }
+}
+
+impl Tokens {
+    /// A gateway of the site that grants leases, sends requests to others, and listens to them.
+    pub fn policy(&self, site: &Site, name: &str) -> Policy {
+        let file = |name: &str| json!({"file": self.0.path().join(name)});
+        let leases = json!({"min_ttl": "300ms", "max_ttl": "30s", "default_ttl": "10s", "max_wait": "20s", "principals": [
+            {"name": "client", "bearer": file("client"), "keys": ["account/*", "job/*", "election/*"]},
+            {"name": "other", "bearer": file("other"), "keys": ["other/*"]},
+            {"name": "operator", "bearer": file("operator"), "keys": [], "operator": true},
+        ]});
+        let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
+        let policy = site.policy(name).with("/peer", peer).with("/leases", leases);
+        policy.with("/routes/0/fence/lease", "optional")
+    }
+}
+
+/// A lease in the hands of a client.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    pub id: String,
+    pub reference: String,
+    /// As it was told when it was granted.
+    pub document: Value,
+}
+
+/// Asks for a lease.
+pub fn asking(body: &Value) -> Ask {
+    Ask::post("/.fencegate/v1/leases")
+        .field("authorization", &format!("Bearer {CLIENT}"))
+        .body(body.to_string())
+}
+
+/// What the body of an answer says.
+///
+/// # Panics
+/// If it is no JSON.
+pub fn said(answer: &Answer) -> Value {
+    serde_json::from_slice(&answer.body).unwrap_or_else(|bad| panic!("{bad}: {answer:?}"))
+}
+
+impl Lease {
+    /// # Panics
+    /// If it is not granted.
+    pub async fn of(gateway: &Gateway, body: Value) -> Self {
+        Self::granted(&gateway.send(&asking(&body)).await)
+    }
+
+    /// One key alone, for ten seconds.
+    pub async fn alone(gateway: &Gateway, key: &str) -> Self {
+        Self::of(gateway, json!({"keys": [key], "wait_ms": 10_000})).await
+    }
+
+    /// # Panics
+    /// If it is not.
+    pub fn granted(answer: &Answer) -> Self {
+        assert!(matches!(answer.status, 201 | 202), "{answer:?}");
+        let document = said(answer);
+        let text = |member: &str| document[member].as_str().expect("a text").to_owned();
+        Self { id: text("lease"), reference: text("reference"), document }
+    }
+
+    /// # Panics
+    /// If it holds no lock.
+    pub fn token(&self) -> Token {
+        Token::parse(self.document["token"].as_str().expect("a token")).expect("in its form")
+    }
+
+    /// A request under it.
+    pub fn under(&self, ask: Ask) -> Ask {
+        ask.field("fencing-lease", &self.id)
+    }
+
+    pub async fn look(&self, gateway: &Process) -> Answer {
+        self.asks(gateway, "GET", "").await
+    }
+
+    pub async fn renew(&self, gateway: &Process) -> Answer {
+        self.asks(gateway, "POST", "/renew").await
+    }
+
+    pub async fn release(&self, gateway: &Process) -> Answer {
+        self.asks(gateway, "DELETE", "").await
+    }
+
+    pub async fn asks(&self, gateway: &Process, method: &'static str, below: &str) -> Answer {
+        let path = format!("/.fencegate/v1/leases/{}{below}", self.reference);
+        gateway.send(&self.under(Ask::with_method(method, &path))).await
+    }
+}

@@ -48,7 +48,7 @@ fn documented_metrics_and_exposed_ones_are_the_same() {
 
 #[test]
 fn no_label_can_carry_what_a_client_sent() {
-    const LABELS: [&str; 22] = [
+    const LABELS: [&str; 23] = [
         "cause",
         "certificate",
         "code",
@@ -71,6 +71,7 @@ fn no_label_can_carry_what_a_client_sent() {
         "store",
         "upstream",
         "version",
+        "why",
     ];
     for (family, _) in exposed() {
         for label in &family.labels {

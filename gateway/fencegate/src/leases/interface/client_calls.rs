@@ -18,7 +18,7 @@ use hyper::header::HeaderValue;
 use tokio::time::timeout;
 
 use super::{
-    setting::{Applicant, Interface, PREFIX, Question, Whereabouts, json, read, read_if_any},
+    setting::{Applicant, FoundAt, Interface, PREFIX, Question, json, read, read_if_any},
     watching::Watching,
 };
 use crate::{
@@ -138,13 +138,13 @@ pub(super) async fn show(
 ) -> Result<Response, Refusal> {
     let watching = Watching::of(&uri, &headers)?;
     match interface.place(&applicant, &reference, &headers)? {
-        Whereabouts::Here(lease) if watching.streams => Ok(interface.stream_here(lease)),
-        Whereabouts::Here(lease) => {
+        FoundAt::Here(lease) if watching.streams => Ok(interface.stream_here(lease)),
+        FoundAt::Here(lease) => {
             watching.wait(&lease, &interface.drain).await;
             Ok(json(&interface.told(&lease)))
         }
-        Whereabouts::Elsewhere(id) if watching.streams => Ok(interface.stream_from(id, headers)),
-        Whereabouts::Elsewhere(id) => {
+        FoundAt::Elsewhere(id) if watching.streams => Ok(interface.stream_from(id, headers)),
+        FoundAt::Elsewhere(id) => {
             let question = Question::again(Method::GET, &uri, &headers, Bytes::new());
             let question = Question { patience: watching.longest, ..question };
             interface.asks(id.member().to_owned(), question).await
@@ -161,8 +161,8 @@ pub(super) async fn renew(
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let lease = match interface.place(&applicant, &reference, &headers)? {
-        Whereabouts::Here(lease) => lease,
-        Whereabouts::Elsewhere(id) => {
+        FoundAt::Here(lease) => lease,
+        FoundAt::Elsewhere(id) => {
             let question = Question::again(Method::POST, &uri, &headers, body);
             return interface.asks(id.member().to_owned(), question).await;
         }
@@ -188,11 +188,11 @@ pub(super) async fn release(
 ) -> Result<Response, Refusal> {
     let gone = || StatusCode::NO_CONTENT.into_response();
     match interface.place(&applicant, &reference, &headers) {
-        Ok(Whereabouts::Here(lease)) => {
+        Ok(FoundAt::Here(lease)) => {
             interface.leases.end(&lease, Why::Released);
             Ok(gone())
         }
-        Ok(Whereabouts::Elsewhere(id)) => {
+        Ok(FoundAt::Elsewhere(id)) => {
             let question = Question::again(Method::DELETE, &uri, &headers, Bytes::new());
             let asked = interface.asks(id.member().to_owned(), question).await;
             asked.or_else(

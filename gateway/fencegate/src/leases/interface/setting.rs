@@ -57,7 +57,7 @@ impl IntoResponse for Refusal {
 }
 
 /// A lease that is asked for by its id.
-pub(super) enum Whereabouts {
+pub(super) enum FoundAt {
     Here(Arc<Lease>),
     Elsewhere(LeaseId),
 }
@@ -72,15 +72,15 @@ impl Interface {
         applicant: &Applicant,
         reference: &str,
         headers: &HeaderMap,
-    ) -> Result<Whereabouts, Refusal> {
+    ) -> Result<FoundAt, Refusal> {
         let id = shown(headers)?;
         if Reference::parse(reference) != Some(id.reference()) {
             return Err(Refusal::new(Reason::LeaseForbidden, "path and id name two leases"));
         }
         if applicant.sent_on || self.leases.is_here(&id) {
-            return self.leases.find(&id).map(Whereabouts::Here);
+            return self.leases.find(&id).map(FoundAt::Here);
         }
-        Ok(Whereabouts::Elsewhere(id))
+        Ok(FoundAt::Elsewhere(id))
     }
 
     /// Asks whoever has the session with this member node.

@@ -16,6 +16,7 @@ use crate::{
 
 /// From the plan in force to another one. Names are in the order of the plan that has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Difference {
     pub added: Vec<String>,
     pub removed: Vec<String>,

@@ -17,6 +17,22 @@ pub struct Token {
     dispatch: u32,
 }
 
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for Token {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        utoipa::openapi::ObjectBuilder::new()
+            .schema_type(utoipa::openapi::schema::Type::String)
+            .pattern(Some("^v1-[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{8}$"))
+            .description(Some(
+                "Tokens of one key grow in the order in which the lock was granted; as texts, too.",
+            ))
+            .into()
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for Token {}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadToken {
     #[error("the epoch is beyond 2^63 - 1")]

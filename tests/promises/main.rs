@@ -8,6 +8,7 @@ mod admin_page;
 mod admin_verbs;
 mod alerts;
 mod allocations;
+mod api_described;
 mod artefacts;
 mod beside;
 mod cached;

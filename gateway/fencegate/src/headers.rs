@@ -29,3 +29,6 @@ pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 /// What a client can quote.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The methods that requests are taken with, as `Allow` lists them. Which of them a path has, the routes say.
+pub const SERVED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use fencegate_http::body::{Body, Reply};
 use hyper::{
     Response, StatusCode,
-    header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+    header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ pub use self::{
     below::Below,
     reason::{Hearers, Outcome, Reason},
 };
-use crate::headers::FENCING_OUTCOME;
+use crate::headers::{FENCING_OUTCOME, SERVED_METHODS};
 
 /// The page that has a section for each reason: `deploy/docs/PROBLEMS.md`, where its reader may have put it. It is the name
 /// that all addresses of documents begin with, as those of the runbook in the alerts do. Whoever publishes the page writes
@@ -156,6 +156,10 @@ impl Refusal {
         if self.reason == Reason::LeaseCredentials {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        // RFC 9110, 15.5.6.
+        if self.status() == StatusCode::METHOD_NOT_ALLOWED {
+            headers.insert(ALLOW, HeaderValue::from_static(SERVED_METHODS));
+        }
         if let Some(after) = self.retry_after() {
             headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs()));
         }
@@ -163,13 +167,18 @@ impl Refusal {
     }
 }
 
+/// Its body.
 #[derive(Serialize)]
-struct Problem<'a> {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(crate) struct Problem<'a> {
+    /// The address of a section of `deploy/docs/PROBLEMS.md`.
     #[serde(rename = "type")]
     kind: String,
     title: &'static str,
     status: u16,
+    /// The name of that section.
     reason: &'static str,
+    /// `done`, `replayed`, `not-dispatched` or `unknown`.
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'a str>,
@@ -182,6 +191,14 @@ struct Problem<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A client that meets this one has to be told what it may ask by (RFC 9110, 15.5.6).
+    #[test]
+    fn who_asks_by_a_method_that_is_not_served_is_told_which_are() {
+        let told = |reason| Refusal::new(reason, "").into_reply().headers().get(ALLOW).cloned();
+        assert_eq!(told(Reason::Method).expect("a field"), SERVED_METHODS);
+        assert_eq!(told(Reason::NoRoute), None);
+    }
 
     #[test]
     fn maybe_dispatched_is_never_503_and_never_invites_a_retry() {

@@ -15,6 +15,7 @@ const FORMAT: u32 = 1;
 
 /// The answer to [`ANNOUNCEMENT`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Announcement {
     pub format: u32,
     /// Guards of one upstream have one store.

@@ -208,6 +208,7 @@ impl Fence {
 /// Who else may hold a key at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Mode {
     /// Nobody.
     Exclusive,

@@ -3,31 +3,30 @@
 
 use axum::{
     Extension, Json, Router,
-    body::Bytes,
-    extract::{Path, Query, State},
+    extract::State,
     http::{HeaderName, StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use fencegate_lock::once::unresolved::Unresolved;
 use fencegate_lock::tenures::{
     question::{Resolution, Resolved},
     survey::{Order, Select},
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::{
     breaking,
     effective::Effective,
     fault::{Fault, Word},
     names,
-    replies::{Done, Looked, draining, resolved},
+    replies::{Done, Draining, Looked, ResolvedOperation, draining, resolved},
 };
 use crate::admin::{
     deed::Deed,
-    documents::{self, Contention, HotKey, Locks, One, millis},
+    documents::{self, Contention, HotKey, Locks, Members, One, Operations, Unfinished, millis},
     gateway_seen::GatewaySeen,
-    input::{ResolvedAs, parsed},
+    input::{Asked, Given, Named, ResolvedAs, parsed},
 };
 use crate::metrics::Reloaded;
 
@@ -50,17 +49,18 @@ pub(super) fn routes() -> Router<GatewaySeen> {
         .route("/api/v1/drain", post(drain))
 }
 
-async fn jwks(
-    State(seen): State<GatewaySeen>,
-) -> Result<([(HeaderName, &'static str); 1], String), StatusCode> {
-    let jwks = seen.jwks.ok_or(StatusCode::NOT_FOUND)?;
+async fn jwks(State(seen): State<GatewaySeen>) -> Result<([(HeaderName, &'static str); 1], String), Fault> {
+    let none = || Fault::new(Word::NotFound, "the policy has no `tickets`, so there are no keys");
+    let jwks = seen.jwks.ok_or_else(none)?;
     Ok(([(CONTENT_TYPE, "application/jwk-set+json")], jwks.to_string()))
 }
 
 #[derive(Deserialize)]
-struct Page {
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+pub(super) struct Page {
     limit: Option<usize>,
     /// The key of the last one that is known.
+    #[cfg_attr(feature = "openapi", param(pattern = "^[!-~]+$", max_length = 170))]
     after: Option<String>,
     /// Only keys that somebody waits for.
     #[serde(default)]
@@ -70,7 +70,7 @@ struct Page {
     by_interest: bool,
 }
 
-async fn locks(State(seen): State<GatewaySeen>, Query(page): Query<Page>) -> Looked<Locks> {
+async fn locks(State(seen): State<GatewaySeen>, Asked(page): Asked<Page>) -> Looked<Locks> {
     let names = seen.names();
     let after = page.after.map(|after| names::meant(names, &after, &seen.keeper)).transpose()?;
     let survey = seen.keeper.survey(Select {
@@ -82,7 +82,7 @@ async fn locks(State(seen): State<GatewaySeen>, Query(page): Query<Page>) -> Loo
     Ok(Json(documents::locks(&seen.name, survey, names)))
 }
 
-async fn one(State(seen): State<GatewaySeen>, Path(key): Path<String>) -> Looked<One> {
+async fn one(State(seen): State<GatewaySeen>, Named(key): Named) -> Looked<One> {
     seen.one(&key).await.map(Json)
 }
 
@@ -114,11 +114,12 @@ impl GatewaySeen {
 }
 
 #[derive(Deserialize)]
-struct Top {
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+pub(super) struct Top {
     top: Option<usize>,
 }
 
-async fn contention(State(seen): State<GatewaySeen>, Query(Top { top }): Query<Top>) -> Json<Contention> {
+async fn contention(State(seen): State<GatewaySeen>, Asked(Top { top }): Asked<Top>) -> Json<Contention> {
     Json(seen.contention(top.unwrap_or(20).min(MOST)))
 }
 
@@ -143,46 +144,47 @@ async fn config(State(seen): State<GatewaySeen>) -> Json<Effective> {
     Json(Effective::of(&seen.in_force.plan()))
 }
 
-async fn members(State(seen): State<GatewaySeen>) -> Looked<Value> {
+async fn members(State(seen): State<GatewaySeen>) -> Looked<Members> {
     let members = seen.keeper.members().await?;
-    Ok(Json(json!({ "gateway": *seen.name, "sessions": seen.keeper.sessions(), "members": members })))
+    Ok(Json(Members { gateway: seen.name.to_string(), sessions: seen.keeper.sessions(), members }))
 }
 
-async fn operations(State(seen): State<GatewaySeen>) -> Looked<Value> {
+async fn operations(State(seen): State<GatewaySeen>) -> Looked<Operations> {
     let names = seen.names();
     let open = seen.keeper.operations().await?;
-    let operations: Vec<Value> = open
-        .iter()
-        .map(|open| {
-            let record = &open.record;
-            let target = names.shows_targets().then_some(&record.target);
-            json!({
-                "reference": open.reference,
-                "keys": record.keys.iter().map(|key| names.of(key)).collect::<Vec<_>>(),
-                "token": record.token,
-                "method": record.method,
-                "target": target,
-                "idempotency_key": record.name,
-                "admitted": record.admitted,
-                "may_run": open.may_run,
-            })
-        })
-        .collect();
-    Ok(Json(json!({ "operations": operations })))
+    let unfinished = |open: Unresolved| {
+        let record = open.record;
+        Unfinished {
+            reference: open.reference,
+            keys: names.of_each(&record.keys),
+            token: record.token,
+            method: record.method,
+            target: names.shows_targets().then_some(record.target),
+            idempotency_key: record.name,
+            admitted: record.admitted,
+            may_run: open.may_run,
+        }
+    };
+    Ok(Json(Operations { operations: open.into_iter().map(unfinished).collect() }))
 }
 
 #[derive(Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-struct Resolve {
+pub(super) struct Resolve {
     outcome: ResolvedAs,
     #[serde(default)]
     force: bool,
 }
 
-async fn resolve(State(seen): State<GatewaySeen>, Path(reference): Path<String>, body: Bytes) -> Done {
+async fn resolve(
+    State(seen): State<GatewaySeen>,
+    Named(reference): Named,
+    body: Given,
+) -> Done<ResolvedOperation> {
     let Resolve { outcome, force } = parsed(&body)?;
     let did = seen.resolve(&reference, outcome, force).await?;
-    Ok(resolved(did, &reference))
+    Ok(resolved(did, reference))
 }
 
 impl GatewaySeen {
@@ -208,7 +210,8 @@ impl GatewaySeen {
 }
 
 #[derive(Deserialize)]
-struct Dry {
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+pub(super) struct Dry {
     #[serde(default)]
     dry_run: bool,
     /// Also what the file means beside the other gateways: only of a dry run.
@@ -219,7 +222,7 @@ struct Dry {
 /// 200 when the file is in force, or would be; 422 when it is not sound, and then nothing has changed.
 async fn reload(
     State(seen): State<GatewaySeen>,
-    Query(Dry { dry_run, fleet }): Query<Dry>,
+    Asked(Dry { dry_run, fleet }): Asked<Dry>,
 ) -> Result<Response, Fault> {
     let stopping = || Fault::new(Word::Away, "the gateway is stopping");
     if fleet && !dry_run {
@@ -241,7 +244,7 @@ async fn reload(
 }
 
 /// As SIGTERM: the process ends when everything that runs has ended.
-async fn drain(State(seen): State<GatewaySeen>) -> (StatusCode, Extension<Deed>, Json<Value>) {
+async fn drain(State(seen): State<GatewaySeen>) -> (StatusCode, Extension<Deed>, Json<Draining>) {
     seen.commands.drain();
     draining()
 }

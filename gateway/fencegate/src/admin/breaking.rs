@@ -1,24 +1,25 @@
 //! Breaks a lock for an operator who means it, and says what was broken, also where the answer to a part of it was lost.
 
-use axum::{
-    Extension, Json,
-    body::Bytes,
-    extract::{Path, State},
-};
+use axum::{Extension, Json, extract::State};
 use fencegate_lock::tenures::question::{Broken, LineEntry, Untold};
 use serde::Deserialize;
-use serde_json::json;
 
 use super::{
     fault::{Fault, Word},
     names,
     replies::Done,
 };
-use crate::admin::{deed::Deed, gateway_seen::GatewaySeen, input::parsed};
+use crate::admin::{
+    deed::Deed,
+    documents::BrokenLock,
+    gateway_seen::GatewaySeen,
+    input::{Given, Named, parsed},
+};
 
 /// What an operator has to say to break a lock.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(super) struct Breaking {
     /// The key once more: nobody breaks the wrong one by a slip of a script.
     pub(super) confirm: String,
@@ -31,12 +32,12 @@ pub(super) struct Breaking {
 
 pub(super) async fn break_lock(
     State(seen): State<GatewaySeen>,
-    Path(key): Path<String>,
-    body: Bytes,
-) -> Done {
+    Named(key): Named,
+    body: Given,
+) -> Done<BrokenLock> {
     let breaking: Breaking = parsed(&body)?;
     let (did, broken) = seen.break_lock(&key, breaking).await?;
-    Ok((Extension(did), Json(json!({ "broken": broken, "key": key }))))
+    Ok((Extension(did), Json(BrokenLock { broken, key })))
 }
 
 impl GatewaySeen {

@@ -8,6 +8,7 @@ use crate::{agreement::FleetReport, metrics::Reloaded};
 
 /// What came of reading the file again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReloadReport {
     pub result: Reloaded,
     /// What the file changes, or would.

@@ -7,13 +7,15 @@ use serde::{Deserialize, Serialize};
 use fencegate_lock::{
     recipe::grant_record::GrantRecord,
     tenures::{
-        question::LineEntry,
+        inquiry::SessionStatus,
+        question::{LineEntry, RegisteredGateway},
         survey::{self, Keeping, Survey, Why},
     },
 };
 
 /// `GET /api/v1/locks`.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Locks {
     pub gateway: String,
     /// Keys that are held here, of all.
@@ -29,6 +31,7 @@ pub struct Locks {
 
 /// One key at this gateway.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Lock {
     pub key: String,
     pub held: Vec<Held>,
@@ -43,6 +46,7 @@ pub struct Lock {
 
 /// A tenure of this gateway.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Held {
     pub route: Option<String>,
     pub mode: Mode,
@@ -62,6 +66,7 @@ pub struct Held {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Waiter {
     pub route: String,
     pub mode: Mode,
@@ -70,6 +75,8 @@ pub struct Waiter {
 
 /// `GET /api/v1/locks/KEY`.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = KeyTold))]
 pub struct One {
     pub gateway: String,
     pub key: String,
@@ -87,6 +94,7 @@ pub struct One {
 
 /// `GET /api/v1/contention`.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Contention {
     pub gateway: String,
     /// How long ago counting began.
@@ -95,6 +103,7 @@ pub struct Contention {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HotKey {
     pub key: String,
     /// Requests that had to ask for the lock.
@@ -103,6 +112,50 @@ pub struct HotKey {
     /// Together; the truth is at most `over_ms` less.
     pub waited_ms: f64,
     pub over_ms: f64,
+}
+
+/// `GET /api/v1/members`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Members {
+    pub gateway: String,
+    /// Those of this gateway.
+    pub sessions: Vec<SessionStatus>,
+    /// Each gateway once for each of its sessions.
+    pub members: Vec<RegisteredGateway>,
+}
+
+/// `GET /api/v1/operations`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Operations {
+    pub operations: Vec<Unfinished>,
+}
+
+/// An operation of which nobody knows what came of it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Unfinished {
+    pub reference: String,
+    pub keys: Vec<String>,
+    pub token: Token,
+    pub method: String,
+    /// Path and query; none where keys are not shown in plain.
+    pub target: Option<String>,
+    pub idempotency_key: Option<String>,
+    /// Seconds since 1970.
+    pub admitted: u64,
+    /// The lock that it was sent under is still held: it may be running now.
+    pub may_run: bool,
+}
+
+/// `POST /api/v1/locks/KEY/break`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BrokenLock {
+    /// The nodes that were removed.
+    pub broken: Vec<LineEntry>,
+    pub key: String,
 }
 
 pub fn locks(gateway: &str, survey: Survey, names: Names) -> Locks {

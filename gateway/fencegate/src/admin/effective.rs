@@ -95,6 +95,7 @@ impl InForce {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Effective {
     /// Equal among gateways whose locks mean the same.
     pub fingerprint: String,
@@ -110,6 +111,7 @@ pub struct Effective {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Ensemble {
     pub servers: Vec<String>,
     pub root: String,
@@ -118,6 +120,8 @@ pub struct Ensemble {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = EffectiveRoute))]
 pub struct Shown {
     pub name: String,
     pub upstream: String,
@@ -129,6 +133,7 @@ pub struct Shown {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EffectiveFence {
     pub keys: Vec<String>,
     pub layout: &'static str,
@@ -142,6 +147,7 @@ pub struct EffectiveFence {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EffectiveUpstream {
     pub name: String,
     pub endpoints: Vec<String>,
@@ -150,6 +156,7 @@ pub struct EffectiveUpstream {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EffectiveLeases {
     pub min_ttl: String,
     pub default_ttl: String,
@@ -162,6 +169,7 @@ pub struct EffectiveLeases {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EffectivePrincipal {
     pub name: String,
     /// By what it is known; the file of a token is not told.

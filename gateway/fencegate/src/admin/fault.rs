@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use fencegate_lock::tenures::question::Untold;
-use serde_json::json;
+use serde::Serialize;
 
 use crate::admin::deed::Deed;
 
@@ -19,7 +19,19 @@ pub struct Fault {
     pub did: Option<Deed>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The body of an answer that is none.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Fault))]
+pub(super) struct FaultTold {
+    /// A sentence for people.
+    error: String,
+    /// A word for programs.
+    reason: Word,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = FaultReason))]
+#[serde(rename_all = "kebab-case")]
 pub enum Word {
     Host,
     CrossOrigin,
@@ -28,7 +40,11 @@ pub enum Word {
     Open,
     Confirm,
     Malformed,
+    /// The body is.
+    TooLarge,
     NotFound,
+    /// What is asked for is not asked for by this method.
+    Method,
     /// What the operator saw has changed meanwhile.
     Changed,
     /// What is asked for is unsafe, and the operator has not said `force`.
@@ -43,31 +59,15 @@ pub enum Word {
 }
 
 impl Word {
-    fn text(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::CrossOrigin => "cross-origin",
-            Self::Credentials => "credentials",
-            Self::Open => "open",
-            Self::Confirm => "confirm",
-            Self::Malformed => "malformed",
-            Self::NotFound => "not-found",
-            Self::Changed => "changed",
-            Self::Force => "force",
-            Self::Elsewhere => "elsewhere",
-            Self::Away => "away",
-            Self::Late => "late",
-            Self::Unknown => "unknown",
-        }
-    }
-
     pub(super) fn status(self) -> StatusCode {
         match self {
             Self::Host => StatusCode::MISDIRECTED_REQUEST,
             Self::CrossOrigin | Self::Open => StatusCode::FORBIDDEN,
             Self::Credentials => StatusCode::UNAUTHORIZED,
             Self::Confirm | Self::Malformed => StatusCode::BAD_REQUEST,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::NotFound => StatusCode::NOT_FOUND,
+            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Changed | Self::Force | Self::Elsewhere => StatusCode::CONFLICT,
             Self::Away => StatusCode::SERVICE_UNAVAILABLE,
             Self::Late | Self::Unknown => StatusCode::GATEWAY_TIMEOUT,
@@ -100,7 +100,7 @@ impl From<Untold> for Fault {
 
 impl IntoResponse for Fault {
     fn into_response(self) -> Response {
-        let told = Json(json!({ "error": self.said, "reason": self.word.text() }));
+        let told = Json(FaultTold { error: self.said, reason: self.word });
         (self.word.status(), self.did.map(Extension), told).into_response()
     }
 }

@@ -1,6 +1,11 @@
-//! What operators say to both roles, in the bodies and forms that they send.
+//! What operators say to both roles, in paths, queries, bodies and forms. What cannot be read is a fault as any other one: the
+//! HTTP library's own refusals are texts, which no program reads.
 
-use axum::body::Bytes;
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts, Path, Query, Request},
+    http::{StatusCode, request::Parts},
+};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -9,6 +14,7 @@ use super::fault::{Fault, Word};
 /// What came of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum ResolvedAs {
     /// The operation took effect.
     Done,
@@ -16,8 +22,50 @@ pub enum ResolvedAs {
     NotDone,
 }
 
+/// What the path of a request names.
+pub(super) struct Named(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+        let named = Path::<String>::from_request_parts(parts, state).await;
+        named.map(|Path(name)| Self(name)).map_err(|bad| Fault::new(Word::Malformed, bad.body_text()))
+    }
+}
+
+/// The query of a request.
+pub(super) struct Asked<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+        let asked = Query::<T>::from_request_parts(parts, state).await;
+        asked.map(|Query(asked)| Self(asked)).map_err(|bad| Fault::new(Word::Malformed, bad.body_text()))
+    }
+}
+
+/// The body of a request.
+pub(super) struct Given(pub(super) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Given {
+    type Rejection = Fault;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Fault> {
+        let given = Bytes::from_request(request, state).await;
+        given.map(Self).map_err(|bad| {
+            let large = bad.status() == StatusCode::PAYLOAD_TOO_LARGE;
+            Fault::new(
+                if large { Word::TooLarge } else { Word::Malformed },
+                format!("the body: {}", bad.body_text()),
+            )
+        })
+    }
+}
+
 /// Reads the body of a request. Its media type is not asked for: whether its sender is another site, the door has
 /// asked.
-pub(super) fn parsed<T: DeserializeOwned>(body: &Bytes) -> Result<T, Fault> {
+pub(super) fn parsed<T: DeserializeOwned>(Given(body): &Given) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|bad| Fault::new(Word::Malformed, format!("the body: {bad}")))
 }

@@ -3,7 +3,8 @@
 //!
 //! [`authorize`] is who gets in, [`listen`] bounds what each may ask, [`api`] what programs are told and [`page`] what
 //! people see. [`documents`] are its JSON, described in `gateway/API.md`; [`outcomes`] is what a guard's operators
-//! decide, `backup_download` what they take away. The listeners of both roles are put together here.
+//! decide, `backup_download` what they take away. `openapi` describes all of it to programs. The listeners of both roles are
+//! put together here.
 
 pub mod api;
 pub mod authorize;
@@ -20,6 +21,8 @@ mod gateway_seen;
 pub mod input;
 pub mod listen;
 pub mod names;
+#[cfg(feature = "openapi")]
+pub mod openapi;
 pub mod outcomes;
 mod page;
 mod places;
@@ -28,8 +31,11 @@ pub mod trends;
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 
-use self::exposed::exposed;
 pub use self::{csrf::Csrf, gateway_seen::GatewaySeen, outcomes::guard_seen::GuardSeen};
+use self::{
+    exposed::exposed,
+    fault::{Fault, Word},
+};
 
 /// What the admin listener of a gateway answers.
 pub fn of_gateway(seen: GatewaySeen) -> Router {
@@ -40,6 +46,8 @@ pub fn of_gateway(seen: GatewaySeen) -> Router {
         .merge(page::routes())
         .with_state(seen)
         .merge(exposed(metrics, || ()))
+        .fallback(nowhere)
+        .method_not_allowed_fallback(by_another_method)
 }
 
 /// What the admin listener of a guard answers.
@@ -51,6 +59,16 @@ pub fn of_guard(seen: GuardSeen) -> Router {
         .merge(page::doubts::routes())
         .with_state(seen)
         .merge(exposed(metrics, move || counted.count()))
+        .fallback(nowhere)
+        .method_not_allowed_fallback(by_another_method)
+}
+
+async fn nowhere() -> Fault {
+    Fault::new(Word::NotFound, "nothing is told or done here")
+}
+
+async fn by_another_method() -> Fault {
+    Fault::new(Word::Method, "it is asked for by another method, which `Allow` names")
 }
 
 /// 200 when a lock could be granted now. A gateway that is not ready still serves unfenced routes.

@@ -4,29 +4,74 @@ pub mod guard_seen;
 
 use axum::{
     Extension, Json, Router,
-    body::Bytes,
-    extract::{Path, State},
+    extract::State,
     http::StatusCode,
     routing::{get, post},
 };
 use fencegate_guard::{Refusals, register::Scope};
-use fencegate_policies::key::ResourceKey;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use fencegate_policies::{key::ResourceKey, token::Token};
+use serde::{Deserialize, Serialize};
 
 use self::guard_seen::{GuardSeen, away, quarantine, unknown};
 pub use self::guard_seen::{Kind, Open};
-use super::replies::{Done, Looked, draining, resolved};
+use super::replies::{Done, Draining, Looked, ResolvedOperation, draining, resolved};
 use crate::admin::{
     deed::Deed,
-    input::{ResolvedAs, parsed},
+    input::{Given, Named, ResolvedAs, parsed},
 };
 
 /// What an operator says of an operation.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-struct Resolve {
+pub(super) struct Resolve {
     outcome: ResolvedAs,
+}
+
+/// `GET /api/v1/operations`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(super) struct Doubtful {
+    operations: Vec<Open>,
+}
+
+/// `POST /api/v1/operations/REF/forget`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(super) struct Forgotten {
+    /// The reference of the operation.
+    forgotten: String,
+}
+
+/// `GET /api/v1/keys/KEY`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(super) struct KnownKey {
+    key: String,
+    /// The newest token that was announced for it, of requests that write.
+    write: Option<Token>,
+    /// And of those that read.
+    read: Option<Token>,
+    in_flight: Vec<Token>,
+    in_doubt: Vec<Token>,
+}
+
+/// `GET /api/v1/refusals`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(super) struct StaleRefusals {
+    /// Dispatches that were refused as stale, since the start.
+    stale: u64,
+    latest: Option<StaleRefusal>,
+}
+
+/// The last one of them.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(super) struct StaleRefusal {
+    keys: Vec<String>,
+    presented: Token,
+    newest: Token,
 }
 
 /// A guard that cannot renew its place in a shared store sends nothing.
@@ -64,50 +109,57 @@ async fn ready(State(seen): State<GuardSeen>) -> (StatusCode, String) {
 }
 
 /// As SIGTERM: the process ends when everything that runs has ended.
-async fn drain(State(seen): State<GuardSeen>) -> (StatusCode, Extension<Deed>, Json<Value>) {
+async fn drain(State(seen): State<GuardSeen>) -> (StatusCode, Extension<Deed>, Json<Draining>) {
     seen.end.cancel();
     draining()
 }
 
-async fn operations(State(seen): State<GuardSeen>) -> Looked<Value> {
-    let open = seen.open().await.map_err(|refused| away(&refused))?;
-    Ok(Json(json!({ "operations": open })))
+async fn operations(State(seen): State<GuardSeen>) -> Looked<Doubtful> {
+    let operations = seen.open().await.map_err(|refused| away(&refused))?;
+    Ok(Json(Doubtful { operations }))
 }
 
-async fn resolve(State(seen): State<GuardSeen>, Path(reference): Path<String>, body: Bytes) -> Done {
+async fn resolve(
+    State(seen): State<GuardSeen>,
+    Named(reference): Named,
+    body: Given,
+) -> Done<ResolvedOperation> {
     let Resolve { outcome } = parsed(&body)?;
     let did = seen.resolve(&reference, outcome).await?;
-    Ok(resolved(did, &reference))
+    Ok(resolved(did, reference))
 }
 
 /// A finished operation and its kept answer are forgotten at once.
-async fn forget(State(seen): State<GuardSeen>, Path(reference): Path<String>) -> Done {
+async fn forget(State(seen): State<GuardSeen>, Named(reference): Named) -> Done<Forgotten> {
     match seen.guard.forget(&reference).await {
         Ok(true) => {
             let did = Deed(format!("forgot operation {}", reference.escape_debug()));
-            Ok((Extension(did), Json(json!({ "forgotten": reference }))))
+            Ok((Extension(did), Json(Forgotten { forgotten: reference })))
         }
         Ok(false) => Err(unknown(&reference)),
         Err(refused) => Err(away(&refused)),
     }
 }
 
-async fn key(State(seen): State<GuardSeen>, Path(key): Path<String>) -> Looked<Value> {
+async fn key(State(seen): State<GuardSeen>, Named(key): Named) -> Looked<KnownKey> {
     let parsed = ResourceKey::parse(&key).map_err(|_| unknown(&key))?;
     let known = seen.guard.seen(&parsed).await.map_err(|refused| away(&refused))?;
     let known = known.ok_or_else(|| unknown(&key))?;
-    let key = seen.names.of(&parsed);
-    let running: Vec<_> = known.running.iter().map(|running| running.token).collect();
-    let doubts: Vec<_> = known.doubts.iter().map(|doubt| doubt.token).collect();
-    Ok(Json(json!({
-        "key": key, "write": known.write, "read": known.read, "in_flight": running, "in_doubt": doubts,
-    })))
+    Ok(Json(KnownKey {
+        key: seen.names.of(&parsed),
+        write: known.write,
+        read: known.read,
+        in_flight: known.running.iter().map(|running| running.token).collect(),
+        in_doubt: known.doubts.iter().map(|doubt| doubt.token).collect(),
+    }))
 }
 
-async fn refusals(State(seen): State<GuardSeen>) -> Json<Value> {
+async fn refusals(State(seen): State<GuardSeen>) -> Json<StaleRefusals> {
     let Refusals { stale, latest } = seen.guard.refusals();
-    let latest = latest.map(|one| {
-        json!({ "keys": seen.names.of_each(&one.keys), "presented": one.presented, "newest": one.newest })
+    let latest = latest.map(|one| StaleRefusal {
+        keys: seen.names.of_each(&one.keys),
+        presented: one.presented,
+        newest: one.newest,
     });
-    Json(json!({ "stale": stale, "latest": latest }))
+    Json(StaleRefusals { stale, latest })
 }

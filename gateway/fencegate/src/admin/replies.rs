@@ -1,7 +1,7 @@
 //! The answers to operators that are alike for a gateway and a guard.
 
 use axum::{Extension, Json, http::StatusCode};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::{deed::Deed, fault::Fault};
 
@@ -9,14 +9,29 @@ use super::{deed::Deed, fault::Fault};
 pub(super) type Looked<T> = Result<Json<T>, Fault>;
 
 /// The answer to an operator who had something done. What was done goes with it into the log.
-pub(super) type Done = Result<(Extension<Deed>, Json<Value>), Fault>;
+pub(super) type Done<T> = Result<(Extension<Deed>, Json<T>), Fault>;
 
-/// The answer to `drain`: the process ends when everything that runs has ended.
-pub(super) fn draining() -> (StatusCode, Extension<Deed>, Json<Value>) {
-    (StatusCode::ACCEPTED, Extension(Deed("drain".into())), Json(json!({ "draining": true })))
+/// The process ends when everything that runs has ended.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(super) struct Draining {
+    draining: bool,
 }
 
-/// The answer to `resolve`: what came of the operation is written down.
-pub(super) fn resolved(deed: Deed, reference: &str) -> (Extension<Deed>, Json<Value>) {
-    (Extension(deed), Json(json!({ "resolved": reference })))
+/// What came of the operation is written down.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(super) struct ResolvedOperation {
+    /// Its reference.
+    resolved: String,
+}
+
+/// The answer to `drain`.
+pub(super) fn draining() -> (StatusCode, Extension<Deed>, Json<Draining>) {
+    (StatusCode::ACCEPTED, Extension(Deed("drain".into())), Json(Draining { draining: true }))
+}
+
+/// The answer to `resolve`.
+pub(super) fn resolved(deed: Deed, reference: String) -> (Extension<Deed>, Json<ResolvedOperation>) {
+    (Extension(deed), Json(ResolvedOperation { resolved: reference }))
 }

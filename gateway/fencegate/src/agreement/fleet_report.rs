@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// What came of the comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FleetReport {
     /// The file can be put in force here now: nothing is refused.
     pub safe: bool,
@@ -21,6 +22,7 @@ pub struct FleetReport {
 
 /// Of one route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RouteAgreement {
     pub route: String,
     pub agrees: bool,

@@ -100,6 +100,7 @@ impl Forwarding {
 /// What came of reading the file again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Reloaded {
     Applied,
     /// It means what the plan in force means.

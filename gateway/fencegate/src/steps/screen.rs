@@ -14,6 +14,7 @@ use hyper::{
 
 use crate::{
     front::Arrived,
+    headers::SERVED_METHODS,
     notes::Notes,
     refusal::{Reason, Refusal},
     step::Stops,
@@ -75,9 +76,7 @@ fn asterisk(method: &Method) -> Result<Reply, Refusal> {
     }
     let mut reply = Response::new(Body::empty());
     *reply.status_mut() = StatusCode::NO_CONTENT;
-    reply
-        .headers_mut()
-        .insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+    reply.headers_mut().insert(ALLOW, HeaderValue::from_static(SERVED_METHODS));
     Ok(reply)
 }
 

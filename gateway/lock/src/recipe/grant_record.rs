@@ -9,6 +9,7 @@ const FORMAT: u32 = 1;
 
 /// The data of a parent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GrantRecord {
     format: u32,
     pub state: Parting,
@@ -21,6 +22,7 @@ pub struct GrantRecord {
 /// How the last holder left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Parting {
     /// Without a word, or not yet.
     Held,

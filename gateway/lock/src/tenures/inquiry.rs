@@ -22,6 +22,7 @@ use crate::{
 
 /// One of the gateway's sessions, as it is seen without asking anybody.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionStatus {
     pub number: usize,
     pub connected: bool,

@@ -52,6 +52,7 @@ pub enum Untold {
 
 /// One that stands in line for a key, in any gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LineEntry {
     /// Name of its node, which names it and no other.
     pub node: String,
@@ -72,6 +73,7 @@ pub struct LineEntry {
 /// What stands in line for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Program {
     /// A gateway, or a program with our library.
     Fencegate,
@@ -117,6 +119,7 @@ impl Broken {
 
 /// A gateway as it is registered in ZooKeeper, by one of its sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RegisteredGateway {
     pub gateway: String,
     /// 16 hex digits.

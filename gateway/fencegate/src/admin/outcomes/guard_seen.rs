@@ -44,6 +44,7 @@ pub struct GuardSeen {
 
 /// An operation or execution that nobody knows the outcome of.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Open {
     /// What an operator names it by: the reference of an operation, or the token of an execution that is no operation.
     pub reference: String,
@@ -67,6 +68,7 @@ pub struct Open {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Kind {
     /// Happens at most once: nobody may repeat it before somebody has said what came of it.
     Operation,

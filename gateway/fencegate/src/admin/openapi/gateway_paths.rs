@@ -1,0 +1,117 @@
+//! What the admin listener of a gateway is asked, and what it answers.
+
+use super::described::Described;
+use crate::admin::{
+    api::{Dry, Page, Resolve, Top},
+    breaking::Breaking,
+    command::ReloadReport,
+    documents::{BrokenLock, Contention, Locks, Members, One, Operations},
+    effective::Effective,
+    fault::Word,
+    replies::{Draining, ResolvedOperation},
+};
+
+const SAYS: &str = "What the admin listener of a gateway tells and does. `gateway/API.md` describes it for people: who gets in, \
+                    how keys are called, and what breaking a lock does to safety. The pages for people are not described here.";
+
+pub(super) fn described() -> Described {
+    let mut api = Described::new("The admin API of a Fencegate gateway", "http://127.0.0.1:9901", SAYS);
+    probes(&mut api);
+    locks(&mut api);
+    others(&mut api);
+    commands(&mut api);
+    api
+}
+
+fn probes(api: &mut Described) {
+    api.get("/live", "live", "The process lives.").open().shows(200, "text/plain", "It does.").end();
+    api.get("/ready", "ready", "A lock could be granted now. Services and guards are not asked.")
+        .open()
+        .shows(200, "text/plain", "It could.")
+        .shows(503, "text/plain", "It could not, and why.")
+        .end();
+    api.get("/metrics", "metrics", "What has been counted, for Prometheus.")
+        .shows(200, "text/plain", "All families, in the text format of Prometheus.")
+        .end();
+    api.get("/jwks.json", "ticketKeys", "The public keys of our tickets, for guards to fetch.")
+        .open()
+        .tells_as::<JwkSet>(200, "application/jwk-set+json", "A JSON Web Key Set (RFC 7517).")
+        .fails(&[Word::NotFound])
+        .end();
+}
+
+fn locks(api: &mut Described) {
+    api.get("/api/v1/locks", "locks", "What is held and waited for at this gateway.")
+        .asks::<Page>()
+        .tells::<Locks>(200, "A page of it.")
+        .fails(&[Word::Changed])
+        .end();
+    api.get("/api/v1/locks/{key}", "lock", "One key: here, and in ZooKeeper with the nodes of all gateways.")
+        .named("key", KEY)
+        .tells::<One>(200, "Who holds it and who waits.")
+        .fails(&[Word::Malformed, Word::NotFound, Word::Changed])
+        .end();
+    api.post("/api/v1/locks/{key}/break", "breakLock", "Removes the lock node of whoever holds the key.")
+        .named("key", KEY)
+        .given::<Breaking>()
+        .tells::<BrokenLock>(200, "What was removed.")
+        .fails(&[Word::Confirm, Word::Changed, Word::Force, Word::Away])
+        .end();
+}
+
+const KEY: &str = "The key, with `/` as `%2F`; or its number, where keys are not shown in plain.";
+
+fn others(api: &mut Described) {
+    api.get(
+        "/api/v1/contention",
+        "contention",
+        "The keys that requests waited for longest in the last minutes.",
+    )
+    .asks::<Top>()
+    .tells::<Contention>(200, "The first of them.")
+    .end();
+    api.get(
+        "/api/v1/config",
+        "config",
+        "The plan in force, with the values that nobody wrote, and without secrets.",
+    )
+    .tells::<Effective>(200, "The plan.")
+    .end();
+    api.get(
+        "/api/v1/members",
+        "members",
+        "The gateways that are registered in ZooKeeper, and our own sessions.",
+    )
+    .tells::<Members>(200, "All of them.")
+    .fails(&[Word::Away])
+    .end();
+    api.get("/api/v1/operations", "operations", "Operations of which nobody knows what came of them.")
+        .tells::<Operations>(200, "The first thousand.")
+        .fails(&[Word::Away])
+        .end();
+    api.post("/api/v1/operations/{reference}/resolve", "resolveOperation", "Says what came of an operation.")
+        .named("reference", "As the list of operations tells it.")
+        .given::<Resolve>()
+        .tells::<ResolvedOperation>(200, "It is written down.")
+        .fails(&[Word::NotFound, Word::Force, Word::Away])
+        .end();
+}
+
+fn commands(api: &mut Described) {
+    api.post("/api/v1/reload", "reload", "Reads the file of the policy again.")
+        .asks::<Dry>()
+        .tells::<ReloadReport>(200, "It is in force, or would be.")
+        .tells::<ReloadReport>(422, "It is not sound, and nothing has changed.")
+        .fails(&[Word::Away])
+        .end();
+    api.post("/api/v1/drain", "drain", "As SIGTERM: the process ends when everything that runs has ended.")
+        .tells::<Draining>(202, "It is ending.")
+        .end();
+}
+
+/// A JSON Web Key Set (RFC 7517, 5).
+#[derive(utoipa::ToSchema)]
+#[expect(dead_code, reason = "its form is described, and the keys are written elsewhere")]
+struct JwkSet {
+    keys: Vec<serde_json::Map<String, serde_json::Value>>,
+}

@@ -1,0 +1,60 @@
+//! The documents that are committed are those that the types make, and say something of every path that is answered.
+//!
+//! After a change: `REWRITE=1 cargo test -p fencegate --features openapi openapi`, then read the difference.
+
+use std::{collections::BTreeSet, env, fs, path::PathBuf};
+
+use fencegate_guard::announce::ANNOUNCEMENT;
+use serde_json::Value;
+
+use super::*;
+
+fn keep_current(file: &str, made: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../openapi").join(file);
+    if env::var_os("REWRITE").is_some() {
+        fs::write(&path, made).expect("the repository can be written");
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == made, "{file} is not what the types make: see the first lines of this file");
+}
+
+#[test]
+fn the_documents_are_what_the_types_make() {
+    keep_current("gateway-admin.json", &gateway());
+    keep_current("guard-admin.json", &guard());
+}
+
+/// The paths that a source gives to the router, as a document writes them, each with what it is asked by.
+fn routed(sources: &[&str]) -> BTreeSet<(String, String)> {
+    let routes = sources.iter().flat_map(|source| source.split(".route(").skip(1));
+    let read = |route: &str| {
+        let (path, rest) = route.trim_start().strip_prefix('"')?.split_once('"')?;
+        let method = rest.trim_start_matches([',', ' ', '\n']).split('(').next()?;
+        Some((path.replace("{*", "{"), method.to_owned()))
+    };
+    routes.map(|route| read(route).unwrap_or_else(|| panic!("no path in {route}"))).collect()
+}
+
+fn described(document: &str) -> BTreeSet<(String, String)> {
+    let document: Value = serde_json::from_str(document).expect("JSON");
+    assert_eq!(document["openapi"], "3.1.0");
+    let paths = document["paths"].as_object().expect("paths").iter();
+    let each = |(path, item): (&String, &Value)| {
+        let methods = item.as_object().expect("operations").keys().cloned();
+        let path = path.clone();
+        methods.map(move |method| (path.clone(), method)).collect::<Vec<_>>()
+    };
+    paths.flat_map(each).collect()
+}
+
+#[test]
+fn every_path_that_programs_are_answered_is_described_and_no_other() {
+    let both = include_str!("../exposed.rs");
+    let gateways = routed(&[both, include_str!("../mod.rs"), include_str!("../api.rs")]);
+    assert!(gateways.len() > 10, "{gateways:?}");
+    assert_eq!(described(&gateway()), gateways);
+    let sources = [both, include_str!("../outcomes.rs"), include_str!("../backup_download.rs")];
+    let mut guards = routed(&sources);
+    guards.insert((ANNOUNCEMENT.to_owned(), "get".to_owned()));
+    assert_eq!(described(&guard()), guards);
+}

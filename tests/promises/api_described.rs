@@ -39,7 +39,16 @@ async fn answers_as(name: &str, address: SocketAddr, arguments: &[&str]) {
     fs::write(folder.path().join("schemathesis.toml"), KNOWN).expect("our own folder");
     let mut command = Command::new("timeout");
     command.arg("100").arg(python).args(["-m", "schemathesis.cli", "run", &document(name)]);
-    command.args(["--url", &format!("http://{address}"), "--max-examples", "20", "--seed", "1"]);
+    command.args([
+        "--url",
+        &format!("http://{address}"),
+        "--max-examples",
+        "20",
+        "--seed",
+        "1",
+        "--phases",
+        "coverage,fuzzing",
+    ]);
     command.args(["--continue-on-failure", "--no-color", "--output-truncate", "false", "--warnings", "off"]);
     command.args(arguments).current_dir(folder.path());
     let output =

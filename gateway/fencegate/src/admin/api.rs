@@ -58,9 +58,10 @@ async fn jwks(State(seen): State<GatewaySeen>) -> Result<([(HeaderName, &'static
 #[derive(Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 pub(super) struct Page {
-    limit: Option<usize>,
+    #[cfg_attr(feature = "openapi", param(value_type = i64, required = false, minimum = 0, maximum = 4_294_967_295_i64))]
+    limit: Option<u32>,
     /// The key of the last one that is known.
-    #[cfg_attr(feature = "openapi", param(pattern = "^[!-~]+$", max_length = 170))]
+    #[cfg_attr(feature = "openapi", param(value_type = String, required = false, pattern = "^[!-~]+$"))]
     after: Option<String>,
     /// Only keys that somebody waits for.
     #[serde(default)]
@@ -76,7 +77,7 @@ async fn locks(State(seen): State<GatewaySeen>, Asked(page): Asked<Page>) -> Loo
     let survey = seen.keeper.survey(Select {
         after: after.as_ref(),
         wanted: page.wanted,
-        limit: page.limit.unwrap_or(USUAL).min(MOST),
+        limit: page.limit.map_or(USUAL, at_most),
         order: if page.by_interest { Order::Interest } else { Order::Key },
     });
     Ok(Json(documents::locks(&seen.name, survey, names)))
@@ -116,11 +117,17 @@ impl GatewaySeen {
 #[derive(Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 pub(super) struct Top {
-    top: Option<usize>,
+    #[cfg_attr(feature = "openapi", param(value_type = i64, required = false, minimum = 0, maximum = 4_294_967_295_i64))]
+    top: Option<u32>,
 }
 
 async fn contention(State(seen): State<GatewaySeen>, Asked(Top { top }): Asked<Top>) -> Json<Contention> {
-    Json(seen.contention(top.unwrap_or(20).min(MOST)))
+    Json(seen.contention(top.map_or(20, at_most)))
+}
+
+/// So many of those that are asked for.
+fn at_most(asked: u32) -> usize {
+    usize::try_from(asked).unwrap_or(MOST).min(MOST)
 }
 
 impl GatewaySeen {

@@ -20,13 +20,13 @@ use super::{
     effective::Effective,
     fault::{Fault, Word},
     names,
-    replies::{Done, Draining, Looked, ResolvedOperation, draining, resolved},
+    replies::{Done, DrainBegun, Looked, ResolvedOperation, draining, resolved},
 };
 use crate::admin::{
     deed::Deed,
     documents::{self, Contention, HotKey, Locks, Members, One, Operations, Unfinished, millis},
     gateway_seen::GatewaySeen,
-    input::{Asked, Given, Named, ResolvedAs, parsed},
+    input::{Given, Named, Queried, ResolvedAs, parsed},
 };
 use crate::metrics::Reloaded;
 
@@ -57,7 +57,7 @@ async fn jwks(State(seen): State<GatewaySeen>) -> Result<([(HeaderName, &'static
 
 #[derive(Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-pub(super) struct Page {
+pub(super) struct LocksPage {
     #[cfg_attr(feature = "openapi", param(value_type = i64, required = false, minimum = 0, maximum = 4_294_967_295_i64))]
     limit: Option<u32>,
     /// The key of the last one that is known.
@@ -71,7 +71,7 @@ pub(super) struct Page {
     by_interest: bool,
 }
 
-async fn locks(State(seen): State<GatewaySeen>, Asked(page): Asked<Page>) -> Looked<Locks> {
+async fn locks(State(seen): State<GatewaySeen>, Queried(page): Queried<LocksPage>) -> Looked<Locks> {
     let names = seen.names();
     let after = page.after.map(|after| names::meant(names, &after, &seen.keeper)).transpose()?;
     let survey = seen.keeper.survey(Select {
@@ -116,12 +116,15 @@ impl GatewaySeen {
 
 #[derive(Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-pub(super) struct Top {
+pub(super) struct Hottest {
     #[cfg_attr(feature = "openapi", param(value_type = i64, required = false, minimum = 0, maximum = 4_294_967_295_i64))]
     top: Option<u32>,
 }
 
-async fn contention(State(seen): State<GatewaySeen>, Asked(Top { top }): Asked<Top>) -> Json<Contention> {
+async fn contention(
+    State(seen): State<GatewaySeen>,
+    Queried(Hottest { top }): Queried<Hottest>,
+) -> Json<Contention> {
     Json(seen.contention(top.map_or(20, at_most)))
 }
 
@@ -178,7 +181,7 @@ async fn operations(State(seen): State<GatewaySeen>) -> Looked<Operations> {
 #[derive(Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub(super) struct Resolve {
+pub(super) struct ResolveAtGateway {
     outcome: ResolvedAs,
     #[serde(default)]
     force: bool,
@@ -189,7 +192,7 @@ async fn resolve(
     Named(reference): Named,
     body: Given,
 ) -> Done<ResolvedOperation> {
-    let Resolve { outcome, force } = parsed(&body)?;
+    let ResolveAtGateway { outcome, force } = parsed(&body)?;
     let did = seen.resolve(&reference, outcome, force).await?;
     Ok(resolved(did, reference))
 }
@@ -229,7 +232,7 @@ pub(super) struct Dry {
 /// 200 when the file is in force, or would be; 422 when it is not sound, and then nothing has changed.
 async fn reload(
     State(seen): State<GatewaySeen>,
-    Asked(Dry { dry_run, fleet }): Asked<Dry>,
+    Queried(Dry { dry_run, fleet }): Queried<Dry>,
 ) -> Result<Response, Fault> {
     let stopping = || Fault::new(Word::Away, "the gateway is stopping");
     if fleet && !dry_run {
@@ -251,7 +254,7 @@ async fn reload(
 }
 
 /// As SIGTERM: the process ends when everything that runs has ended.
-async fn drain(State(seen): State<GatewaySeen>) -> (StatusCode, Extension<Deed>, Json<Draining>) {
+async fn drain(State(seen): State<GatewaySeen>) -> (StatusCode, Extension<Deed>, Json<DrainBegun>) {
     seen.commands.drain();
     draining()
 }

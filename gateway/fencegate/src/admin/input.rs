@@ -35,9 +35,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 }
 
 /// The query of a request.
-pub(super) struct Asked<T>(pub(super) T);
+pub(super) struct Queried<T>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Queried<T> {
     type Rejection = Fault;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use self::guard_seen::{GuardSeen, away, quarantine, unknown};
 pub use self::guard_seen::{Kind, Open};
-use super::replies::{Done, Draining, Looked, ResolvedOperation, draining, resolved};
+use super::replies::{Done, DrainBegun, Looked, ResolvedOperation, draining, resolved};
 use crate::admin::{
     deed::Deed,
     input::{Given, Named, ResolvedAs, parsed},
@@ -24,7 +24,7 @@ use crate::admin::{
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub(super) struct Resolve {
+pub(super) struct ResolveAtGuard {
     outcome: ResolvedAs,
 }
 
@@ -109,7 +109,7 @@ async fn ready(State(seen): State<GuardSeen>) -> (StatusCode, String) {
 }
 
 /// As SIGTERM: the process ends when everything that runs has ended.
-async fn drain(State(seen): State<GuardSeen>) -> (StatusCode, Extension<Deed>, Json<Draining>) {
+async fn drain(State(seen): State<GuardSeen>) -> (StatusCode, Extension<Deed>, Json<DrainBegun>) {
     seen.end.cancel();
     draining()
 }
@@ -124,7 +124,7 @@ async fn resolve(
     Named(reference): Named,
     body: Given,
 ) -> Done<ResolvedOperation> {
-    let Resolve { outcome } = parsed(&body)?;
+    let ResolveAtGuard { outcome } = parsed(&body)?;
     let did = seen.resolve(&reference, outcome).await?;
     Ok(resolved(did, reference))
 }

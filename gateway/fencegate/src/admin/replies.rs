@@ -14,7 +14,7 @@ pub(super) type Done<T> = Result<(Extension<Deed>, Json<T>), Fault>;
 /// The process ends when everything that runs has ended.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(super) struct Draining {
+pub(super) struct DrainBegun {
     draining: bool,
 }
 
@@ -27,8 +27,8 @@ pub(super) struct ResolvedOperation {
 }
 
 /// The answer to `drain`.
-pub(super) fn draining() -> (StatusCode, Extension<Deed>, Json<Draining>) {
-    (StatusCode::ACCEPTED, Extension(Deed("drain".into())), Json(Draining { draining: true }))
+pub(super) fn draining() -> (StatusCode, Extension<Deed>, Json<DrainBegun>) {
+    (StatusCode::ACCEPTED, Extension(Deed("drain".into())), Json(DrainBegun { draining: true }))
 }
 
 /// The answer to `resolve`.

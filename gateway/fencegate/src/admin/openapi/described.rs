@@ -28,7 +28,7 @@ pub(super) struct Described {
 }
 
 /// One operation of it.
-pub(super) struct Operation<'d> {
+pub(super) struct PathOperation<'d> {
     of: &'d mut Described,
     method: HttpMethod,
     path: &'static str,
@@ -48,12 +48,12 @@ impl Described {
     }
 
     /// Something that is looked at.
-    pub(super) fn get(&mut self, path: &'static str, name: &str, says: &str) -> Operation<'_> {
+    pub(super) fn get(&mut self, path: &'static str, name: &str, says: &str) -> PathOperation<'_> {
         self.operation(HttpMethod::Get, path, (name, says), vec![Word::Host, Word::Credentials, Word::Late])
     }
 
     /// Something that is done.
-    pub(super) fn post(&mut self, path: &'static str, name: &str, says: &str) -> Operation<'_> {
+    pub(super) fn post(&mut self, path: &'static str, name: &str, says: &str) -> PathOperation<'_> {
         let faults = vec![Word::Host, Word::Credentials, Word::CrossOrigin, Word::Late, Word::Unknown];
         self.operation(HttpMethod::Post, path, (name, says), faults)
     }
@@ -64,9 +64,9 @@ impl Described {
         path: &'static str,
         (name, says): (&str, &str),
         faults: Vec<Word>,
-    ) -> Operation<'_> {
+    ) -> PathOperation<'_> {
         let written = OperationBuilder::new().operation_id(Some(name)).summary(Some(says));
-        Operation { of: self, method, path, written, faults }
+        PathOperation { of: self, method, path, written, faults }
     }
 
     /// A reference to the schema of a type, which is kept with those that it refers to.
@@ -106,7 +106,7 @@ impl Described {
     }
 }
 
-impl Operation<'_> {
+impl PathOperation<'_> {
     /// Probes and guards, which have no credentials, may ask it too.
     pub(super) fn open(mut self) -> Self {
         self.faults.retain(|word| *word != Word::Credentials);

@@ -2,13 +2,13 @@
 
 use super::described::Described;
 use crate::admin::{
-    api::{Dry, Page, Resolve, Top},
+    api::{Dry, Hottest, LocksPage, ResolveAtGateway},
     breaking::Breaking,
     command::ReloadReport,
     documents::{BrokenLock, Contention, Locks, Members, One, Operations},
     effective::Effective,
     fault::Word,
-    replies::{Draining, ResolvedOperation},
+    replies::{DrainBegun, ResolvedOperation},
 };
 
 const SAYS: &str = "What the admin listener of a gateway tells and does. `gateway/API.md` describes it for people: who gets in, \
@@ -42,7 +42,7 @@ fn probes(api: &mut Described) {
 
 fn locks(api: &mut Described) {
     api.get("/api/v1/locks", "locks", "What is held and waited for at this gateway.")
-        .asks::<Page>()
+        .asks::<LocksPage>()
         .tells::<Locks>(200, "A page of it.")
         .fails(&[Word::Changed])
         .end();
@@ -67,7 +67,7 @@ fn others(api: &mut Described) {
         "contention",
         "The keys that requests waited for longest in the last minutes.",
     )
-    .asks::<Top>()
+    .asks::<Hottest>()
     .tells::<Contention>(200, "The first of them.")
     .end();
     api.get(
@@ -91,7 +91,7 @@ fn others(api: &mut Described) {
         .end();
     api.post("/api/v1/operations/{reference}/resolve", "resolveOperation", "Says what came of an operation.")
         .named("reference", "As the list of operations tells it.")
-        .given::<Resolve>()
+        .given::<ResolveAtGateway>()
         .tells::<ResolvedOperation>(200, "It is written down.")
         .fails(&[Word::NotFound, Word::Force, Word::Away])
         .end();
@@ -105,7 +105,7 @@ fn commands(api: &mut Described) {
         .fails(&[Word::Away])
         .end();
     api.post("/api/v1/drain", "drain", "As SIGTERM: the process ends when everything that runs has ended.")
-        .tells::<Draining>(202, "It is ending.")
+        .tells::<DrainBegun>(202, "It is ending.")
         .end();
 }
 

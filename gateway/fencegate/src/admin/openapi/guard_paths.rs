@@ -6,8 +6,8 @@ use super::described::Described;
 use crate::{
     admin::{
         fault::Word,
-        outcomes::{Doubtful, Forgotten, KnownKey, Resolve, StaleRefusals},
-        replies::{Draining, ResolvedOperation},
+        outcomes::{Doubtful, Forgotten, KnownKey, ResolveAtGuard, StaleRefusals},
+        replies::{DrainBegun, ResolvedOperation},
     },
     refusal::Problem,
 };
@@ -56,7 +56,7 @@ fn outcomes(api: &mut Described) {
     .end();
     api.post("/api/v1/operations/{reference}/resolve", "resolveOperation", "Says what came of one.")
         .named("reference", REFERENCE)
-        .given::<Resolve>()
+        .given::<ResolveAtGuard>()
         .tells::<ResolvedOperation>(200, "It is written down.")
         .fails(&[Word::NotFound, Word::Away])
         .end();
@@ -85,6 +85,6 @@ fn others(api: &mut Described) {
         .fails(&[Word::Open, Word::Elsewhere, Word::Away])
         .end();
     api.post("/api/v1/drain", "drain", "As SIGTERM: the process ends when everything that runs has ended.")
-        .tells::<Draining>(202, "It is ending.")
+        .tells::<DrainBegun>(202, "It is ending.")
         .end();
 }

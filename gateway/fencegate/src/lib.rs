@@ -5,7 +5,7 @@
 //! afterwards, [`notes`] what all of them share; [`front`] is before the first, [`refusal`] the one place of reasons,
 //! statuses and words. [`siblings`] is what the gateways of one installation say to each other, [`trust`] knows which
 //! guards to believe, `database` where several guards find their store. [`metrics`] counts, [`access`] tells of each request. [`serve`] starts and stops it all, [`edition`] is
-//! what a reload changes, [`agreement`] whether other gateways lock the same, [`leases`] are locks that clients hold themselves, [`admin`] shows it. [`backups`] keeps what a guard remembers in files. [`verify`] asks services, from outside, whether they compare.
+//! what a reload changes, [`agreement`] whether other gateways lock the same, [`leases`] are locks that clients hold themselves, [`admin`] shows it. [`backups`] keeps what a guard remembers in files. [`charge`] runs commands under locks. [`verify`] asks services, from outside, whether they compare.
 
 // The request path is one future within another, a few dozen deep, and rustc asks for the layout of all of it.
 #![recursion_limit = "256"]
@@ -18,6 +18,7 @@ pub mod agreement;
 pub mod backups;
 pub mod bearer;
 pub mod calling_dispatch;
+pub mod charge;
 pub mod check;
 pub mod cli;
 mod database;

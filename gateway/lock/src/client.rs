@@ -180,7 +180,7 @@ impl Client {
 
     fn ask<'k>(&self, keys: impl IntoIterator<Item = &'k str>, mode: Mode) -> Ask<'_> {
         let (hold, wait, site) = (Hold::Strict, Duration::ZERO, Ok(LockSite::Native));
-        Ask { client: self, keys: parsed(keys), mode, hold, wait, site }
+        Ask { client: self, keys: parsed(keys), mode, hold, wait, site, delay: None }
     }
 
     /// Could a lock of any key be granted now?
@@ -230,6 +230,7 @@ pub struct Ask<'c> {
     hold: Hold,
     wait: Duration,
     site: Result<LockSite, Error>,
+    delay: Option<Duration>,
 }
 
 impl Ask<'_> {
@@ -258,11 +259,24 @@ impl Ask<'_> {
         Self { site, ..self }
     }
 
+    /// The lock lies where a policy has it, [`fencegate_policies::plan::Fence::site_of`], for a key that is asked for alone.
+    pub fn at(self, site: LockSite) -> Self {
+        Self { site: Ok(site), ..self }
+    }
+
+    /// What is sent under it may go on for so long after its holder: whoever comes after one that left without a word waits
+    /// for that. For a key that is asked for alone; all who ask for it have to say the same.
+    pub fn delay(self, delay: Duration) -> Self {
+        Self { delay: Some(delay), ..self }
+    }
+
     /// Where the lock of each key lies, in their order; nothing where every one is native.
     fn sites(&self) -> Result<Vec<LockSite>, Error> {
         match self.site.clone()? {
             LockSite::Native => Ok(Vec::new()),
-            _ if self.mode != Mode::Exclusive || self.hold != Hold::Strict => {
+            LockSite::Foreign { layout, .. }
+                if self.hold != Hold::Strict || (!layout.shares() && self.mode != Mode::Exclusive) =>
+            {
                 Err(Error::Key("a node that is shared with other programs is neither read nor kept".into()))
             }
             _ if self.keys.as_ref().is_ok_and(|keys| keys.len() > 1) => {
@@ -279,7 +293,7 @@ impl<'c> IntoFuture for Ask<'c> {
 
     fn into_future(self) -> Self::IntoFuture {
         let sites = self.sites();
-        let Self { client, keys, mode, hold, wait, .. } = self;
+        let Self { client, keys, mode, hold, wait, delay, .. } = self;
         Box::pin(async move {
             let (keys, sites) = (keys?, sites?);
             let wish = Wish {
@@ -290,7 +304,7 @@ impl<'c> IntoFuture for Ask<'c> {
                 wait,
                 queue: usize::MAX,
                 waits: Waits::Here,
-                delay: None,
+                delay,
                 route: &client.name,
             };
             let tenure = match client.keeper.at_once(wish) {

@@ -13,7 +13,7 @@ pub enum Severity {
 macro_rules! codes {
     ($($name:ident $number:literal $severity:ident $meaning:literal)*) => {
         /// `FG01..` the form of the file, `FG02..` routes and keys, `FG03..` timing and safety, `FG04..` security,
-        /// `FG05..` met at start, beyond the file, `FG06..` met by a command that asks a running process or keeps its store.
+        /// `FG05..` met at start, beyond the file, `FG06..` met by a command that asks a running process, keeps its store, or runs another command under a lock.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code {
             $(#[doc = $meaning] $name,)*
@@ -199,6 +199,11 @@ codes! {
     BackupElsewhere   "FG0613" Error "the store of a guard is a database, which has its own backups"
     StoreInTheWay     "FG0614" Error "a store cannot be made where it belongs"
     FloorTooLow       "FG0615" Error "no floor is known above every token that was given out"
+    LockHeld          "FG0621" Error "a command was not run, because another holds its lock"
+    LockLost          "FG0622" Error "a lock was lost while its command ran"
+    LockNotHad        "FG0623" Error "a command was not run, because its lock could not be had"
+    GraceTooLong      "FG0624" Error "the grace for a command leaves no time for renewals"
+    NoSuchCommand     "FG0625" Error "a command cannot be started"
 }
 
 impl fmt::Display for Code {

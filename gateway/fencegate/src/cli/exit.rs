@@ -1,5 +1,11 @@
 //! What the process ends with.
 
+use std::{env, ffi::OsStr, process};
+
+use clap::error::ErrorKind;
+
+use crate::charge::keeping::NOT_RUN;
+
 /// What the process ends with.
 pub(super) const CODES: &str = "\
 Exit codes: 0 done; 1 it could not be done, and stderr says why; 2 the command line makes no sense; 74 it was done, and \
@@ -22,3 +28,33 @@ pub(super) const FAILED: u8 = 3;
 pub(super) const UNDECIDED: u8 = 4;
 /// `EX_UNAVAILABLE` of sysexits.h: the service that is verified could not be reached.
 pub(super) const UNREACHABLE: u8 = 69;
+
+/// Says what is wrong with the command line, or what was asked for instead, and ends. Whoever has a command run is told by a
+/// code that is not the command's that nothing was run.
+pub(super) fn misread(mistake: &clap::Error) -> ! {
+    let asked = matches!(mistake.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if asked || !runs_a_command(env::args_os()) {
+        mistake.exit();
+    }
+    // Nobody may be there to read it.
+    mistake.print().ok();
+    process::exit(NOT_RUN.into())
+}
+
+fn runs_a_command(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool {
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    let among = |word: &str| arguments.iter().skip(1).any(|argument| argument.as_ref() == word);
+    (among("lock") || among("elect")) && among("--")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_a_command_run_says_so_with_two_dashes() {
+        assert!(runs_a_command(["fencegate", "lock", "a", "--", "true"]));
+        assert!(!runs_a_command(["fencegate", "lock", "show", "a"]));
+        assert!(!runs_a_command(["fencegate", "check", "--"]));
+    }
+}

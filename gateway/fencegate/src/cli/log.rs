@@ -30,9 +30,26 @@ const FILTER: &str = "FENCEGATE_LOG";
 /// The client library tells every reconnect at info; the session's own events say it once.
 const DEFAULT: &str = "info,zookeeper_client=error";
 
-pub(super) fn start(format: Format) {
+/// What a lock meets on its way is told by what becomes of its command.
+const QUIET: &str = "off";
+
+/// How much is said where nobody has set a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loudness {
+    /// What an operator of a process that serves wants to know.
+    Serving,
+    /// Only what has gone wrong: stderr is the command's that we run.
+    Quiet,
+}
+
+pub(super) fn start(format: Format, loudness: Loudness) {
     WRITTEN.set(format).ok();
-    let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(DEFAULT));
+    let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| {
+        EnvFilter::new(match loudness {
+            Loudness::Serving => DEFAULT,
+            Loudness::Quiet => QUIET,
+        })
+    });
     let lines = fmt::layer()
         .with_writer(stderr)
         // It would be told with `eprintln!`, which panics: whoever reads the log may go before we do.

@@ -11,6 +11,7 @@ mod exit;
 mod explain;
 mod guard_backups;
 mod keys;
+mod lock_arguments;
 mod locks;
 mod log;
 mod migrate_guard;
@@ -23,18 +24,20 @@ mod reload;
 mod run;
 mod run_guard;
 mod top;
+mod under_lock;
 mod verify;
 mod when;
 
-use std::process::ExitCode;
+use std::{env, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
 
 use self::{
-    log::Format,
+    lock_arguments::LockArguments,
+    log::{Format, Loudness},
     out::{failed, said, say},
 };
-use crate::demo;
+use crate::{charge::role, demo};
 
 /// An HTTP reverse proxy that holds a ZooKeeper lock per resource and stamps a fencing token.
 #[derive(Debug, Parser)]
@@ -56,6 +59,20 @@ struct Arguments {
     command: Command,
 }
 
+impl Command {
+    fn loudness(&self) -> Loudness {
+        let quiet = match self {
+            Self::Lock(arguments) => match &**arguments {
+                LockArguments::Verb(_) => false,
+                LockArguments::UnderLock(under_lock) => !under_lock.is_verbose(),
+            },
+            Self::Elect(election) => !election.is_verbose(),
+            _ => false,
+        };
+        if quiet { Loudness::Quiet } else { Loudness::Serving }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the gateway until SIGTERM.
@@ -68,9 +85,10 @@ enum Command {
     Reload(reload::Arguments),
     /// What a running gateway holds, and who waits for it.
     Locks(locks::Listing),
-    /// Look at one lock of a running gateway, or break it.
-    #[command(subcommand)]
-    Lock(locks::LockVerb),
+    /// Run a command while a lock is held; or look at one lock of a running gateway, or break it.
+    Lock(Box<LockArguments>),
+    /// Run a command while it leads: wait for as long as it takes, and end it when the lead is lost.
+    Elect(Box<under_lock::Election>),
     /// The same as `locks`, as a table that renews itself, with the keys that are waited for longest.
     Top(top::Top),
     /// Have a running gateway end in order, as SIGTERM does.
@@ -118,14 +136,21 @@ enum Command {
 
 /// Does what the command line asks for; see [`exit::CODES`].
 pub fn run() -> ExitCode {
-    let arguments = Arguments::parse();
-    log::start(arguments.log_format);
+    if let Some(played) = role::played(env::args_os()) {
+        return played;
+    }
+    let arguments = Arguments::try_parse().unwrap_or_else(|mistake| exit::misread(&mistake));
+    log::start(arguments.log_format, arguments.command.loudness());
     let done = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Guard(arguments) => run_guard::run(arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Locks(listing) => locks::list(&listing),
-        Command::Lock(verb) => locks::run(&verb),
+        Command::Lock(arguments) => match *arguments {
+            LockArguments::Verb(verb) => locks::run(&verb),
+            LockArguments::UnderLock(under_lock) => Err(under_lock.run()),
+        },
+        Command::Elect(election) => Err(election.run()),
         Command::Top(asked) => top::run(&asked),
         Command::Drain(draining) => locks::drain(&draining),
         Command::Reload(arguments) => reload::run(&arguments),

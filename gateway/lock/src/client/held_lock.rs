@@ -8,7 +8,7 @@ use std::{
 };
 
 use fencegate_policies::token::Token;
-use fencegate_process::clock::{Permission, SharedClock};
+use fencegate_process::clock::{Boot, Permission, SharedClock};
 
 use crate::tenures::tenure::{Dispatch, Tenure};
 
@@ -48,6 +48,11 @@ impl Held {
     pub fn proven_for(&self) -> Duration {
         let now = self.clock.now();
         if self.evidence.holds(now) { self.evidence.deadline().since(now) } else { Duration::ZERO }
+    }
+
+    /// Until when it is proven already; `None` where it does not hold any more. While the session is well it moves on.
+    pub fn proven_until(&self) -> Option<Boot> {
+        self.evidence.holds(self.clock.now()).then(|| self.evidence.deadline())
     }
 
     /// The proof itself, for whoever writes under it and has a clock.

@@ -18,6 +18,9 @@ pub struct Options {
     pub session_timeout: Duration,
     /// The ensemble's `tickTime`: what a server rounds by. Default 2 s.
     pub tick: Duration,
+    /// Nothing is done under a lock this long before its session could end. Default: a quarter of what the servers grant, and
+    /// a heartbeat and a tick at least.
+    pub safety_margin: Option<Duration>,
     /// Sessions that share the keys between them, 1 to 64. Default 1: enough for some thousand locks per second.
     pub sessions: usize,
     /// Make the installation, where nobody has. Default no: an ensemble that was wiped counts its tokens from one, and
@@ -48,6 +51,7 @@ impl Options {
             name: name.to_owned(),
             session_timeout: Duration::from_secs(12),
             tick: Duration::from_secs(2),
+            safety_margin: None,
             sessions: 1,
             init: false,
             state_dir: None,
@@ -55,6 +59,21 @@ impl Options {
             digest: None,
             acl: Acl::default(),
             identities: Vec::new(),
+        }
+    }
+
+    /// What a policy says of the ensemble, for a program that takes the locks of a few keys: one session is enough.
+    pub fn of_policy(policy: &ZooKeeper, name: &str) -> Self {
+        Self {
+            session_timeout: policy.session_timeout,
+            tick: policy.tick,
+            safety_margin: policy.safety_margin,
+            tls: policy.tls.clone(),
+            digest: policy.digest.clone(),
+            acl: policy.acl,
+            identities: policy.identities.clone(),
+            servers: policy.servers.clone(),
+            ..Self::of("", &policy.root, name)
         }
     }
 
@@ -94,7 +113,7 @@ impl Options {
             root: self.root.clone(),
             session_timeout: self.session_timeout,
             tick: self.tick,
-            safety_margin: None,
+            safety_margin: self.safety_margin,
             sessions: self.sessions,
             acl: self.acl,
             identities: self.identities.clone(),

@@ -1,0 +1,71 @@
+//! A timer that goes on while the machine sleeps: what was due meanwhile is due at once when it wakes.
+
+use std::{io, time::Duration};
+
+use fencegate_process::clock::Boot;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use tokio::net::unix::pipe::Receiver;
+
+/// One timer of CLOCK_BOOTTIME. The timers of the runtime stand still during a suspend, and would be late by as much.
+///
+/// It is read like a pipe: of all that the runtime waits for, a pipe is asked for the least.
+pub(super) struct BootTimer(Receiver);
+
+impl BootTimer {
+    /// # Errors
+    /// The kernel has no more descriptors for us.
+    pub(super) fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Receiver::from_owned_fd_unchecked(timerfd_create(TimerfdClockId::Boottime, flags)?).map(Self)
+    }
+
+    /// Returns at `at`, or at once where that is over.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    ///
+    /// # Cancellation
+    /// Dropping the future changes nothing: the next one sets the timer anew.
+    pub(super) async fn until(&self, at: Boot) -> io::Result<()> {
+        // Zero would disarm it.
+        let at = Duration::from_nanos(at.as_nanos().max(1));
+        let at = Timespec { tv_sec: at.as_secs().cast_signed(), tv_nsec: i64::from(at.subsec_nanos()) };
+        let once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let set = Itimerspec { it_interval: once, it_value: at };
+        // It takes an expiry back that nobody has read.
+        timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &set)?;
+        loop {
+            self.0.readable().await?;
+            match self.0.try_read(&mut [0; 8]) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read.map(drop),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_process::clock::{Clock, MachineClock};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn it_returns_when_it_is_time_and_not_before() {
+        let timer = BootTimer::new().expect("a descriptor");
+        for at in [MachineClock.now() + Duration::from_millis(30), Boot::from_nanos(0), MachineClock.now()] {
+            timer.until(at).await.expect("a timer");
+            assert!(MachineClock.now() >= at);
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_was_given_up_is_set_anew() {
+        let timer = BootTimer::new().expect("a descriptor");
+        let far = MachineClock.now() + Duration::from_secs(60);
+        assert!(tokio::time::timeout(Duration::from_millis(10), timer.until(far)).await.is_err());
+        timer.until(MachineClock.now() + Duration::from_millis(10)).await.expect("a timer");
+    }
+}

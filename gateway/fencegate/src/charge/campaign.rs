@@ -1,0 +1,106 @@
+//! Takes a lock, runs the command, gives the lock back; for a leader again and again.
+
+use std::{io, time::Duration};
+
+use tokio::time::sleep;
+
+use super::{
+    keeping::{Came, Charge, House, Lost, NOT_RUN},
+    lock_source::{LockSource, NoLock, TakenLock, WantedLock},
+};
+
+/// What is to be done, and how often.
+#[derive(Debug)]
+pub struct Campaign {
+    pub wanted: WantedLock,
+    pub charge: Charge,
+    pub turns: Turns,
+}
+
+/// Whether the key is asked for once more when the command is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turns {
+    Once,
+    Again,
+}
+
+/// What whoever started it may want to know while it goes on.
+#[derive(Debug)]
+pub enum Stage<'a> {
+    Waits,
+    Holds(&'a TakenLock),
+    Lost(Lost),
+    CameBack(u8),
+}
+
+/// Why the command was not run.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRun {
+    #[error(transparent)]
+    NoLock(#[from] NoLock),
+    #[error("FG0623: {0} came while the lock was waited for; nothing was run")]
+    AskedToEnd(&'static str),
+    #[error("FG0623: start what watches over the command; nothing was run")]
+    Unstarted(#[from] io::Error),
+}
+
+/// A lock was lost while its command ran.
+pub const LOST: u8 = 123;
+/// Another one holds it, and the wait is over.
+pub const HELD_BY_ANOTHER: u8 = 124;
+
+/// Between two turns: a command that fails at once must not keep ZooKeeper and its machine busy.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Campaign {
+    /// Gives the code to exit with.
+    ///
+    /// # Errors
+    /// [`NotRun`]
+    ///
+    /// # Cancellation
+    /// Not to be dropped while a command runs.
+    pub async fn goes_on(
+        &self,
+        house: &mut House,
+        source: &mut LockSource,
+        told: impl Fn(Stage<'_>),
+    ) -> Result<u8, NotRun> {
+        loop {
+            told(Stage::Waits);
+            let lock = tokio::select! {
+                lock = source.take(&self.wanted) => lock?,
+                signal = house.asked_to_end() => return Err(NotRun::AskedToEnd(signal)),
+            };
+            told(Stage::Holds(&lock));
+            let came = house.run(&self.charge, &lock).await;
+            lock.give_back().await;
+            let code = match came? {
+                Came::Back(code) => {
+                    told(Stage::CameBack(code));
+                    code
+                }
+                Came::Ended(lost) => {
+                    told(Stage::Lost(lost));
+                    LOST
+                }
+            };
+            if self.turns == Turns::Once || house.is_ending().is_some() {
+                return Ok(code);
+            }
+            tokio::select! {
+                () = sleep(PAUSE) => {}
+                _signal = house.asked_to_end() => return Ok(code),
+            }
+        }
+    }
+}
+
+impl NotRun {
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::NoLock(NoLock::HeldByAnother(_)) => HELD_BY_ANOTHER,
+            _ => NOT_RUN,
+        }
+    }
+}

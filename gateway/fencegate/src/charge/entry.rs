@@ -1,0 +1,48 @@
+//! Becomes the command: the last thing before it, so that the kernel kills the command should its watchman die.
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    os::unix::process::CommandExt,
+    process::{Command, ExitCode},
+};
+
+use fencegate_process::clock::{Boot, Clock, MachineClock};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+use super::{last_moments::KILLED_BEFORE, role::misplaced};
+
+/// The number of the process that has started us, until when the lock is proven, and the command.
+pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let parent = arguments.next().and_then(|number| Pid::from_raw(number.to_str()?.parse().ok()?));
+    let until = arguments.next().and_then(|nanos| Some(Boot::from_nanos(nanos.to_str()?.parse().ok()?)));
+    let (Some(parent), Some(until), Some(program)) = (parent, until, arguments.next()) else {
+        return misplaced();
+    };
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        complain(&format!("error: ask the kernel to end us with our parent: {error}"));
+        return ExitCode::from(super::keeping::NOT_RUN);
+    }
+    // It may have died before the kernel was asked.
+    if getppid() != Some(parent) {
+        return ExitCode::from(super::keeping::NOT_RUN);
+    }
+    // The machine may have stood still since the lock was granted.
+    if MachineClock.now() + KILLED_BEFORE >= until {
+        complain("error: FG0622: the lock was over before the command could be started; nothing was run");
+        return ExitCode::from(super::keeping::NOT_RUN);
+    }
+    let why = Command::new(&program).args(arguments).exec();
+    complain(&format!("error: FG0625: run `{}`: {why}", program.display()));
+    ExitCode::from(unstarted(&why))
+}
+
+/// As `env(1)` has it.
+fn unstarted(why: &io::Error) -> u8 {
+    if why.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+}
+
+/// Nobody may be there to read it.
+pub(super) fn complain(text: &str) {
+    writeln!(io::stderr().lock(), "{text}").ok();
+}

@@ -1,0 +1,141 @@
+//! Takes a lock straight from ZooKeeper, where and as the gateways of a policy take it.
+
+use std::{process, sync::Arc, time::Duration};
+
+use fencegate_lock::client::{Client, Error, Held, Options};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Gateway, LockSite, ZooKeeper},
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::lock_source::{Access, LockStands, NoLock, Patience, ShownLock, WantedLock};
+use crate::serve::addresses::host_name;
+
+/// One session of ours.
+pub struct FromEnsemble {
+    plan: Arc<Gateway>,
+    options: Options,
+    client: Option<Client>,
+}
+
+/// A lock that a session of ours holds.
+#[derive(Debug)]
+pub(super) struct HeldHere(Held);
+
+/// How the gateways of a policy have the lock of one key.
+struct Taken {
+    site: LockSite,
+    delay: Option<Duration>,
+}
+
+/// Between two tries, where ZooKeeper is away.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Longer than a session lives without a word is not waited for its end.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// One wait in line. Whoever waits for as long as it takes goes on with the next one.
+const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3600);
+
+impl FromEnsemble {
+    /// `ttl`: how long the lock outlives us when we die; that of the policy unless given.
+    pub fn of(plan: Gateway, ttl: Option<Duration>) -> Self {
+        let mut options = Options::of_policy(&plan.zookeeper, &name());
+        options.session_timeout = ttl.unwrap_or(options.session_timeout);
+        Self { plan: Arc::new(plan), options, client: None }
+    }
+
+    pub(super) fn proves(&self) -> Duration {
+        let policy =
+            ZooKeeper { session_timeout: self.options.session_timeout, ..self.plan.zookeeper.clone() };
+        policy.session_timeout.saturating_sub(policy.margin(policy.session_timeout))
+    }
+
+    pub(super) async fn take(&mut self, wanted: &WantedLock) -> Result<HeldHere, NoLock> {
+        let late = match wanted.wait {
+            Patience::For(wait) => Some(Instant::now() + wait),
+            Patience::AsLongAsItTakes => None,
+        };
+        loop {
+            let left = late.map_or(LONGEST_WAIT, |late| late.saturating_duration_since(Instant::now()));
+            let why = match self.ask(wanted, left).await {
+                Ok(held) => return Ok(HeldHere(held)),
+                Err(why) => why,
+            };
+            let again = late.is_none_or(|late| Instant::now() + PAUSE < late);
+            match refusal(&wanted.key, why) {
+                NoLock::HeldByAnother(_) | NoLock::Unavailable { .. } if again => sleep(PAUSE).await,
+                refusal => return Err(refusal),
+            }
+        }
+    }
+
+    async fn ask(&mut self, wanted: &WantedLock, wait: Duration) -> Result<Held, Error> {
+        let client = match self.client.take() {
+            Some(client) => client,
+            None => Client::connect(self.options.clone()).await?,
+        };
+        let client = self.client.insert(client);
+        let Taken { site, delay } = Taken::of(&self.plan, &wanted.key);
+        let key = wanted.key.as_str();
+        let ask = match wanted.access {
+            Access::Alone => client.lock(key),
+            Access::Shared => client.read(key),
+        };
+        let ask = ask.wait(wait).at(site);
+        delay.into_iter().fold(ask, |ask, delay| ask.delay(delay)).await
+    }
+
+    pub(super) async fn close(self) {
+        if let Some(client) = self.client {
+            // Beyond that the server does it.
+            timeout(GOODBYE, client.close()).await.ok();
+        }
+    }
+}
+
+impl Taken {
+    fn of(plan: &Gateway, key: &ResourceKey) -> Self {
+        let serving = &plan.serving;
+        let routes = serving.routes.routes().iter();
+        let fences = routes.filter_map(|route| Some((route.fence.as_ref()?.site_of(key)?, route.upstream)));
+        let fences: Vec<_> = fences.collect();
+        let delay =
+            fences.iter().filter_map(|(_, upstream)| serving.upstream(*upstream).fencing.delay()).max();
+        let site = fences.into_iter().map(|(site, _)| site).find(|site| *site != LockSite::Native);
+        Self { site: site.unwrap_or_default(), delay }
+    }
+}
+
+impl HeldHere {
+    pub(super) fn shown(&self) -> ShownLock {
+        let token = self.0.token();
+        ShownLock { token: token.to_string(), number: token.number(), lease: None, permit: None }
+    }
+
+    pub(super) fn stands(&self) -> LockStands {
+        self.0.proven_until().map_or(LockStands::Gone, LockStands::Proven)
+    }
+
+    pub(super) fn give_back(self) {
+        self.0.release();
+    }
+}
+
+fn refusal(key: &ResourceKey, why: Error) -> NoLock {
+    let key = key.clone();
+    match why {
+        Error::Locked => NoLock::HeldByAnother(key),
+        Error::Unavailable(_) | Error::KeyLimit(_) => NoLock::Unavailable { key, why: why.to_string() },
+        Error::Options(why) | Error::Key(why) | Error::NotInitialised(why) | Error::RolledBack(why) => {
+            NoLock::Never { key, why }
+        }
+    }
+}
+
+/// As operators see the holder: `lock.<machine>.<process>`.
+fn name() -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+    format!("lock.{}.{}", host_name().chars().map(plain).collect::<String>(), process::id())
+}

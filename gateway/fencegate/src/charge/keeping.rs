@@ -1,0 +1,336 @@
+//! Keeps a lock while a command runs, and ends the command itself should its watchman not.
+
+use std::{
+    ffi::OsString,
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::{net, process::CommandExt},
+    },
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use fencegate_policies::key::ResourceKey;
+use fencegate_process::clock::{Boot, Clock, MachineClock};
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{
+    boot_timer::BootTimer,
+    channel,
+    descendants::Descendants,
+    last_moments::{KILLED_BEFORE, LastMoments, Ripe},
+    lock_source::{LockStands, ShownLock, TakenLock},
+    passed_on::{self, Passed},
+    reaped::{Children, Reaped},
+    role::{OURSELVES, WATCHMAN},
+    terminal::Group,
+    told::{Because, ToKeeper, ToWatchman},
+    watchman::Orders,
+};
+
+/// Nothing was run: neither what was asked for nor anything else.
+pub const NOT_RUN: u8 = 125;
+
+/// What is run, and for how long it may clear up.
+#[derive(Debug, Clone)]
+pub struct Charge {
+    pub key: ResourceKey,
+    pub command: Vec<OsString>,
+    /// Between the request to end and the kill.
+    pub grace: Duration,
+}
+
+/// What concerns the process, once for all that it runs.
+pub struct House {
+    children: Children,
+    signals: Passed,
+    timer: BootTimer,
+    group: Group,
+    /// Somebody has asked for the end, and not of the command alone.
+    ending: Option<&'static str>,
+}
+
+/// How a command has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    /// By itself, with this code.
+    Back(u8),
+    /// It was ended, because the lock was lost.
+    Ended(Lost),
+}
+
+/// How a lock was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lost {
+    /// It was taken away, or its session was ended.
+    Taken,
+    /// It was not renewed in time.
+    Unproven,
+    /// Its holder was asked to give it back.
+    WantedBack,
+    /// One of the two processes that see to its end was stopped or killed.
+    Unwatched,
+}
+
+/// One command and its watchman, as the keeper sees them.
+struct Keep<'h> {
+    lock: &'h TakenLock,
+    /// Until it was waited for: then its number may be another's.
+    watchman: Option<Pid>,
+    to: OwnedWriteHalf,
+    said: Option<Boot>,
+    moments: LastMoments,
+    all: Descendants,
+    asked: bool,
+    lost: Option<Lost>,
+    /// Words without an answer.
+    unanswered: u32,
+    /// The watchman is gone, or as good as gone.
+    alone: bool,
+}
+
+/// How often the lock is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// So many looks without an answer, three seconds, are no delay any more.
+const SILENT: u32 = 30;
+/// So much later than the watchman would, and still before the lock could be another's.
+const SECOND: Duration = Duration::from_millis(60);
+/// The rhythm in which it is looked whether all that was killed is gone.
+const AGAIN: Duration = Duration::from_millis(10);
+
+impl House {
+    /// # Errors
+    /// The kernel refuses one of the things that are needed.
+    pub fn open() -> io::Result<Self> {
+        let (children, signals) = (Children::adopt()?, Passed::listen()?);
+        Ok(Self { children, signals, timer: BootTimer::new()?, group: Group::of_command(), ending: None })
+    }
+
+    /// Returns when we are asked to end, with the name of the signal.
+    ///
+    /// # Cancellation
+    /// No signal is lost.
+    pub async fn asked_to_end(&mut self) -> &'static str {
+        loop {
+            tokio::select! {
+                signal = self.signals.next() => if passed_on::ends(signal) {
+                    return passed_on::name(signal);
+                },
+                // Of PID 1 all orphans are children.
+                () = self.children.changed() => while let Reaped::One(..) = self.children.next() {},
+            }
+        }
+    }
+
+    /// The signal that the command was passed and that asks for the end; a hangup may ask for something else.
+    pub fn is_ending(&self) -> Option<&'static str> {
+        self.ending
+    }
+
+    /// Runs the command under the lock, and returns when neither the command nor anything that came of it is left.
+    ///
+    /// # Errors
+    /// The watchman cannot be started. Nothing was run.
+    ///
+    /// # Cancellation
+    /// Not to be dropped: the command would be ended, and nobody would wait for it.
+    pub async fn run(&mut self, charge: &Charge, lock: &TakenLock) -> io::Result<Came> {
+        let until = match lock.stands() {
+            LockStands::Proven(until) => until,
+            LockStands::WantedBack(_) => return Ok(Came::Ended(Lost::WantedBack)),
+            LockStands::Gone => return Ok(Came::Ended(Lost::Taken)),
+        };
+        let (ours, theirs) = net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let orders = Orders { group: self.group, grace: charge.grace, until };
+        let watchman = started(charge, &lock.shown, orders, theirs)?;
+        channel::hand_over_input(&ours)?;
+        let (heard, to) = UnixStream::from_std(ours)?.into_split();
+        let mut keep = Keep {
+            lock,
+            watchman: Some(watchman),
+            to,
+            said: None,
+            moments: LastMoments::of(until, charge.grace).second(SECOND),
+            all: Descendants { of: getpid(), but: Some(watchman), group: None },
+            asked: false,
+            lost: None,
+            unanswered: 0,
+            alone: false,
+        };
+        Ok(keep.goes_on(self, BufReader::new(heard).lines()).await)
+    }
+}
+
+/// In a process group of its own: what is typed at a terminal is not for it, and must not stop it.
+fn started(charge: &Charge, shown: &ShownLock, orders: Orders, socket: net::UnixStream) -> io::Result<Pid> {
+    let mut watchman = Command::new(OURSELVES);
+    watchman.arg0(WATCHMAN).args(orders.written()).args(&charge.command);
+    watchman.stdin(Stdio::from(OwnedFd::from(socket))).process_group(0);
+    watchman.env("FENCING_KEY", charge.key.as_str());
+    watchman.env("FENCING_TOKEN", &shown.token).env("FENCING_NUMBER", shown.number.to_string());
+    let permit = shown.permit.map(|permit| permit.to_string());
+    // One command within another: what only the outer lock has must not look like the inner one's.
+    for (name, value) in [("FENCING_LEASE", &shown.lease), ("FENCING_PERMIT", &permit)] {
+        match value {
+            Some(value) => watchman.env(name, value),
+            None => watchman.env_remove(name),
+        };
+    }
+    Ok(Pid::from_child(&watchman.spawn()?))
+}
+
+impl Keep<'_> {
+    async fn goes_on(&mut self, house: &mut House, mut lines: Lines<BufReader<OwnedReadHalf>>) -> Came {
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let due = self.look_at_the_command(MachineClock.now());
+            if self.alone && !self.all.are_alive() {
+                return self.clears_up(house).await;
+            }
+            tokio::select! {
+                _ = looks.tick() => self.look_at_the_lock(),
+                told = lines.next_line(), if !self.alone => match told {
+                    Ok(Some(line)) => match ToKeeper::parse(&line) {
+                        Some(ToKeeper::Over { code, because }) => return self.over(house, code, because).await,
+                        Some(ToKeeper::Asked) => self.asked = true,
+                        Some(ToKeeper::Heard) | None => self.unanswered = 0,
+                    },
+                    Ok(None) | Err(_) => self.is_alone(),
+                },
+                signal = house.signals.next() => {
+                    if passed_on::ends(signal) && signal != Signal::HUP {
+                        house.ending = Some(passed_on::name(signal));
+                    }
+                    self.pass(signal, house.group);
+                }
+                () = house.children.changed() => while self.reaps(house) {},
+                waited = house.timer.until(due) => if waited.is_err() {
+                    // Without a timer nobody would be on time.
+                    self.moments.proven(Boot::from_nanos(0));
+                },
+            }
+        }
+    }
+
+    fn look_at_the_lock(&mut self) {
+        let until = match self.lock.stands() {
+            LockStands::Proven(until) => until,
+            LockStands::WantedBack(until) => {
+                if !self.moments.is_ending() {
+                    self.lost = Some(Lost::WantedBack);
+                    self.says(ToWatchman::End);
+                    self.moments.end(MachineClock.now());
+                }
+                until
+            }
+            LockStands::Gone => {
+                self.lost.get_or_insert(if self.is_unproven() { Lost::Unproven } else { Lost::Taken });
+                Boot::from_nanos(0)
+            }
+        };
+        if until.as_nanos() != 0 {
+            self.said = Some(until);
+        }
+        self.moments.proven(until);
+        self.says(ToWatchman::Until(until));
+        self.unanswered += 1;
+        if self.unanswered > SILENT && !self.alone {
+            self.is_alone();
+        }
+    }
+
+    /// The last proof that there was is over, or was about to be.
+    fn is_unproven(&self) -> bool {
+        self.said.is_some_and(|until| MachineClock.now() + KILLED_BEFORE >= until)
+    }
+
+    /// Nobody else sees to the end of the command from now on.
+    fn is_alone(&mut self) {
+        self.alone = true;
+        self.lost.get_or_insert(Lost::Unwatched);
+        self.moments.end(MachineClock.now());
+    }
+
+    /// What the watchman should have done by now, we do. Says when the next thing is due.
+    fn look_at_the_command(&mut self, now: Boot) -> Boot {
+        match self.moments.ripe(now, self.asked) {
+            Ripe::Wait(until) if self.alone => until.min(now + AGAIN),
+            Ripe::Wait(until) => until,
+            Ripe::Ask => {
+                self.asked = true;
+                self.all.ask();
+                now + AGAIN
+            }
+            Ripe::Kill => {
+                self.all.kill();
+                // With it the kernel kills the command, should we not have found it.
+                self.ends_the_watchman();
+                self.alone = true;
+                now + AGAIN
+            }
+        }
+    }
+
+    fn pass(&self, signal: Signal, group: Group) {
+        if !(passed_on::is_typed(signal) && group.has_heard_the_terminal()) {
+            self.says(ToWatchman::Pass(signal));
+        }
+    }
+
+    /// A watchman that is stopped reads it later: nothing waits for it.
+    fn says(&self, what: ToWatchman) {
+        self.to.try_write(what.to_string().as_bytes()).ok();
+    }
+
+    fn ends_the_watchman(&self) {
+        if let Some(watchman) = self.watchman {
+            kill_process(watchman, Signal::KILL).ok();
+        }
+    }
+
+    /// The watchman has told the end: nothing below it is left.
+    async fn over(&mut self, house: &mut House, code: u8, because: Because) -> Came {
+        self.ends_the_watchman();
+        while self.watchman.is_some() {
+            if !self.reaps(house) {
+                house.children.changed().await;
+            }
+        }
+        match because {
+            Because::Itself => Came::Back(code),
+            Because::Ended => Came::Ended(self.lost.unwrap_or(Lost::Unproven)),
+        }
+    }
+
+    /// Nothing that it has started is at work any more.
+    async fn clears_up(&mut self, house: &mut House) -> Came {
+        self.ends_the_watchman();
+        // What was below the watchman is ours from its end on.
+        while self.watchman.is_some() || self.all.are_alive() {
+            if !self.reaps(house) {
+                self.all.kill();
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+        while self.reaps(house) {}
+        Came::Ended(self.lost.unwrap_or(Lost::Unproven))
+    }
+
+    /// Waits for one child that has ended; `false` where there is none.
+    fn reaps(&mut self, house: &mut House) -> bool {
+        let Reaped::One(process, _) = house.children.next() else { return false };
+        self.watchman = self.watchman.filter(|watchman| *watchman != process);
+        true
+    }
+}

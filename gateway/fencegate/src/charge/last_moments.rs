@@ -1,0 +1,133 @@
+//! When a command is told to end, and when it is killed: so that it is dead before its lock could be another's.
+
+use std::time::Duration;
+
+use fencegate_process::clock::Boot;
+
+/// Between the kill and the end of what is proven: the signal has to be sent, and the kernel has to do it.
+pub(super) const KILLED_BEFORE: Duration = Duration::from_millis(200);
+
+/// The last moments of one command, as far as they are known by now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LastMoments {
+    /// The lock is proven until then. Moves on with each renewal.
+    until: Boot,
+    /// Between the request to end and the kill.
+    grace: Duration,
+    /// It was asked to end then, or is to be.
+    asked: Option<Boot>,
+    /// By how much whoever asks comes after somebody else who does the same.
+    after: Duration,
+}
+
+/// What is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ripe {
+    /// Nothing, until then.
+    Wait(Boot),
+    Ask,
+    Kill,
+}
+
+impl LastMoments {
+    pub(super) fn of(until: Boot, grace: Duration) -> Self {
+        Self { until, grace, asked: None, after: Duration::ZERO }
+    }
+
+    /// Of whoever steps in where another one does not.
+    pub(super) fn second(self, after: Duration) -> Self {
+        Self { after, ..self }
+    }
+
+    /// The lock is proven until then. What is over does not come back: who was asked to end is not asked to go on.
+    pub(super) fn proven(&mut self, until: Boot) {
+        self.until = until;
+    }
+
+    /// It is to end now, whatever is proven. Only the first time counts.
+    pub(super) fn end(&mut self, now: Boot) {
+        self.asked.get_or_insert(now);
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// `told`: it was asked already.
+    pub(super) fn ripe(&self, now: Boot, told: bool) -> Ripe {
+        let (ask, kill) = (self.ask_at(), self.kill_at());
+        match told {
+            _ if now >= kill => Ripe::Kill,
+            true => Ripe::Wait(kill),
+            false if now >= ask => Ripe::Ask,
+            false => Ripe::Wait(ask.min(kill)),
+        }
+    }
+
+    fn ask_at(&self) -> Boot {
+        let last = self.last() - self.grace;
+        self.asked.map_or(last, |asked| asked.min(last)) + self.after
+    }
+
+    fn kill_at(&self) -> Boot {
+        self.asked.map_or(self.last(), |asked| (asked + self.grace).min(self.last())) + self.after
+    }
+
+    fn last(&self) -> Boot {
+        self.until - KILLED_BEFORE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(1);
+
+    fn ms(millis: u64) -> Boot {
+        Boot::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn without_a_renewal_it_is_asked_and_then_killed_before_the_end_of_the_proof() {
+        let moments = LastMoments::of(ms(10_000), GRACE);
+        assert_eq!(moments.ripe(ms(0), false), Ripe::Wait(ms(8_800)));
+        assert_eq!(moments.ripe(ms(8_800), false), Ripe::Ask);
+        assert_eq!(moments.ripe(ms(8_800), true), Ripe::Wait(ms(9_800)));
+        assert_eq!(moments.ripe(ms(9_800), true), Ripe::Kill);
+        assert_eq!(moments.ripe(ms(9_900), false), Ripe::Kill, "whoever wakes late asks nobody");
+    }
+
+    #[test]
+    fn a_renewal_moves_it_on() {
+        let mut moments = LastMoments::of(ms(10_000), GRACE);
+        moments.proven(ms(11_000));
+        assert_eq!(moments.ripe(ms(9_000), false), Ripe::Wait(ms(9_800)));
+    }
+
+    #[test]
+    fn who_was_asked_early_has_the_grace_and_not_more() {
+        let mut moments = LastMoments::of(ms(10_000), GRACE);
+        moments.end(ms(2_000));
+        moments.end(ms(2_500));
+        assert_eq!(moments.ripe(ms(2_000), false), Ripe::Ask);
+        assert_eq!(moments.ripe(ms(2_000), true), Ripe::Wait(ms(3_000)));
+        assert_eq!(moments.ripe(ms(3_000), true), Ripe::Kill);
+        moments.proven(ms(2_800));
+        assert_eq!(moments.ripe(ms(2_600), true), Ripe::Kill, "less is proven than the grace takes");
+    }
+
+    #[test]
+    fn a_lock_that_is_gone_leaves_no_time() {
+        let mut moments = LastMoments::of(ms(10_000), GRACE);
+        moments.proven(ms(0));
+        assert_eq!(moments.ripe(ms(5_000), false), Ripe::Kill);
+    }
+
+    #[test]
+    fn who_steps_in_comes_after_the_other_one_and_before_the_end() {
+        let moments = LastMoments::of(ms(10_000), GRACE).second(Duration::from_millis(50));
+        assert_eq!(moments.ripe(ms(8_800), false), Ripe::Wait(ms(8_850)));
+        assert_eq!(moments.ripe(ms(9_800), true), Ripe::Wait(ms(9_850)));
+    }
+}

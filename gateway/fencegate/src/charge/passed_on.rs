@@ -1,0 +1,94 @@
+//! The signals that a command is passed, as they come to us.
+
+use std::{fs, io};
+
+use rustix::process::Signal;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
+
+/// Those that an operator, a terminal or an init system sends to have something done.
+const PASSED: [Signal; 7] =
+    [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::WINCH];
+
+/// Signals, one after the other.
+pub(super) struct Passed(mpsc::UnboundedReceiver<Signal>);
+
+impl Passed {
+    /// From now on they do to us what we do with them. What whoever has started us has us ignore, as `nohup` does, goes on being
+    /// ignored, by the command as well.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn listen() -> io::Result<Self> {
+        let (told, heard) = mpsc::unbounded_channel();
+        let ignored = ignored();
+        for one in PASSED.into_iter().filter(|one| !is_among(*one, ignored)) {
+            let mut came = signal(SignalKind::from_raw(one.as_raw()))?;
+            let told = told.clone();
+            tokio::spawn(async move { while came.recv().await.is_some() && told.send(one).is_ok() {} });
+        }
+        Ok(Self(heard))
+    }
+
+    /// # Cancellation
+    /// No signal is lost.
+    pub(super) async fn next(&mut self) -> Signal {
+        match self.0.recv().await {
+            Some(signal) => signal,
+            // All of them are ignored.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Those that ask a process to end.
+pub(super) fn ends(signal: Signal) -> bool {
+    [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT].contains(&signal)
+}
+
+/// A terminal sends these to all that stand in its foreground.
+pub(super) fn is_typed(signal: Signal) -> bool {
+    [Signal::INT, Signal::QUIT, Signal::WINCH].contains(&signal)
+}
+
+/// As a person writes it.
+pub(super) fn name(signal: Signal) -> &'static str {
+    let names = ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH"];
+    let known = PASSED.into_iter().zip(names).find(|(one, _)| *one == signal);
+    known.map_or("a signal", |(_, name)| name)
+}
+
+/// A bit for each signal: proc_pid_status(5).
+fn ignored() -> u64 {
+    mask(&fs::read_to_string("/proc/self/status").unwrap_or_default())
+}
+
+fn mask(status: &str) -> u64 {
+    let digits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    digits.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or_default()
+}
+
+fn is_among(signal: Signal, mask: u64) -> bool {
+    mask >> (signal.as_raw() - 1) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ignored_is_read_from_the_mask() {
+        let mask = mask("Name:\tx\nSigBlk:\tffffffffffffffff\nSigIgn:\t0000000000001001\n");
+        let ignored = PASSED.into_iter().filter(|one| is_among(*one, mask)).collect::<Vec<_>>();
+        assert_eq!(ignored, [Signal::HUP]);
+    }
+
+    #[test]
+    fn what_a_terminal_types_is_not_what_asks_to_end() {
+        assert!(ends(Signal::TERM) && !is_typed(Signal::TERM));
+        assert!(is_typed(Signal::WINCH) && !ends(Signal::WINCH));
+        assert_eq!(name(Signal::INT), "SIGINT");
+    }
+}

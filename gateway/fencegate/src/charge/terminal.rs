@@ -1,0 +1,56 @@
+//! Whether a terminal controls us, and whether what is typed there is for us.
+
+use std::fs;
+
+use rustix::process::{Pid, getpgrp};
+
+/// With whom a command shares its process group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Group {
+    /// With nobody: no terminal controls us, and signals come one by one.
+    Own,
+    /// With us, and with whoever else stands in one line of a shell: a terminal signals all of them at once, and lets only
+    /// this group read.
+    Ours(Pid),
+}
+
+impl Group {
+    pub(super) fn of_command() -> Self {
+        match controlling(&said()) {
+            Some(_) => Self::Ours(getpgrp()),
+            None => Self::Own,
+        }
+    }
+
+    /// What a terminal says with a key, it has said to the command already.
+    pub(super) fn has_heard_the_terminal(self) -> bool {
+        match self {
+            Self::Own => false,
+            Self::Ours(group) => controlling(&said()) == Some(group.as_raw_nonzero().get()),
+        }
+    }
+}
+
+fn said() -> String {
+    fs::read_to_string("/proc/self/stat").unwrap_or_default()
+}
+
+/// The process group in the foreground of the terminal that controls us (fields 7 and 8 of proc_pid_stat(5)); `None` without
+/// a terminal.
+fn controlling(said: &str) -> Option<i32> {
+    let mut fields = said.rsplit_once(") ")?.1.split(' ').skip(4);
+    let (terminal, group) = (fields.next()?, fields.next()?);
+    (terminal != "0").then(|| group.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_foreground_is_read_where_there_is_a_terminal() {
+        assert_eq!(controlling("12 (a b) S 1 12 12 34816 77 4194304 0"), Some(77));
+        assert_eq!(controlling("12 (sh) S 1 12 12 0 -1 4194304 0"), None);
+        assert_eq!(controlling(""), None);
+    }
+}

@@ -1,0 +1,81 @@
+//! `fencegate lock` with a key and a command, or with a verb about one key.
+
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+
+use super::{
+    locks::LockVerb,
+    under_lock::{self, UnderLock},
+};
+
+/// Either. clap's own optional groups do not tell which of both was meant.
+#[derive(Debug)]
+pub(super) enum LockArguments {
+    Verb(LockVerb),
+    UnderLock(UnderLock),
+}
+
+impl FromArgMatches for LockArguments {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        match matches.subcommand_name() {
+            Some(_) => LockVerb::from_arg_matches(matches).map(Self::Verb),
+            None => UnderLock::from_arg_matches(matches).map(Self::UnderLock),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for LockArguments {
+    /// A verb stands first; behind an option a word is a key.
+    fn augment_args(command: Command) -> Command {
+        LockVerb::augment_subcommands(UnderLock::augment_args(command))
+            .args_conflicts_with_subcommands(true)
+            .subcommand_negates_reqs(true)
+            .subcommand_required(false)
+            .arg_required_else_help(true)
+            .after_help(under_lock::CODES)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: LockArguments,
+    }
+
+    fn read(line: &str) -> Result<LockArguments, clap::Error> {
+        Line::try_parse_from(line.split(' ')).map(|line| line.arguments)
+    }
+
+    #[test]
+    fn a_verb_is_one_where_it_stands_first_and_a_key_behind_an_option() {
+        assert!(matches!(read("lock show a"), Ok(LockArguments::Verb(LockVerb::Show { .. }))));
+        assert!(matches!(read("lock break a --yes"), Ok(LockArguments::Verb(LockVerb::Break { .. }))));
+        for line in [
+            "lock a -- true",
+            "lock --wait 1s show -- true",
+            "lock -v break -- true -x",
+            "lock showy -- true",
+        ] {
+            assert!(matches!(read(line), Ok(LockArguments::UnderLock(_))), "{line}");
+        }
+        for line in
+            ["lock a", "lock show", "lock a b -- true", "lock a true", "lock --wait 1s show a", "lock"]
+        {
+            assert!(read(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! `fencegate lock KEY -- COMMAND` and `fencegate elect NAME -- COMMAND`: a command that runs while a lock is held.
+
+use std::{ffi::OsString, process::ExitCode, str::FromStr, time::Duration};
+
+use clap::Args;
+use fencegate_policies::key::ResourceKey;
+
+use super::{config::Config, out::complain};
+use crate::charge::{
+    campaign::{Campaign, NotRun, Stage, Turns},
+    from_ensemble::FromEnsemble,
+    keeping::{Charge, House, Lost, NOT_RUN},
+    lock_source::{Access, LockSource, Patience, WantedLock},
+};
+
+/// What the command ends with.
+pub(super) const CODES: &str = "\
+Exit codes: that of the command, or 128 and the number of the signal that ended it; 123 the lock was lost while the command ran, \
+and the command was ended; 124 another holds the lock, and the wait is over; 125 nothing was run for another reason, which stderr \
+says; 126 the command cannot be run; 127 it was not found.
+
+The command has FENCING_TOKEN, FENCING_NUMBER and FENCING_KEY in its environment. It is ended (SIGTERM, after --grace SIGKILL) so that it is dead \
+before the lock could be another's, also when this process is stopped or killed. That is not so where both of its processes are \
+stopped, or the machine stands still: then only whoever compares FENCING_TOKEN keeps the resource safe.";
+
+#[derive(Debug, Args)]
+pub(super) struct UnderLock {
+    /// The key, as `fencegate locks` prints it. One that is called `show`, `break` or `help` is written behind an option: `fencegate
+    /// lock --wait 30s show -- COMMAND`.
+    #[arg(value_name = "KEY")]
+    key: ResourceKeyArgument,
+    /// For how long another holder is waited for: `30s`, `0s`, or `forever`.
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    wait: Wait,
+    /// Together with others that share it: for readers.
+    #[arg(long)]
+    shared: bool,
+    #[command(flatten)]
+    way: Way,
+    /// What is run, and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = CODES)]
+pub(super) struct Election {
+    /// What is led; its lock has the key `election/NAME`.
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Stand for election again when the command has ended or the lead was lost, until SIGTERM. Without it the process ends.
+    #[arg(long)]
+    again: bool,
+    #[command(flatten)]
+    way: Way,
+    /// What the leader runs, and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Where the lock comes from, and how it is kept.
+#[derive(Debug, Args)]
+struct Way {
+    #[command(flatten)]
+    config: Config,
+    /// How long the lock outlives this process and its machine; unless given, the session timeout of the policy.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    ttl: Option<Duration>,
+    /// Between SIGTERM and SIGKILL; a third of the time for which a renewal proves the lock, unless given.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    grace: Option<Duration>,
+    /// Say on stderr what goes on.
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+}
+
+#[derive(Debug, Clone)]
+struct ResourceKeyArgument(ResourceKey);
+
+#[derive(Debug, Clone, Copy)]
+struct Wait(Patience);
+
+/// Why the command line cannot be followed.
+#[derive(Debug, thiserror::Error)]
+enum Unfit {
+    #[error("FG0623: `{0}`: an election has a name of printable ASCII without spaces; nothing was run")]
+    Name(String),
+    #[error(
+        "FG0624: a renewal proves the lock for {proves:?}, which leaves no time for `--grace {}`: at most {most:?}, or a longer \
+         `--ttl`; nothing was run",
+        humantime::format_duration(*.grace)
+    )]
+    Grace { proves: Duration, grace: Duration, most: Duration },
+}
+
+impl UnderLock {
+    pub(super) fn run(self) -> ExitCode {
+        let Self { key, wait, shared, way, command } = self;
+        let access = if shared { Access::Shared } else { Access::Alone };
+        let wanted = WantedLock { key: key.0, access, wait: wait.0 };
+        way.runs(wanted, command, Turns::Once)
+    }
+
+    pub(super) fn is_verbose(&self) -> bool {
+        self.way.verbose
+    }
+}
+
+impl Election {
+    pub(super) fn run(self) -> ExitCode {
+        let Self { name, again, way, command } = self;
+        let Ok(key) = ResourceKey::parse(&format!("election/{name}")) else {
+            return not_run(&Unfit::Name(name));
+        };
+        let wanted = WantedLock { key, access: Access::Alone, wait: Patience::AsLongAsItTakes };
+        way.runs(wanted, command, if again { Turns::Again } else { Turns::Once })
+    }
+
+    pub(super) fn is_verbose(&self) -> bool {
+        self.way.verbose
+    }
+}
+
+impl Way {
+    fn runs(self, wanted: WantedLock, command: Vec<OsString>, turns: Turns) -> ExitCode {
+        // Whatever is wrong with the policy was said; nothing was run.
+        let Ok(plan) = self.config.plan() else { return ExitCode::from(NOT_RUN) };
+        let mut source = LockSource::Ensemble(FromEnsemble::of(plan, self.ttl));
+        let grace = match grace(self.grace, source.proves()) {
+            Ok(grace) => grace,
+            Err(unfit) => return not_run(&unfit),
+        };
+        let charge = Charge { key: wanted.key.clone(), command, grace };
+        let campaign = Campaign { wanted, charge, turns };
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return not_run(&NotRun::from(error)),
+        };
+        runtime.block_on(async {
+            let mut house = match House::open() {
+                Ok(house) => house,
+                Err(error) => return not_run(&NotRun::from(error)),
+            };
+            let key = &campaign.wanted.key;
+            let done =
+                campaign.goes_on(&mut house, &mut source, |stage| says(key, &stage, self.verbose)).await;
+            source.close().await;
+            done.map_or_else(
+                |why| {
+                    complain(format_args!("error: {}", fencegate_process::said::causes(&why)));
+                    ExitCode::from(why.code())
+                },
+                ExitCode::from,
+            )
+        })
+    }
+}
+
+fn not_run(why: &(dyn std::error::Error + 'static)) -> ExitCode {
+    complain(format_args!("error: {}", fencegate_process::said::causes(why)));
+    ExitCode::from(NOT_RUN)
+}
+
+/// Between the request to end and the kill. The rest is for renewals that are late.
+fn grace(asked: Option<Duration>, proves: Duration) -> Result<Duration, Unfit> {
+    let most = proves / 2;
+    match asked {
+        Some(grace) if grace > most => Err(Unfit::Grace { proves, grace, most }),
+        Some(grace) => Ok(grace),
+        None => Ok((proves / 3).min(Duration::from_secs(10))),
+    }
+}
+
+fn says(key: &ResourceKey, stage: &Stage<'_>, verbose: bool) {
+    match stage {
+        Stage::Lost(lost) => complain(format_args!(
+            "error: FG0622: the lock of `{key}` {}; the command was ended",
+            match lost {
+                Lost::Taken => "was taken away, or its session was ended",
+                Lost::Unproven => "could not be renewed in time",
+                Lost::WantedBack => "was wanted back by an operator",
+                Lost::Unwatched =>
+                    "has nobody who watches over its command: that process was stopped or killed",
+            }
+        )),
+        _ if !verbose => {}
+        Stage::Waits => complain(format_args!("waits for the lock of `{key}`")),
+        Stage::Holds(lock) => complain(format_args!("holds the lock of `{key}` under {}", lock.shown.token)),
+        Stage::CameBack(code) => {
+            complain(format_args!(
+                "the command has ended with {code}, and the lock of `{key}` is given back"
+            ));
+        }
+    }
+}
+
+impl FromStr for ResourceKeyArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        ResourceKey::parse(text).map(Self).map_err(|why| why.to_string())
+    }
+}
+
+impl FromStr for Wait {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "forever" => Ok(Self(Patience::AsLongAsItTakes)),
+            time => humantime::parse_duration(time)
+                .map(|wait| Self(Patience::For(wait)))
+                .map_err(|why| format!("{why}; or `forever`")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_grace_leaves_time_for_renewals_that_are_late() {
+        assert_eq!(grace(None, 9 * SECOND).ok(), Some(3 * SECOND));
+        assert_eq!(grace(None, 90 * SECOND).ok(), Some(10 * SECOND));
+        assert_eq!(grace(Some(4 * SECOND), 9 * SECOND).ok(), Some(4 * SECOND));
+        let refused = grace(Some(5 * SECOND), 9 * SECOND).expect_err("no time").to_string();
+        assert!(refused.contains("FG0624") && refused.contains("at most 4.5s"), "{refused}");
+    }
+
+    #[test]
+    fn a_wait_is_a_time_or_as_long_as_it_takes() {
+        assert!(matches!("0s".parse(), Ok(Wait(Patience::For(Duration::ZERO)))));
+        assert!(matches!("forever".parse(), Ok(Wait(Patience::AsLongAsItTakes))));
+        assert!("long".parse::<Wait>().is_err());
+    }
+}

@@ -68,6 +68,7 @@ mod kubernetes;
 mod leases;
 mod link;
 mod link_sessions;
+mod lock_command;
 mod lock_library;
 mod lock_service;
 mod log_words;

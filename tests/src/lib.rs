@@ -8,11 +8,13 @@
 //! were spelled, [`prometheus`] watches, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to
 //! compare with. [`zombie`] is a set-up with an accident behind it, for whoever shows what happens, and [`browser`] who
 //! looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session.
-//! [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks.
+//! [`charged`] is a command under a lock, and the mishaps of
+//! who watches over it. [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks.
 
 pub mod balancer;
 pub mod browser;
 pub mod case;
+pub mod charged;
 pub mod client;
 pub mod curator;
 pub mod ensemble;

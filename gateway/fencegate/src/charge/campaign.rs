@@ -2,6 +2,7 @@
 
 use std::{io, time::Duration};
 
+use fencegate_process::clock::Boot;
 use tokio::time::sleep;
 
 use super::{
@@ -29,7 +30,7 @@ pub enum Turns {
 pub enum Stage<'a> {
     Waits,
     Holds(&'a TakenLock),
-    Lost(Lost),
+    Lost(Lost, Boot),
     CameBack(u8),
 }
 
@@ -80,8 +81,8 @@ impl Campaign {
                     told(Stage::CameBack(code));
                     code
                 }
-                Came::Ended(lost) => {
-                    told(Stage::Lost(lost));
+                Came::Ended(lost, proven) => {
+                    told(Stage::Lost(lost, proven));
                     LOST
                 }
             };

@@ -64,8 +64,8 @@ pub struct House {
 pub enum Came {
     /// By itself, with this code.
     Back(u8),
-    /// It was ended, because the lock was lost.
-    Ended(Lost),
+    /// It was ended, because the lock was lost, which was proven until then.
+    Ended(Lost, Boot),
 }
 
 /// How a lock was lost.
@@ -87,7 +87,8 @@ struct Keep<'h> {
     /// Until it was waited for: then its number may be another's.
     watchman: Option<Pid>,
     to: OwnedWriteHalf,
-    said: Option<Boot>,
+    /// The last that was known.
+    proven: Boot,
     moments: LastMoments,
     all: Descendants,
     asked: bool,
@@ -146,8 +147,8 @@ impl House {
     pub async fn run(&mut self, charge: &Charge, lock: &TakenLock) -> io::Result<Came> {
         let until = match lock.stands() {
             LockStands::Proven(until) => until,
-            LockStands::WantedBack(_) => return Ok(Came::Ended(Lost::WantedBack)),
-            LockStands::Gone => return Ok(Came::Ended(Lost::Taken)),
+            LockStands::WantedBack(until) => return Ok(Came::Ended(Lost::WantedBack, until)),
+            LockStands::Gone => return Ok(Came::Ended(Lost::Taken, MachineClock.now())),
         };
         let (ours, theirs) = net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -159,7 +160,7 @@ impl House {
             lock,
             watchman: Some(watchman),
             to,
-            said: None,
+            proven: until,
             moments: LastMoments::of(until, charge.grace).second(SECOND),
             all: Descendants { of: getpid(), but: Some(watchman), group: None },
             asked: false,
@@ -239,8 +240,8 @@ impl Keep<'_> {
                 Boot::from_nanos(0)
             }
         };
-        if until.as_nanos() != 0 {
-            self.said = Some(until);
+        if until != Boot::from_nanos(0) {
+            self.proven = until;
         }
         self.moments.proven(until);
         self.says(ToWatchman::Until(until));
@@ -252,7 +253,7 @@ impl Keep<'_> {
 
     /// The last proof that there was is over, or was about to be.
     fn is_unproven(&self) -> bool {
-        self.said.is_some_and(|until| MachineClock.now() + KILLED_BEFORE >= until)
+        MachineClock.now() + KILLED_BEFORE >= self.proven
     }
 
     /// Nobody else sees to the end of the command from now on.
@@ -309,7 +310,7 @@ impl Keep<'_> {
         }
         match because {
             Because::Itself => Came::Back(code),
-            Because::Ended => Came::Ended(self.lost.unwrap_or(Lost::Unproven)),
+            Because::Ended => self.was_ended(),
         }
     }
 
@@ -324,7 +325,11 @@ impl Keep<'_> {
             }
         }
         while self.reaps(house) {}
-        Came::Ended(self.lost.unwrap_or(Lost::Unproven))
+        self.was_ended()
+    }
+
+    fn was_ended(&self) -> Came {
+        Came::Ended(self.lost.unwrap_or(Lost::Unproven), self.proven)
     }
 
     /// Waits for one child that has ended; `false` where there is none.

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    io,
+    fs, io,
     os::{fd::OwnedFd, unix::process::CommandExt},
     process::{Command, ExitCode, Stdio},
     time::Duration,
@@ -26,7 +26,7 @@ use super::{
     last_moments::{LastMoments, Ripe},
     passed_on::Passed,
     reaped::{Children, Reaped, code},
-    role::{ENTRY, OURSELVES, misplaced},
+    role::{ENTRY, OURSELVES, WATCHMAN, misplaced},
     terminal::Group,
     told::{Because, ToKeeper, ToWatchman},
 };
@@ -45,6 +45,8 @@ struct Watch {
     group: Group,
     all: Descendants,
     moments: LastMoments,
+    /// The lock was proven until then, as was said last.
+    proven: Boot,
     /// It was asked to end, by us.
     asked: bool,
     /// Whoever comes too late to be asked is killed; told once.
@@ -81,6 +83,8 @@ async fn watch(
     socket: std::os::unix::net::UnixStream,
     input: OwnedFd,
 ) -> io::Result<()> {
+    // As `ps` and `pkill` know it; nobody is wronged where it cannot be said.
+    fs::write("/proc/self/comm", WATCHMAN).ok();
     socket.set_nonblocking(true)?;
     let (heard, keeper) = UnixStream::from_std(socket)?.into_split();
     let timer = BootTimer::new()?;
@@ -148,6 +152,7 @@ impl Watch {
             group,
             all,
             moments,
+            proven: until,
             asked: false,
             killed: false,
             ended: None,
@@ -158,6 +163,9 @@ impl Watch {
     fn obeys(&mut self, told: ToWatchman) {
         match told {
             ToWatchman::Until(until) => {
+                if until != Boot::from_nanos(0) {
+                    self.proven = until;
+                }
                 self.moments.proven(until);
                 self.says(ToKeeper::Heard);
             }
@@ -228,10 +236,11 @@ impl Watch {
         let (code, because) = self.ended.unwrap_or((super::keeping::NOT_RUN, Because::Ended));
         match self.keeper {
             Some(_) => self.says(ToKeeper::Over { code, because }),
-            None => complain(
-                "error: FG0622: the process that kept the lock is gone, and the command was ended with it; its lock is free \
-                 when the session or the lease is over",
-            ),
+            None => complain(&format!(
+                "error: FG0622: the process that kept the lock is gone, and the command was ended with it (proven until {:.6} s \
+                 after boot); the lock is free when its session or its lease is over",
+                Duration::from_nanos(self.proven.as_nanos()).as_secs_f64()
+            )),
         }
     }
 }

@@ -173,15 +173,16 @@ fn grace(asked: Option<Duration>, proves: Duration) -> Result<Duration, Unfit> {
 
 fn says(key: &ResourceKey, stage: &Stage<'_>, verbose: bool) {
     match stage {
-        Stage::Lost(lost) => complain(format_args!(
-            "error: FG0622: the lock of `{key}` {}; the command was ended",
+        Stage::Lost(lost, proven) => complain(format_args!(
+            "error: FG0622: the lock of `{key}` {}; the command was ended (proven until {:.6} s after boot)",
             match lost {
                 Lost::Taken => "was taken away, or its session was ended",
                 Lost::Unproven => "could not be renewed in time",
                 Lost::WantedBack => "was wanted back by an operator",
                 Lost::Unwatched =>
                     "has nobody who watches over its command: that process was stopped or killed",
-            }
+            },
+            Duration::from_nanos(proven.as_nanos()).as_secs_f64()
         )),
         _ if !verbose => {}
         Stage::Waits => complain(format_args!("waits for the lock of `{key}`")),

@@ -1,0 +1,133 @@
+//! What a command finds in its environment, what comes in and out, and with which code all of it ends.
+
+use std::{
+    fs,
+    io::Write,
+    process::{Command, Output, Stdio},
+};
+
+use fencegate_policies::token::Token;
+use fencegate_tests::{
+    charged::{Charged, installed},
+    gateway::PolicyFile,
+    policy::Policy,
+    scratch,
+    site::Site,
+};
+use tokio::task::spawn_blocking;
+
+/// Runs it to its end, with this on its standard input.
+async fn run(arguments: Vec<String>, input: &'static str, environment: &[(&str, &str)]) -> Output {
+    let binary = scratch::binaries().join("fencegate");
+    let mut command = Command::new("timeout");
+    command.arg("20").arg(binary).args(arguments).envs(environment.iter().copied());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = spawn_blocking(move || {
+        let mut running = command.spawn().expect("coreutils");
+        let given = running.stdin.take().expect("piped").write_all(input.as_bytes());
+        // Who does not read it may be gone.
+        given.ok();
+        running.wait_with_output().expect("our own child")
+    });
+    run.await.expect("no panic")
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
+async fn place() -> (Site, Policy, PolicyFile) {
+    let site = Site::fresh().await;
+    let policy = site.policy("jobs");
+    installed(&policy).await;
+    let file = PolicyFile::of(&policy);
+    (site, policy, file)
+}
+
+fn said(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[tokio::test]
+async fn a_command_has_its_token_and_key_and_all_that_goes_in_and_out() {
+    let (_site, _, file) = place().await;
+    let mut line = words(&format!("lock job/1 -c {file} -- sh -c"));
+    line.push(
+        "echo \"$FENCING_KEY $FENCING_NUMBER $FENCING_TOKEN [$FENCING_LEASE$FENCING_PERMIT] $KEPT\"; cat"
+            .to_owned(),
+    );
+    let outer = [("FENCING_LEASE", "of another"), ("FENCING_PERMIT", "7"), ("KEPT", "yes")];
+    let output = run(line, "what it reads", &outer).await;
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(said(&output.stderr), "", "stderr is the command's");
+    let told = said(&output.stdout);
+    let (first, read) = told.split_once('\n').expect("two lines");
+    assert_eq!(read, "what it reads");
+    let [key, number, token, none, kept] = first.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{first}")
+    };
+    assert_eq!((key, none, kept), ("job/1", "[]", "yes"));
+    assert_eq!(Token::parse(token).expect("a token").number().to_string(), number);
+}
+
+#[tokio::test]
+async fn every_end_has_its_code() {
+    let (_site, policy, file) = place().await;
+    let holder = Charged::shell(&policy, &["lock", "held"], "echo up; sleep 60");
+    holder.says("up").await;
+    let lines = [
+        ("lock job/2 -- true", 0, ""),
+        ("lock job/2 -- sh -c exit\u{a0}7", 7, ""),
+        ("lock job/2 -- sh -c kill\u{a0}-9\u{a0}$$", 137, ""),
+        ("lock job/2 -- /no/such/command", 127, "FG0625"),
+        ("lock job/2 -- /etc/passwd", 126, "FG0625"),
+        ("lock held --wait 0s -- true", 124, "FG0621"),
+        ("lock held --wait 300ms -- true", 124, "FG0621"),
+        ("lock held --wait 0s --shared -- true", 124, "FG0621"),
+        ("lock job/2 --grace 5s -- true", 125, "FG0624"),
+        ("lock job\u{a0}2 -- true", 125, "not a resource key"),
+        ("lock job/2 --wait soon -- true", 125, "forever"),
+        ("lock --wait 1s show -- true", 0, ""),
+        ("elect job\u{a0}2 -- true", 125, "FG0623"),
+        ("elect billing -- sh -c exit\u{a0}9", 9, ""),
+    ];
+    for (line, code, complaint) in lines {
+        let (verb, command) = line.split_once(" -- ").expect("a command");
+        let arguments = words(&format!("{verb} -c {file} -- {command}"));
+        let arguments = arguments.into_iter().map(|word| word.replace('\u{a0}', " ")).collect();
+        let output = run(arguments, "", &[]).await;
+        let told = said(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{line}: {told}");
+        assert!(told.contains(complaint) && told.is_empty() == complaint.is_empty(), "{line}: {told}");
+        assert_eq!(said(&output.stdout), "", "{line}: stdout is the command's alone");
+    }
+}
+
+#[tokio::test]
+async fn without_a_lock_nothing_is_run() {
+    let (site, policy, _) = place().await;
+    let marker = scratch::place();
+    let touched = marker.path().join("ran").display().to_string();
+    let unmade = policy.clone().with("/zookeeper/root", format!("{}/not-made", site.root));
+    let away = policy.with("/zookeeper/servers", serde_json::json!(["127.0.0.1:9"]));
+    for (policy, complaint) in [(unmade, "era init"), (away, "FG0623")] {
+        let file = PolicyFile::of(&policy);
+        let output = run(words(&format!("lock job --wait 1s -c {file} -- touch {touched}")), "", &[]).await;
+        let told = said(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{told}");
+        assert!(told.contains(complaint), "{told}");
+    }
+    let output = run(words(&format!("lock job -c /no/such/policy -- touch {touched}")), "", &[]).await;
+    assert_eq!(output.status.code(), Some(125));
+    assert!(fs::metadata(&touched).is_err(), "it was run");
+}
+
+#[tokio::test]
+async fn readers_run_beside_each_other() {
+    let (_site, policy, file) = place().await;
+    let reader = Charged::shell(&policy, &["lock", "book", "--shared"], "echo up; sleep 60");
+    reader.says("up").await;
+    let beside = run(words(&format!("lock book --shared --wait 5s -c {file} -- true")), "", &[]).await;
+    let writer = run(words(&format!("lock book --wait 0s -c {file} -- true")), "", &[]).await;
+    assert_eq!((beside.status.code(), writer.status.code()), (Some(0), Some(124)));
+}

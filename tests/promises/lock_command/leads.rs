@@ -1,0 +1,46 @@
+//! `fencegate elect`: one leads, the next one follows when it is gone, and who has lost the lead has its command ended.
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    charged::{Charged, GRACE, Manner, installed, signal},
+    site::Site,
+};
+
+#[tokio::test]
+async fn the_next_candidate_leads_when_the_leader_is_gone() {
+    let site = Site::fresh().await;
+    let policy = site.policy("jobs");
+    installed(&policy).await;
+    let verb = [&["elect", "billing"], &GRACE[..]].concat();
+    let first = Charged::living(&policy, &verb, Manner::Meek);
+    let led = first.lives().await;
+    let second = Charged::living(&policy, &[&verb[..], &["-v"]].concat(), Manner::Meek);
+    second.says("waits for the lock of `election/billing`").await;
+    assert_eq!(second.life(), None, "two lead");
+    first.signal(Signal::KILL);
+    let leads = second.lives().await;
+    let led = first.life().unwrap_or(led);
+    assert!(leads.began > led.last && leads.token > led.token, "{led:?} {leads:?}");
+    second.signal(Signal::TERM);
+    assert_eq!(second.exit().await, 128 + 15, "{}", second.log());
+}
+
+#[tokio::test]
+async fn who_stands_again_leads_again_until_it_is_asked_to_end() {
+    let site = Site::fresh().await;
+    let policy = site.policy("jobs");
+    installed(&policy).await;
+    let line = "echo $FENCING_TOKEN >>$HOME_OF_TEST/led; echo led $(wc -l <$HOME_OF_TEST/led); \
+                test $(wc -l <$HOME_OF_TEST/led) -ge 3 && exec sleep 60; test $(wc -l <$HOME_OF_TEST/led) = 1 && exit 7; \
+                exec sleep 61";
+    let candidate = Charged::shell(&policy, &[&["elect", "billing", "--again"], &GRACE[..]].concat(), line);
+    candidate.says("led 2").await;
+    // Its lead is lost, and won again.
+    signal(candidate.watchman(), Signal::KILL);
+    candidate.says("led 3").await;
+    assert!(candidate.log().contains("FG0622"), "{}", candidate.log());
+    candidate.signal(Signal::TERM);
+    assert_eq!(candidate.exit().await, 128 + 15, "{}", candidate.log());
+    let led = std::fs::read_to_string(candidate.home().join("led")).expect("it led");
+    assert!(led.lines().is_sorted_by(|one, next| one < next), "{led}");
+}

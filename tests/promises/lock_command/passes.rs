@@ -1,0 +1,105 @@
+//! Signals reach the command, once each, and whatever a command leaves behind is ended before its lock is given back.
+
+use std::process::Command;
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    charged::{Charged, dies, installed, is_alive},
+    gateway::PolicyFile,
+    policy::Policy,
+    scratch,
+    site::Site,
+};
+use rustix::process::Pid;
+use tokio::task::spawn_blocking;
+
+async fn place() -> (Site, Policy) {
+    let site = Site::fresh().await;
+    let policy = site.policy("jobs");
+    installed(&policy).await;
+    (site, policy)
+}
+
+#[tokio::test]
+async fn every_signal_is_passed_on_and_the_command_decides_what_it_means() {
+    let (_site, policy) = place().await;
+    let signals = [
+        (Signal::HUP, "HUP"),
+        (Signal::INT, "INT"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+        (Signal::WINCH, "WINCH"),
+        (Signal::TERM, "TERM"),
+    ];
+    let traps = signals.map(|(_, name)| format!("trap 'echo got {name}' {name}; ")).concat();
+    let line = format!("{traps} trap 'exit 42' USR2; echo up; while :; do sleep 0.05; done");
+    let charged = Charged::shell(&policy, &["lock", "job"], &line);
+    charged.says("up").await;
+    for (signal, name) in signals.into_iter().filter(|(_, name)| *name != "USR2") {
+        charged.signal(signal);
+        charged.says(&format!("got {name}")).await;
+    }
+    charged.signal(Signal::USR2);
+    assert_eq!(charged.exit().await, 42, "{}", charged.log());
+    let got = charged.log().lines().filter(|line| line.starts_with("got ")).count();
+    assert_eq!(got, signals.len() - 1, "each once: {}", charged.log());
+}
+
+#[tokio::test]
+async fn a_command_that_dies_of_a_signal_is_told_by_its_code() {
+    let (_site, policy) = place().await;
+    let charged = Charged::shell(&policy, &["lock", "job"], "echo up; exec sleep 60");
+    charged.says("up").await;
+    charged.signal(Signal::TERM);
+    assert_eq!(charged.exit().await, 128 + 15);
+}
+
+#[tokio::test]
+async fn who_waits_for_a_lock_can_be_asked_to_end() {
+    let (_site, policy) = place().await;
+    let holder = Charged::shell(&policy, &["lock", "job"], "echo up; exec sleep 60");
+    holder.says("up").await;
+    let waits = Charged::shell(&policy, &["lock", "job", "-v"], "echo ran");
+    waits.says("waits for").await;
+    waits.signal(Signal::TERM);
+    assert_eq!(waits.exit().await, 125, "{}", waits.log());
+    assert!(waits.log().contains("SIGTERM") && !waits.log().contains("ran"), "{}", waits.log());
+}
+
+#[tokio::test]
+async fn what_a_command_leaves_behind_is_ended_with_it() {
+    let (_site, policy) = place().await;
+    let line = "setsid sh -c 'trap \"\" TERM; echo $$ >$HOME_OF_TEST/child; while :; do sleep 0.05; done' & \
+                while ! test -s $HOME_OF_TEST/child; do sleep 0.01; done; exit 5";
+    let charged = Charged::shell(&policy, &["lock", "job", "--grace", "100ms"], line);
+    assert_eq!(charged.exit().await, 5, "{}", charged.log());
+    let child = std::fs::read_to_string(charged.home().join("child")).expect("it ran");
+    let child = Pid::from_raw(child.trim().parse().expect("a number")).expect("a process");
+    assert!(!is_alive(child), "it works on without the lock");
+    dies(child).await;
+}
+
+/// As the first process of a container it gets the orphans of all others, and no signal that it does not take.
+#[tokio::test]
+async fn it_is_the_first_process_of_a_container() {
+    const LINE: &str = "(sleep 0.05 & ) ; test $(ps -o ppid= -p $PPID) = 1 && sleep 0.2 && \
+                        ! ps -eo stat= | grep -q Z && kill -TERM 1 && sleep 60";
+    let (_site, policy) = place().await;
+    let file = PolicyFile::of(&policy);
+    let binary = scratch::binaries().join("fencegate");
+    let mut command = Command::new("timeout");
+    command.args([
+        "20",
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ]);
+    command.arg(binary).args(["lock", "job", "-c", &file, "--", "sh", "-c", LINE]);
+    let output = spawn_blocking(move || command.output().expect("util-linux")).await.expect("no panic");
+    assert_eq!(output.status.code(), Some(128 + 15), "{output:?}");
+}

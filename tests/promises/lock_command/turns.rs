@@ -1,0 +1,50 @@
+//! Two commands of one key never run at once, also where those that keep their locks are killed.
+
+use std::{path::PathBuf, time::Duration};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    charged::{Charged, GRACE, Life, Manner, installed},
+    policy::Policy,
+    site::Site,
+};
+use futures_util::future::join_all;
+use tokio::time::sleep;
+
+/// One key: three that want it, of whom each that has it is killed. The lives of all commands.
+async fn killed_in_turn(policy: &Policy, key: &str, rounds: usize) -> Vec<Life> {
+    let verb = [&["lock", key, "--wait", "forever"], &GRACE[..]].concat();
+    let begin = || Charged::living(policy, &verb, Manner::Stubborn);
+    let mut waiting = vec![begin(), begin(), begin()];
+    let mut over: Vec<(Charged, PathBuf)> = Vec::new();
+    for _ in 0..rounds {
+        let holder = loop {
+            match waiting.iter().position(|charged| charged.life().is_some()) {
+                Some(holder) => break waiting.swap_remove(holder),
+                None => sleep(Duration::from_millis(5)).await,
+            }
+        };
+        sleep(Duration::from_millis(50)).await;
+        holder.signal(Signal::KILL);
+        let life = holder.home().join("life");
+        over.push((holder, life));
+        waiting.push(begin());
+    }
+    over.iter().map(|(_, life)| Life::read(life).expect("it lived")).collect()
+}
+
+#[tokio::test]
+async fn no_two_commands_of_one_key_run_at_once_whoever_is_killed() {
+    let site = Site::fresh().await;
+    let policy = site.policy("jobs");
+    installed(&policy).await;
+    let keys = ["a", "b", "c", "d"];
+    let lives = join_all(keys.map(|key| killed_in_turn(&policy, key, 5))).await;
+    for lives in lives {
+        assert_eq!(lives.len(), 5);
+        for pair in lives.windows(2) {
+            let [before, after] = pair else { unreachable!("windows of two") };
+            assert!(before.last < after.began && before.token < after.token, "{before:?} and {after:?}");
+        }
+    }
+}

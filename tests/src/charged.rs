@@ -1,0 +1,248 @@
+//! A command under `fencegate lock` or `fencegate elect`: who watches over it, when it lived, and what became of it.
+
+pub mod mishap;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use fencegate::demo::child::{Child, Signal};
+use fencegate_process::clock::Boot;
+use rustix::process::{Pid, kill_process};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use crate::{
+    gateway::{PolicyFile, write_policy},
+    patience::patiently,
+    policy::Policy,
+    process::binary,
+    scratch,
+};
+
+/// A running `fencegate lock`, its watchman and its command. It is killed when this is dropped, and so are they.
+pub struct Charged {
+    keeper: Child,
+    home: TempDir,
+}
+
+/// What a command has written of its own life, see `charged/heart.py`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Life {
+    pub token: String,
+    pub began: Boot,
+    pub last: Boot,
+}
+
+/// How a command behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// It ends when it is asked to.
+    Meek,
+    /// It ends when it is killed.
+    Stubborn,
+    /// It ends by itself at once.
+    Brief,
+}
+
+impl Manner {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Meek => "meek",
+            Self::Stubborn => "stubborn",
+            Self::Brief => "brief",
+        }
+    }
+}
+
+/// A grace that leaves room for late renewals where a session lasts 2 s.
+pub const GRACE: [&str; 2] = ["--grace", "250ms"];
+
+/// Where the command that writes of its life is.
+pub fn heart() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/charged/heart.py")
+}
+
+impl Charged {
+    /// `verb`: `lock KEY` or `elect NAME`, and options. Its command writes of its life.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn living(policy: &Policy, verb: &[&str], manner: Manner) -> Self {
+        let (heart, life) = (heart().display().to_string(), "life".to_owned());
+        Self::begin(policy, verb, |home| {
+            let life = home.join(&life).display().to_string();
+            vec!["python3".to_owned(), heart, life, manner.word().to_owned()]
+        })
+    }
+
+    /// The same with a line of a shell. `$HOME_OF_TEST` is a folder of its own.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn shell(policy: &Policy, verb: &[&str], line: &str) -> Self {
+        Self::begin(policy, verb, |_| ["sh", "-c", line].map(str::to_owned).into())
+    }
+
+    fn begin(policy: &Policy, verb: &[&str], command: impl FnOnce(&Path) -> Vec<String>) -> Self {
+        let home = scratch::place();
+        let file = write_policy(home.path(), &policy.to_string()).display().to_string();
+        let folder = format!("HOME_OF_TEST={}", home.path().display());
+        let mut line = vec![folder, binary().display().to_string()];
+        line.extend(verb.iter().map(|word| (*word).to_owned()));
+        line.extend(["-c".to_owned(), file, "--".to_owned()]);
+        line.extend(command(home.path()));
+        let keeper = Child::spawn("env", line).expect("setpriv");
+        Self { keeper, home }
+    }
+
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// `None` while it has written nothing.
+    pub fn life(&self) -> Option<Life> {
+        Life::read(&self.home().join("life"))
+    }
+
+    /// Waits until the command runs.
+    pub async fn lives(&self) -> Life {
+        let lives = async {
+            loop {
+                if let Some(life) = self.life() {
+                    return life;
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        patiently("the command to run", lives, || self.log()).await
+    }
+
+    pub fn keeper(&self) -> Pid {
+        pid(self.keeper.pid())
+    }
+
+    /// # Panics
+    /// If there is none.
+    pub fn watchman(&self) -> Pid {
+        only_child(self.keeper())
+    }
+
+    /// # Panics
+    /// If there is none.
+    pub fn command(&self) -> Pid {
+        only_child(self.watchman())
+    }
+
+    /// Its exit code, or 128 and the number of the signal.
+    ///
+    /// # Panics
+    /// If it goes on running.
+    pub async fn exit(&self) -> i32 {
+        use std::os::unix::process::ExitStatusExt;
+        let ended = async {
+            loop {
+                if let Some(status) = self.keeper.wait(Duration::ZERO) {
+                    return status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        patiently("its end", ended, || self.log()).await
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.keeper.is_running()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        self.keeper.signal(signal).expect("our own child");
+    }
+
+    /// Waits for a line of its output, said before or to come.
+    ///
+    /// # Panics
+    /// If it does not come.
+    pub async fn says(&self, what: &str) -> String {
+        let said = async {
+            loop {
+                if let Some(line) = self.log().lines().find(|line| line.contains(what)) {
+                    return line.to_owned();
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        patiently(what, said, || self.log()).await
+    }
+
+    /// All that it and its command have said.
+    pub fn log(&self) -> String {
+        self.keeper.log()
+    }
+
+    /// Until when its lock was proven, as was said when the command was ended.
+    pub async fn proven_until(&self) -> Boot {
+        let line = self.says("proven until ").await;
+        let seconds = line.split("proven until ").nth(1).and_then(|rest| rest.split(' ').next());
+        let seconds: f64 = seconds.and_then(|seconds| seconds.parse().ok()).expect("a number");
+        Boot::from_nanos(Duration::from_secs_f64(seconds).as_nanos().try_into().expect("some years"))
+    }
+}
+
+impl Life {
+    /// # Panics
+    /// Never: what cannot be read is nothing.
+    pub fn read(file: &Path) -> Option<Self> {
+        let text = fs::read_to_string(file).ok()?;
+        let mut words = text.split_whitespace();
+        let token = words.next()?.to_owned();
+        let mut at = || Some(Boot::from_nanos(words.next()?.parse().ok()?));
+        Some(Self { token, began: at()?, last: at()? })
+    }
+}
+
+/// Makes the installation of a policy.
+///
+/// # Panics
+/// If it cannot be made.
+pub async fn installed(policy: &Policy) {
+    let file = PolicyFile::of(policy);
+    let made = crate::gateway::command(&["era", "init", "-c", &file]).await.expect("started");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+/// Sends a signal to a process that is not our child.
+///
+/// # Panics
+/// If it is gone.
+pub fn signal(process: Pid, signal: Signal) {
+    kill_process(process, signal).expect("it is there");
+}
+
+/// It runs, or is stopped; not one that is dead and was not waited for.
+pub fn is_alive(process: Pid) -> bool {
+    let said = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    said.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z') && !rest.starts_with('X'))
+}
+
+/// Polls: the kernel tells only a parent.
+pub async fn dies(process: Pid) {
+    let dead = async {
+        while is_alive(process) {
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    patiently("the end of a process", dead, || process).await;
+}
+
+fn only_child(of: Pid) -> Pid {
+    let list = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    let mut children = list.split_whitespace().filter_map(|child| child.parse().ok());
+    pid(children.next().unwrap_or_else(|| panic!("{of} has no child")))
+}
+
+fn pid(number: u32) -> Pid {
+    i32::try_from(number).ok().and_then(Pid::from_raw).expect("the number of a process")
+}

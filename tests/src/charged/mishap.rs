@@ -1,0 +1,170 @@
+//! The mishaps after which a command under a lock must be dead before the lock is another's, and how long before it was.
+
+use std::time::Duration;
+
+use fencegate::demo::child::Signal;
+use fencegate_lock::client::{Client, Options};
+use fencegate_process::clock::{Boot, Clock, MachineClock};
+use futures_util::future::join_all;
+use tokio::time::sleep;
+
+use super::{Charged, GRACE, Manner, dies, installed, is_alive, signal};
+use crate::{
+    faulty_link::FaultyLink,
+    policy::Policy,
+    zookeeper::{OwnZooKeeper, fresh_root},
+};
+
+/// What happens to one `fencegate lock`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mishap {
+    KeeperStopped,
+    KeeperKilled,
+    WatchmanStopped,
+    WatchmanKilled,
+    /// The keeper is killed beside it.
+    CommandStopped,
+    ZooKeeperStopped,
+    Cut,
+}
+
+impl Mishap {
+    pub const ALL: [Self; 7] = [
+        Self::KeeperStopped,
+        Self::KeeperKilled,
+        Self::WatchmanStopped,
+        Self::WatchmanKilled,
+        Self::CommandStopped,
+        Self::ZooKeeperStopped,
+        Self::Cut,
+    ];
+
+    /// The keeper is there to tell what it ends with.
+    fn tells(self) -> bool {
+        !matches!(self, Self::KeeperKilled | Self::CommandStopped)
+    }
+}
+
+/// One mishap, measured.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    pub mishap: Mishap,
+    /// From the last moment at which the command ran to the end of what was proven, in milliseconds: negative where it ran on
+    /// beyond that.
+    pub before_the_end: f64,
+    /// From that moment to the one at which the next holder got the lock.
+    pub before_the_next: f64,
+    /// Of the process that had the command run.
+    pub code: Option<i32>,
+    /// The next token is larger.
+    pub grows: bool,
+}
+
+/// The place of some mishaps: a server of its own, and the way there.
+pub struct Scene {
+    zookeeper: OwnZooKeeper,
+    link: FaultyLink,
+    policy: Policy,
+    direct: Options,
+}
+
+impl Scene {
+    pub async fn new() -> Self {
+        let zookeeper = OwnZooKeeper::start();
+        let (address, root) = (zookeeper.server.address(), fresh_root());
+        let link = FaultyLink::to(address).await;
+        let nobody = "127.0.0.1:9".parse().expect("an address");
+        let policy = Policy::new("jobs", address, &root, nobody);
+        installed(&policy).await;
+        let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
+        let direct = Options { session_timeout, tick, ..Options::of(&address.to_string(), &root, "next") };
+        let policy = policy.through(link.address());
+        Self { zookeeper, link, policy, direct }
+    }
+
+    /// The same mishap to so many at once, each with a key of its own. Its commands are alternately meek and stubborn.
+    pub async fn plays(&self, mishap: Mishap, many: usize) -> Vec<Measured> {
+        let all: Vec<_> = (0..many).map(|number| self.begins(mishap, number)).collect();
+        for (charged, _) in &all {
+            charged.lives().await;
+        }
+        let next = Client::connect(self.direct.clone()).await.expect("ZooKeeper serves");
+        let (happens, all) = (self.happens(mishap, &all), &all);
+        let measured = async {
+            let measured = all.iter().map(|(charged, key)| self.measure(mishap, charged, key, &next));
+            join_all(measured).await
+        };
+        let ((), measured) = tokio::join!(happens, measured);
+        next.close().await;
+        measured
+    }
+
+    fn begins(&self, mishap: Mishap, number: usize) -> (Charged, String) {
+        let key = format!("{mishap:?}/{number}");
+        let manner = if number.is_multiple_of(2) { Manner::Stubborn } else { Manner::Meek };
+        (Charged::living(&self.policy, &[&["lock", &key], &GRACE[..]].concat(), manner), key)
+    }
+
+    async fn happens(&self, mishap: Mishap, all: &[(Charged, String)]) {
+        // Not all at the same moment of a heartbeat.
+        for (charged, _) in all {
+            sleep(Duration::from_millis(37)).await;
+            match mishap {
+                Mishap::KeeperStopped => signal(charged.keeper(), Signal::STOP),
+                Mishap::KeeperKilled => signal(charged.keeper(), Signal::KILL),
+                Mishap::WatchmanStopped => signal(charged.watchman(), Signal::STOP),
+                Mishap::WatchmanKilled => signal(charged.watchman(), Signal::KILL),
+                Mishap::CommandStopped => {
+                    signal(charged.command(), Signal::STOP);
+                    signal(charged.keeper(), Signal::KILL);
+                }
+                Mishap::ZooKeeperStopped | Mishap::Cut => {}
+            }
+        }
+        match mishap {
+            Mishap::ZooKeeperStopped => {
+                self.zookeeper.server.pause().expect("our own child");
+                for (charged, _) in all {
+                    charged.says("proven until ").await;
+                }
+                self.zookeeper.server.resume().expect("our own child");
+            }
+            Mishap::Cut => {
+                self.link.lose_all();
+                for (charged, _) in all {
+                    charged.exit().await;
+                }
+                self.link.cut();
+                self.link.mend();
+            }
+            _ => {}
+        }
+    }
+
+    async fn measure(&self, mishap: Mishap, charged: &Charged, key: &str, next: &Client) -> Measured {
+        let (command, before) = (charged.command(), charged.lives().await.token);
+        let (granted, token) = loop {
+            if let Ok(held) = next.lock(key).wait(Duration::from_secs(60)).await {
+                let got = (MachineClock.now(), held.token().to_string());
+                held.release();
+                break got;
+            }
+            sleep(Duration::from_millis(20)).await;
+        };
+        assert!(!is_alive(command), "{mishap:?}: the command runs on under another's lock");
+        dies(command).await;
+        if mishap == Mishap::KeeperStopped {
+            charged.signal(Signal::CONT);
+        }
+        let proven = charged.proven_until().await;
+        let code = if mishap.tells() { Some(charged.exit().await) } else { None };
+        let last = charged.life().expect("it lived").last;
+        let (before_the_end, before_the_next) = (millis(last, proven), millis(last, granted));
+        Measured { mishap, before_the_end, before_the_next, code, grows: token > before }
+    }
+}
+
+/// From one to the other.
+fn millis(from: Boot, to: Boot) -> f64 {
+    (to.as_nanos() as f64 - from.as_nanos() as f64) / 1e6
+}

@@ -1,5 +1,7 @@
 //! Promises that take minutes to show: long loads, floods, growth. `tests/run --faults` runs them; each is bounded and ends by itself.
 
+mod command_mishaps;
+mod election;
 mod given_up;
 mod guard_memory;
 mod guard_migrate_size;

@@ -6,8 +6,10 @@ use fencegate_process::clock::Boot;
 use tokio::time::sleep;
 
 use super::{
-    keeping::{Came, Charge, House, Lost, NOT_RUN},
-    lock_source::{LockSource, NoLock, TakenLock, WantedLock},
+    asked_lock::{NoLock, WantedLock},
+    exit_code::{HELD_BY_ANOTHER, LOST, NOT_RUN},
+    keeping::{Charge, House, Lost, RunEnd},
+    lock_source::{CommandLock, LockSource},
 };
 
 /// What is to be done, and how often.
@@ -29,7 +31,7 @@ pub enum Turns {
 #[derive(Debug)]
 pub enum Stage<'a> {
     Waits,
-    Holds(&'a TakenLock),
+    Holds(&'a CommandLock),
     Lost(Lost, Boot),
     CameBack(u8),
 }
@@ -44,11 +46,6 @@ pub enum NotRun {
     #[error("FG0623: start what watches over the command; nothing was run")]
     Unstarted(#[from] io::Error),
 }
-
-/// A lock was lost while its command ran.
-pub const LOST: u8 = 123;
-/// Another one holds it, and the wait is over.
-pub const HELD_BY_ANOTHER: u8 = 124;
 
 /// Between two turns: a command that fails at once must not keep ZooKeeper and its machine busy.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -77,11 +74,11 @@ impl Campaign {
             let came = house.run(&self.charge, &lock).await;
             lock.give_back().await;
             let code = match came? {
-                Came::Back(code) => {
+                RunEnd::ByItself(code) => {
                     told(Stage::CameBack(code));
                     code
                 }
-                Came::Ended(lost, proven) => {
+                RunEnd::Ended(lost, proven) => {
                     told(Stage::Lost(lost, proven));
                     LOST
                 }

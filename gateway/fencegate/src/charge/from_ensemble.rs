@@ -9,7 +9,7 @@ use fencegate_policies::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use super::lock_source::{Access, LockStands, NoLock, Patience, ShownLock, WantedLock};
+use super::asked_lock::{Access, LockStands, LockWait, NoLock, ShownLock, WantedLock};
 use crate::serve::addresses::host_name;
 
 /// One session of ours.
@@ -54,8 +54,8 @@ impl FromEnsemble {
 
     pub(super) async fn take(&mut self, wanted: &WantedLock) -> Result<HeldHere, NoLock> {
         let late = match wanted.wait {
-            Patience::For(wait) => Some(Instant::now() + wait),
-            Patience::AsLongAsItTakes => None,
+            LockWait::For(wait) => Some(Instant::now() + wait),
+            LockWait::AsLongAsItTakes => None,
         };
         loop {
             let left = late.map_or(LONGEST_WAIT, |late| late.saturating_duration_since(Instant::now()));

@@ -24,21 +24,19 @@ use tokio::{
 };
 
 use super::{
+    asked_lock::{LockStands, ShownLock},
     boot_timer::BootTimer,
     channel,
     descendants::Descendants,
     last_moments::{KILLED_BEFORE, LastMoments, Ripe},
-    lock_source::{LockStands, ShownLock, TakenLock},
+    lock_source::CommandLock,
+    orders::Orders,
     passed_on::{self, Passed},
     reaped::{Children, Reaped},
-    role::{OURSELVES, WATCHMAN},
-    terminal::Group,
+    started_anew::{OURSELVES, WATCHMAN},
+    terminal::CommandGroup,
     told::{Because, ToKeeper, ToWatchman},
-    watchman::Orders,
 };
-
-/// Nothing was run: neither what was asked for nor anything else.
-pub const NOT_RUN: u8 = 125;
 
 /// What is run, and for how long it may clear up.
 #[derive(Debug, Clone)]
@@ -54,16 +52,16 @@ pub struct House {
     children: Children,
     signals: Passed,
     timer: BootTimer,
-    group: Group,
+    group: CommandGroup,
     /// Somebody has asked for the end, and not of the command alone.
     ending: Option<&'static str>,
 }
 
 /// How a command has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Came {
+pub enum RunEnd {
     /// By itself, with this code.
-    Back(u8),
+    ByItself(u8),
     /// It was ended, because the lock was lost, which was proven until then.
     Ended(Lost, Boot),
 }
@@ -83,7 +81,7 @@ pub enum Lost {
 
 /// One command and its watchman, as the keeper sees them.
 struct Keep<'h> {
-    lock: &'h TakenLock,
+    lock: &'h CommandLock,
     /// Until it was waited for: then its number may be another's.
     watchman: Option<Pid>,
     to: OwnedWriteHalf,
@@ -113,7 +111,13 @@ impl House {
     /// The kernel refuses one of the things that are needed.
     pub fn open() -> io::Result<Self> {
         let (children, signals) = (Children::adopt()?, Passed::listen()?);
-        Ok(Self { children, signals, timer: BootTimer::new()?, group: Group::of_command(), ending: None })
+        Ok(Self {
+            children,
+            signals,
+            timer: BootTimer::new()?,
+            group: CommandGroup::of_command(),
+            ending: None,
+        })
     }
 
     /// Returns when we are asked to end, with the name of the signal.
@@ -144,11 +148,11 @@ impl House {
     ///
     /// # Cancellation
     /// Not to be dropped: the command would be ended, and nobody would wait for it.
-    pub async fn run(&mut self, charge: &Charge, lock: &TakenLock) -> io::Result<Came> {
+    pub async fn run(&mut self, charge: &Charge, lock: &CommandLock) -> io::Result<RunEnd> {
         let until = match lock.stands() {
             LockStands::Proven(until) => until,
-            LockStands::WantedBack(until) => return Ok(Came::Ended(Lost::WantedBack, until)),
-            LockStands::Gone => return Ok(Came::Ended(Lost::Taken, MachineClock.now())),
+            LockStands::WantedBack(until) => return Ok(RunEnd::Ended(Lost::WantedBack, until)),
+            LockStands::Gone => return Ok(RunEnd::Ended(Lost::Taken, MachineClock.now())),
         };
         let (ours, theirs) = net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -191,7 +195,7 @@ fn started(charge: &Charge, shown: &ShownLock, orders: Orders, socket: net::Unix
 }
 
 impl Keep<'_> {
-    async fn goes_on(&mut self, house: &mut House, mut lines: Lines<BufReader<OwnedReadHalf>>) -> Came {
+    async fn goes_on(&mut self, house: &mut House, mut lines: Lines<BufReader<OwnedReadHalf>>) -> RunEnd {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -283,7 +287,7 @@ impl Keep<'_> {
         }
     }
 
-    fn pass(&self, signal: Signal, group: Group) {
+    fn pass(&self, signal: Signal, group: CommandGroup) {
         if !(passed_on::is_typed(signal) && group.has_heard_the_terminal()) {
             self.says(ToWatchman::Pass(signal));
         }
@@ -301,7 +305,7 @@ impl Keep<'_> {
     }
 
     /// The watchman has told the end: nothing below it is left.
-    async fn over(&mut self, house: &mut House, code: u8, because: Because) -> Came {
+    async fn over(&mut self, house: &mut House, code: u8, because: Because) -> RunEnd {
         self.ends_the_watchman();
         while self.watchman.is_some() {
             if !self.reaps(house) {
@@ -309,13 +313,13 @@ impl Keep<'_> {
             }
         }
         match because {
-            Because::Itself => Came::Back(code),
+            Because::Itself => RunEnd::ByItself(code),
             Because::Ended => self.was_ended(),
         }
     }
 
     /// Nothing that it has started is at work any more.
-    async fn clears_up(&mut self, house: &mut House) -> Came {
+    async fn clears_up(&mut self, house: &mut House) -> RunEnd {
         self.ends_the_watchman();
         // What was below the watchman is ours from its end on.
         while self.watchman.is_some() || self.all.are_alive() {
@@ -328,8 +332,8 @@ impl Keep<'_> {
         self.was_ended()
     }
 
-    fn was_ended(&self) -> Came {
-        Came::Ended(self.lost.unwrap_or(Lost::Unproven), self.proven)
+    fn was_ended(&self) -> RunEnd {
+        RunEnd::Ended(self.lost.unwrap_or(Lost::Unproven), self.proven)
     }
 
     /// Waits for one child that has ended; `false` where there is none.

@@ -2,33 +2,10 @@
 
 use std::time::Duration;
 
-use fencegate_policies::key::ResourceKey;
-use fencegate_process::clock::Boot;
-
-use super::from_ensemble::{FromEnsemble, HeldHere};
-
-/// What is asked for.
-#[derive(Debug, Clone)]
-pub struct WantedLock {
-    pub key: ResourceKey,
-    pub access: Access,
-    pub wait: Patience,
-}
-
-/// Who else may hold the key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    Alone,
-    /// Everybody who shares it too.
-    Shared,
-}
-
-/// For how long others are waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
-    For(Duration),
-    AsLongAsItTakes,
-}
+use super::{
+    asked_lock::{LockStands, NoLock, ShownLock, WantedLock},
+    from_ensemble::{FromEnsemble, HeldHere},
+};
 
 /// Where locks come from.
 pub enum LockSource {
@@ -37,7 +14,7 @@ pub enum LockSource {
 
 /// A lock that is held.
 #[derive(Debug)]
-pub struct TakenLock {
+pub struct CommandLock {
     pub shown: ShownLock,
     held: By,
 }
@@ -47,54 +24,17 @@ enum By {
     Us(HeldHere),
 }
 
-/// What the command is told of its lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShownLock {
-    /// `Fencing-Token`.
-    pub token: String,
-    /// `Fencing-Number`.
-    pub number: u64,
-    /// What requests under it show; none where no gateway holds it.
-    pub lease: Option<String>,
-    /// Which of the holders that a key may have at once.
-    pub permit: Option<u32>,
-}
-
-/// How a lock stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LockStands {
-    /// Until then it cannot be another's.
-    Proven(Boot),
-    /// The same, and its holder is asked to give it back.
-    WantedBack(Boot),
-    /// It may be another's now.
-    Gone,
-}
-
-/// Why there is no lock.
-#[derive(Debug, thiserror::Error)]
-pub enum NoLock {
-    #[error("FG0621: `{0}` is held by another, and the wait is over; nothing was run")]
-    HeldByAnother(ResourceKey),
-    /// Another try may be better.
-    #[error("FG0623: no lock of `{key}`: {why}; nothing was run")]
-    Unavailable { key: ResourceKey, why: String },
-    /// No other try is better.
-    #[error("FG0623: no lock of `{key}`: {why}; nothing was run")]
-    Never { key: ResourceKey, why: String },
-}
-
 impl LockSource {
     /// # Errors
     /// [`NoLock`]
     ///
     /// # Cancellation
     /// Dropping the future gives up the place in line.
-    pub async fn take(&mut self, wanted: &WantedLock) -> Result<TakenLock, NoLock> {
+    pub async fn take(&mut self, wanted: &WantedLock) -> Result<CommandLock, NoLock> {
         match self {
             Self::Ensemble(ensemble) => {
                 let held = ensemble.take(wanted).await?;
-                Ok(TakenLock { shown: held.shown(), held: By::Us(held) })
+                Ok(CommandLock { shown: held.shown(), held: By::Us(held) })
             }
         }
     }
@@ -117,7 +57,7 @@ impl LockSource {
     }
 }
 
-impl TakenLock {
+impl CommandLock {
     pub fn stands(&self) -> LockStands {
         match &self.held {
             By::Us(held) => held.stands(),

@@ -7,18 +7,22 @@
 //!
 //! It knows nothing of requests.
 
+pub mod asked_lock;
+mod becoming;
 mod boot_timer;
 pub mod campaign;
 mod channel;
 mod descendants;
-mod entry;
+pub mod exit_code;
 pub mod from_ensemble;
 pub mod keeping;
 mod last_moments;
 pub mod lock_source;
+mod orders;
 mod passed_on;
+pub mod played;
 mod reaped;
-pub mod role;
+mod started_anew;
 mod terminal;
 mod told;
 mod watchman;

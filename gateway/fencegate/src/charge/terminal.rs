@@ -6,7 +6,7 @@ use rustix::process::{Pid, getpgrp};
 
 /// With whom a command shares its process group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Group {
+pub(super) enum CommandGroup {
     /// With nobody: no terminal controls us, and signals come one by one.
     Own,
     /// With us, and with whoever else stands in one line of a shell: a terminal signals all of them at once, and lets only
@@ -14,7 +14,7 @@ pub(super) enum Group {
     Ours(Pid),
 }
 
-impl Group {
+impl CommandGroup {
     pub(super) fn of_command() -> Self {
         match controlling(&said()) {
             Some(_) => Self::Ours(getpgrp()),

@@ -22,27 +22,20 @@ use super::{
     boot_timer::BootTimer,
     channel,
     descendants::Descendants,
-    entry::complain,
+    exit_code::{NOT_RUN, complain, misplaced},
     last_moments::{LastMoments, Ripe},
+    orders::Orders,
     passed_on::Passed,
     reaped::{Children, Reaped, code},
-    role::{ENTRY, OURSELVES, WATCHMAN, misplaced},
-    terminal::Group,
+    started_anew::{BECOMING, OURSELVES, WATCHMAN},
+    terminal::CommandGroup,
     told::{Because, ToKeeper, ToWatchman},
 };
-
-/// What a watchman is told at its start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Orders {
-    pub(super) group: Group,
-    pub(super) grace: Duration,
-    pub(super) until: Boot,
-}
 
 /// One command, from its start to its end.
 struct Watch {
     command: Pid,
-    group: Group,
+    group: CommandGroup,
     all: Descendants,
     moments: LastMoments,
     /// The lock was proven until then, as was said last.
@@ -71,7 +64,7 @@ pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     done.map_or_else(
         |error| {
             complain(&format!("error: watch over a command: {error}"));
-            ExitCode::from(super::keeping::NOT_RUN)
+            ExitCode::from(NOT_RUN)
         },
         |()| ExitCode::SUCCESS,
     )
@@ -131,12 +124,12 @@ impl Watch {
     ) -> io::Result<Self> {
         let Orders { group, grace, until } = orders;
         let number = match group {
-            Group::Own => 0,
-            Group::Ours(group) => group.as_raw_nonzero().get(),
+            CommandGroup::Own => 0,
+            CommandGroup::Ours(group) => group.as_raw_nonzero().get(),
         };
         // By the first thread, which lives as long as the process: the kernel counts a thread as the parent.
         let child = Command::new(OURSELVES)
-            .arg0(ENTRY)
+            .arg0(BECOMING)
             .arg(getpid().to_string())
             .arg(until.as_nanos().to_string())
             .args(command)
@@ -144,7 +137,7 @@ impl Watch {
             .process_group(number)
             .spawn()?;
         let command = Pid::from_child(&child);
-        let own = (group == Group::Own).then_some(command);
+        let own = (group == CommandGroup::Own).then_some(command);
         let all = Descendants { of: getpid(), but: None, group: own };
         let moments = LastMoments::of(until, grace);
         Ok(Self {
@@ -179,8 +172,8 @@ impl Watch {
     fn pass(&self, signal: Signal) {
         // One that has ended already, or is another user's, gets none.
         match self.group {
-            Group::Own => kill_process_group(self.command, signal).ok(),
-            Group::Ours(_) => kill_process(self.command, signal).ok(),
+            CommandGroup::Own => kill_process_group(self.command, signal).ok(),
+            CommandGroup::Ours(_) => kill_process(self.command, signal).ok(),
         };
     }
 
@@ -233,7 +226,7 @@ impl Watch {
     }
 
     fn tells_the_end(self) {
-        let (code, because) = self.ended.unwrap_or((super::keeping::NOT_RUN, Because::Ended));
+        let (code, because) = self.ended.unwrap_or((NOT_RUN, Because::Ended));
         match self.keeper {
             Some(_) => self.says(ToKeeper::Over { code, because }),
             None => complain(&format!(
@@ -242,41 +235,5 @@ impl Watch {
                 Duration::from_nanos(self.proven.as_nanos()).as_secs_f64()
             )),
         }
-    }
-}
-
-impl Orders {
-    pub(super) fn written(self) -> [String; 3] {
-        let group = match self.group {
-            Group::Own => 0,
-            Group::Ours(group) => group.as_raw_nonzero().get(),
-        };
-        [group.to_string(), self.grace.as_nanos().to_string(), self.until.as_nanos().to_string()]
-    }
-
-    fn read(arguments: &mut impl Iterator<Item = OsString>) -> Option<Self> {
-        let mut number = || arguments.next()?.to_str()?.parse::<u64>().ok();
-        let (group, grace, until) = (number()?, number()?, number()?);
-        let group = match i32::try_from(group).ok()? {
-            0 => Group::Own,
-            group => Group::Ours(Pid::from_raw(group)?),
-        };
-        Some(Self { group, grace: Duration::from_nanos(grace), until: Boot::from_nanos(until) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn orders_are_read_as_they_were_written() {
-        for group in [Group::Own, Group::Ours(getpid())] {
-            let orders =
-                Orders { group, grace: Duration::from_millis(300), until: Boot::from_nanos(1 << 60) };
-            let mut written = orders.written().into_iter().map(OsString::from);
-            assert_eq!(Orders::read(&mut written), Some(orders));
-        }
-        assert_eq!(Orders::read(&mut ["1".into(), "x".into()].into_iter()), None);
     }
 }

@@ -4,7 +4,7 @@ use std::{env, ffi::OsStr, process};
 
 use clap::error::ErrorKind;
 
-use crate::charge::keeping::NOT_RUN;
+use crate::charge::exit_code::NOT_RUN;
 
 /// What the process ends with.
 pub(super) const CODES: &str = "\

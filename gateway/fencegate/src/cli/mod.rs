@@ -37,7 +37,7 @@ use self::{
     log::{Format, Loudness},
     out::{failed, said, say},
 };
-use crate::{charge::role, demo};
+use crate::{charge::played, demo};
 
 /// An HTTP reverse proxy that holds a ZooKeeper lock per resource and stamps a fencing token.
 #[derive(Debug, Parser)]
@@ -136,7 +136,7 @@ enum Command {
 
 /// Does what the command line asks for; see [`exit::CODES`].
 pub fn run() -> ExitCode {
-    if let Some(played) = role::played(env::args_os()) {
+    if let Some(played) = played::played(env::args_os()) {
         return played;
     }
     let arguments = Arguments::try_parse().unwrap_or_else(|mistake| exit::misread(&mistake));

@@ -7,10 +7,12 @@ use fencegate_policies::key::ResourceKey;
 
 use super::{config::Config, out::complain};
 use crate::charge::{
+    asked_lock::{Access, LockWait, WantedLock},
     campaign::{Campaign, NotRun, Stage, Turns},
+    exit_code::NOT_RUN,
     from_ensemble::FromEnsemble,
-    keeping::{Charge, House, Lost, NOT_RUN},
-    lock_source::{Access, LockSource, Patience, WantedLock},
+    keeping::{Charge, House, Lost},
+    lock_source::LockSource,
 };
 
 /// What the command ends with.
@@ -78,7 +80,7 @@ struct Way {
 struct ResourceKeyArgument(ResourceKey);
 
 #[derive(Debug, Clone, Copy)]
-struct Wait(Patience);
+struct Wait(LockWait);
 
 /// Why the command line cannot be followed.
 #[derive(Debug, thiserror::Error)]
@@ -112,7 +114,7 @@ impl Election {
         let Ok(key) = ResourceKey::parse(&format!("election/{name}")) else {
             return not_run(&Unfit::Name(name));
         };
-        let wanted = WantedLock { key, access: Access::Alone, wait: Patience::AsLongAsItTakes };
+        let wanted = WantedLock { key, access: Access::Alone, wait: LockWait::AsLongAsItTakes };
         way.runs(wanted, command, if again { Turns::Again } else { Turns::Once })
     }
 
@@ -208,9 +210,9 @@ impl FromStr for Wait {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "forever" => Ok(Self(Patience::AsLongAsItTakes)),
+            "forever" => Ok(Self(LockWait::AsLongAsItTakes)),
             time => humantime::parse_duration(time)
-                .map(|wait| Self(Patience::For(wait)))
+                .map(|wait| Self(LockWait::For(wait)))
                 .map_err(|why| format!("{why}; or `forever`")),
         }
     }
@@ -233,8 +235,8 @@ mod tests {
 
     #[test]
     fn a_wait_is_a_time_or_as_long_as_it_takes() {
-        assert!(matches!("0s".parse(), Ok(Wait(Patience::For(Duration::ZERO)))));
-        assert!(matches!("forever".parse(), Ok(Wait(Patience::AsLongAsItTakes))));
+        assert!(matches!("0s".parse(), Ok(Wait(LockWait::For(Duration::ZERO)))));
+        assert!(matches!("forever".parse(), Ok(Wait(LockWait::AsLongAsItTakes))));
         assert!("long".parse::<Wait>().is_err());
     }
 }

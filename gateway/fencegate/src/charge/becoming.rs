@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    io::{self, Write},
+    io,
     os::unix::process::CommandExt,
     process::{Command, ExitCode},
 };
@@ -10,7 +10,10 @@ use std::{
 use fencegate_process::clock::{Boot, Clock, MachineClock};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
-use super::{last_moments::KILLED_BEFORE, role::misplaced};
+use super::{
+    exit_code::{NOT_RUN, complain, misplaced},
+    last_moments::KILLED_BEFORE,
+};
 
 /// The number of the process that has started us, until when the lock is proven, and the command.
 pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
@@ -21,16 +24,16 @@ pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     };
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         complain(&format!("error: ask the kernel to end us with our parent: {error}"));
-        return ExitCode::from(super::keeping::NOT_RUN);
+        return ExitCode::from(NOT_RUN);
     }
     // It may have died before the kernel was asked.
     if getppid() != Some(parent) {
-        return ExitCode::from(super::keeping::NOT_RUN);
+        return ExitCode::from(NOT_RUN);
     }
     // The machine may have stood still since the lock was granted.
     if MachineClock.now() + KILLED_BEFORE >= until {
         complain("error: FG0622: the lock was over before the command could be started; nothing was run");
-        return ExitCode::from(super::keeping::NOT_RUN);
+        return ExitCode::from(NOT_RUN);
     }
     let why = Command::new(&program).args(arguments).exec();
     complain(&format!("error: FG0625: run `{}`: {why}", program.display()));
@@ -40,9 +43,4 @@ pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// As `env(1)` has it.
 fn unstarted(why: &io::Error) -> u8 {
     if why.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
-}
-
-/// Nobody may be there to read it.
-pub(super) fn complain(text: &str) {
-    writeln!(io::stderr().lock(), "{text}").ok();
 }

@@ -1,0 +1,118 @@
+//! Five candidates, fifty kills: a service that compares tokens never meets a smaller one after a larger one, and the next one leads
+//! in time.
+
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    charged::{Charged, GRACE, installed, signal},
+    policy::Policy,
+    scratch,
+    site::Site,
+};
+use rustix::process::Pid;
+use tokio::time::sleep;
+
+const CANDIDATES: usize = 5;
+const KILLS: usize = 50;
+/// The session timeout and two ticks, and what it takes on a busy machine to see it.
+const WITHIN: Duration = Duration::from_millis(2000 + 2 * 200);
+const SEEN: Duration = Duration::from_millis(300);
+
+/// Whom it hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hit {
+    LeadersKeeper,
+    LeadersWatchman,
+    /// Nothing happens to the leader.
+    Another,
+}
+
+fn candidate(policy: &Policy, register: &Path) -> Charged {
+    let writer = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/charged/writer.py");
+    let line = format!("exec python3 {} {}", writer.display(), register.display());
+    Charged::shell(policy, &[&["elect", "writers"], &GRACE[..]].concat(), &line)
+}
+
+/// The tokens under which somebody has led so far, in the order of tokens.
+fn led(register: &Path) -> Vec<String> {
+    let mut all: Vec<_> = fs::read_dir(register.join("leads"))
+        .expect("our own")
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    all.sort();
+    all
+}
+
+/// Waits for one more.
+async fn next_leader(register: &Path, before: usize) -> Duration {
+    let began = Instant::now();
+    while led(register).len() <= before {
+        assert!(began.elapsed() < Duration::from_secs(30), "nobody leads");
+        sleep(Duration::from_millis(2)).await;
+    }
+    began.elapsed()
+}
+
+fn child(of: Pid) -> Option<Pid> {
+    let list = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).ok()?;
+    Pid::from_raw(list.split_whitespace().next()?.parse().ok()?)
+}
+
+#[tokio::test]
+async fn a_comparing_service_never_meets_two_leaders() {
+    let site = Site::fresh().await;
+    let policy = site.policy("candidates");
+    installed(&policy).await;
+    let register = scratch::place();
+    fs::create_dir(register.path().join("leads")).expect("our own");
+    let begin = || candidate(&policy, register.path());
+    let mut candidates: Vec<_> = (0..CANDIDATES).map(|_| begin()).collect();
+    next_leader(register.path(), 0).await;
+    let mut times = Vec::new();
+    for round in 0..KILLS {
+        let before = led(register.path()).len();
+        sleep(Duration::from_millis(scattered(round) % 150)).await;
+        // Who leads has a watchman; who waits has none.
+        let leader = candidates.iter().position(|one| child(one.keeper()).is_some()).expect("one leads");
+        let hit =
+            [Hit::LeadersKeeper, Hit::LeadersWatchman, Hit::Another][scattered(round + 1000) as usize % 3];
+        let victim = if hit == Hit::Another { (leader + 1) % CANDIDATES } else { leader };
+        match hit {
+            Hit::LeadersWatchman => {
+                signal(child(candidates[leader].keeper()).expect("it leads"), Signal::KILL)
+            }
+            Hit::LeadersKeeper | Hit::Another => candidates[victim].signal(Signal::KILL),
+        }
+        if hit != Hit::Another {
+            times.push((hit, next_leader(register.path(), before).await));
+        }
+        if hit == Hit::LeadersWatchman {
+            assert_eq!(candidates[victim].exit().await, 123, "{}", candidates[victim].log());
+        }
+        candidates[victim] = begin();
+    }
+    for hit in [Hit::LeadersKeeper, Hit::LeadersWatchman] {
+        let mut of_it: Vec<_> =
+            times.iter().filter(|(which, _)| *which == hit).map(|(_, time)| *time).collect();
+        of_it.sort();
+        let (least, most) = (of_it.first().expect("some"), of_it.last().expect("some"));
+        println!("{hit:?}: {} times; the next one led after {least:?} to {most:?}", of_it.len());
+        assert!(*most <= WITHIN + SEEN, "{hit:?}: {of_it:?}");
+    }
+    let refused = fs::read_to_string(register.path().join("refused")).unwrap_or_default();
+    assert_eq!(refused, "", "two led at once");
+    println!("{} have led, one after the other", led(register.path()).len());
+    assert!(times.len() >= KILLS / 3, "not exercised");
+}
+
+/// The same numbers each time, spread as random ones.
+fn scattered(seed: usize) -> u64 {
+    let mixed = (seed as u64).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 33
+}

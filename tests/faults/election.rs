@@ -10,6 +10,7 @@ use std::{
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     charged::{Charged, GRACE, installed, signal},
+    patience::patiently,
     policy::Policy,
     scratch,
     site::Site,
@@ -35,7 +36,7 @@ enum Hit {
 fn candidate(policy: &Policy, register: &Path) -> Charged {
     let writer = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/charged/writer.py");
     let line = format!("exec python3 {} {}", writer.display(), register.display());
-    Charged::shell(policy, &[&["elect", "writers"], &GRACE[..]].concat(), &line)
+    Charged::shell(policy, &[&["elect", "writers", "-v"], &GRACE[..]].concat(), &line)
 }
 
 /// The tokens under which somebody has led so far, in the order of tokens.
@@ -49,14 +50,29 @@ fn led(register: &Path) -> Vec<String> {
     all
 }
 
-/// Waits for one more.
-async fn next_leader(register: &Path, before: usize) -> Duration {
+/// Waits until one more has said that it holds the lock.
+async fn next_leader(candidates: &[Charged], leader: Option<usize>) -> Duration {
     let began = Instant::now();
-    while led(register).len() <= before {
+    let leads = |one: &Charged| one.log().contains("holds the lock of");
+    while !candidates.iter().enumerate().any(|(number, one)| Some(number) != leader && leads(one)) {
         assert!(began.elapsed() < Duration::from_secs(30), "nobody leads");
         sleep(Duration::from_millis(2)).await;
     }
     began.elapsed()
+}
+
+/// Who leads has a watchman, and that one a command; who waits has none.
+async fn leader(candidates: &[Charged]) -> usize {
+    let leads = |one: &Charged| child(one.keeper()).and_then(child).is_some();
+    let found = async {
+        loop {
+            match candidates.iter().position(leads) {
+                Some(leader) => return leader,
+                None => sleep(Duration::from_millis(2)).await,
+            }
+        }
+    };
+    patiently("a leader", found, || "none").await
 }
 
 fn child(of: Pid) -> Option<Pid> {
@@ -73,13 +89,11 @@ async fn a_comparing_service_never_meets_two_leaders() {
     fs::create_dir(register.path().join("leads")).expect("our own");
     let begin = || candidate(&policy, register.path());
     let mut candidates: Vec<_> = (0..CANDIDATES).map(|_| begin()).collect();
-    next_leader(register.path(), 0).await;
+    next_leader(&candidates, None).await;
     let mut times = Vec::new();
     for round in 0..KILLS {
-        let before = led(register.path()).len();
+        let leader = leader(&candidates).await;
         sleep(Duration::from_millis(scattered(round) % 150)).await;
-        // Who leads has a watchman; who waits has none.
-        let leader = candidates.iter().position(|one| child(one.keeper()).is_some()).expect("one leads");
         let hit =
             [Hit::LeadersKeeper, Hit::LeadersWatchman, Hit::Another][scattered(round + 1000) as usize % 3];
         let victim = if hit == Hit::Another { (leader + 1) % CANDIDATES } else { leader };
@@ -90,7 +104,7 @@ async fn a_comparing_service_never_meets_two_leaders() {
             Hit::LeadersKeeper | Hit::Another => candidates[victim].signal(Signal::KILL),
         }
         if hit != Hit::Another {
-            times.push((hit, next_leader(register.path(), before).await));
+            times.push((hit, next_leader(&candidates, Some(leader)).await));
         }
         if hit == Hit::LeadersWatchman {
             assert_eq!(candidates[victim].exit().await, 123, "{}", candidates[victim].log());

@@ -1,6 +1,7 @@
 //! The socket between keeper and watchman, and how the input of the command gets through it.
 
 use std::{
+    fmt::Display,
     io::{self, IoSlice, IoSliceMut, stdin},
     mem::MaybeUninit,
     os::{
@@ -11,11 +12,19 @@ use std::{
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    SendFlags, recvmsg, send, sendmsg,
 };
+use tokio::net::unix::OwnedWriteHalf;
 
 /// One byte, because a message needs one.
 const HERE: [u8; 1] = *b"\n";
+
+/// Says it at once, or not at all: nothing waits for an end that is stopped. The runtime's own `try_write` would wait to be told
+/// that there is room, which it is not before its first look.
+pub(super) fn say(socket: &OwnedWriteHalf, what: impl Display) {
+    let socket: &tokio::net::UnixStream = socket.as_ref();
+    send(socket, what.to_string().as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok();
+}
 
 /// The watchman's standard input is the socket, so our own goes through it.
 pub(super) fn hand_over_input(socket: &UnixStream) -> io::Result<()> {

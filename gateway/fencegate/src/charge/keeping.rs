@@ -295,7 +295,7 @@ impl Keep<'_> {
 
     /// A watchman that is stopped reads it later: nothing waits for it.
     fn says(&self, what: ToWatchman) {
-        self.to.try_write(what.to_string().as_bytes()).ok();
+        channel::say(&self.to, what);
     }
 
     fn ends_the_watchman(&self) {

@@ -221,7 +221,7 @@ impl Watch {
     /// A keeper that is stopped reads it later, and one that is gone never: nothing waits for it.
     fn says(&self, what: ToKeeper) {
         if let Some(keeper) = &self.keeper {
-            keeper.try_write(what.to_string().as_bytes()).ok();
+            channel::say(keeper, what);
         }
     }
 

@@ -6,8 +6,8 @@
 //! 1. What a file means: [`mod@file`] is the YAML as written, [`diagnose`] what is wrong with it, [`plan`] what is left
 //!    after all checks, [`difference`] what another file would change, [`published`] whether two gateways mean the same.
 //! 2. What a request means: [`trusted_proxies`] who names its client, [`path`] and [`host`] what it asks for,
-//!    [`plan::RouteTable`] who takes it, [`key`] which locks it needs, [`operation`] what it is called if it happens at
-//!    most once, [`prefer`] how long its client waits.
+//!    [`plan::RouteTable`] who takes it, [`key`] which locks it needs, [`permits`] how many may have one of them at once,
+//!    [`operation`] what it is called if it happens at most once, [`prefer`] how long its client waits.
 //! 3. What becomes of it further up: [`pick`] the endpoint, [`token`] whether it is still the newest, [`retry`] whether
 //!    it may be sent again.
 //!
@@ -31,6 +31,7 @@ pub mod host;
 pub mod key;
 pub mod operation;
 pub mod path;
+pub mod permits;
 pub mod prefer;
 pub mod trusted_proxies;
 

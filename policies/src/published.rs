@@ -68,7 +68,7 @@ pub struct Carried {
 pub struct Lock {
     /// Sorted, each once. Variables of the path are called by their place in it, counted from 0.
     pub keys: Vec<String>,
-    /// How its nodes are called; none for our own way.
+    /// How its nodes are called; none for our own way. `permits 3` where several hold a key at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<String>,
     /// Where its nodes stand, with the variables of the key called by their place in that; none for the place that we choose.
@@ -175,6 +175,8 @@ impl Lock {
     fn of(keys: &[KeyTemplate], placing: &Placing, route: &PathTemplate) -> Self {
         let (layout, path) = match placing {
             Placing::Native => (None, None),
+            // Not in a field of its own: a build that does not know of permits would pass it over, and agree.
+            Placing::Semaphore { permits } => (Some(format!("permits {permits}")), None),
             Placing::Foreign { layout, path } => (Some(layout.word().to_owned()), Some(path.to_string())),
         };
         let keys: BTreeSet<String> = keys.iter().map(|key| key.by_place(route)).collect();

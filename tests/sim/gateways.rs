@@ -50,6 +50,8 @@ fn sail_through(storm: Storm, name: &str, cases: u32) {
     let exercised = [
         " has [",
         "program 1 has",
+        "Permits(2) Some",
+        "another number of permits",
         " sends v1-",
         "lost its lock",
         "refused",

@@ -34,11 +34,12 @@ pub struct Ticketing {
     tickets: Mutex<Generations>,
 }
 
-/// The tickets of the tenures that were used of late: when the young are many, the old are dropped.
+/// The tickets of the tenures that were used of late: when the young are many, the old are dropped. Several keys that were free
+/// may have been taken in one transaction, and then their tenures have one number; so a ticket is known by its keys as well.
 #[derive(Default)]
 struct Generations {
-    young: HashMap<Token, Arc<Ticket>>,
-    old: HashMap<Token, Arc<Ticket>>,
+    young: HashMap<Token, Vec<Arc<Ticket>>>,
+    old: HashMap<Token, Vec<Arc<Ticket>>>,
 }
 
 const MOST_YOUNG: usize = 4096;
@@ -100,7 +101,7 @@ impl Ticketing {
             let claims = claims.held_at(Origin { process: self.process.clone(), member });
             Arc::new(Ticket::new(self.signer.clone(), claims))
         };
-        let ticket = self.tickets.lock().unwrap_or_else(PoisonError::into_inner).get(tenure, make);
+        let ticket = self.tickets.lock().unwrap_or_else(PoisonError::into_inner).get(tenure, keys, make);
         // Signing takes its time: not under the lock that all workers share.
         let mut value = HeaderValue::from_str(&ticket.text(now())).expect("base64url and dots");
         // Whoever reads it in a log could present it.
@@ -132,15 +133,52 @@ impl Ticketing {
 }
 
 impl Generations {
-    fn get(&mut self, tenure: Token, make: impl FnOnce() -> Arc<Ticket>) -> Arc<Ticket> {
-        if let Some(ticket) = self.young.get(&tenure) {
+    /// `keys`: sorted.
+    fn get(
+        &mut self,
+        tenure: Token,
+        keys: &[ResourceKey],
+        make: impl FnOnce() -> Arc<Ticket>,
+    ) -> Arc<Ticket> {
+        let is_of = |ticket: &&Arc<Ticket>| {
+            let known = ticket.claims().keys.iter().map(String::as_str);
+            known.eq(keys.iter().map(ResourceKey::as_str))
+        };
+        if let Some(ticket) = self.young.get(&tenure).and_then(|tickets| tickets.iter().find(is_of)) {
             return ticket.clone();
         }
-        let ticket = self.old.remove(&tenure).unwrap_or_else(make);
+        let mut tickets = self.old.remove(&tenure).unwrap_or_default();
         if self.young.len() >= MOST_YOUNG {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.insert(tenure, ticket.clone());
+        let ticket = tickets.iter().find(is_of).cloned();
+        let ticket = ticket.unwrap_or_else(|| {
+            tickets.push(make());
+            tickets[tickets.len() - 1].clone()
+        });
+        self.young.entry(tenure).or_default().append(&mut tickets);
         ticket
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Their nodes were made by one transaction, each the first below its parent.
+    #[test]
+    fn tenures_of_two_keys_with_one_number_have_a_ticket_each() {
+        let signer = Arc::new(Signer::with_key(&Pair::generate(&SystemRandomness)));
+        let tenure = Token::new(7, 0, 0).expect("a token");
+        let mut known = Generations::default();
+        let keys = ["a", "b"].map(|key| [ResourceKey::parse(key).expect("a key")]);
+        for round in 0..2 {
+            for key in &keys {
+                let claims = || Claims::new(key, tenure, Mode::Exclusive, 1, "uuid", "gw-1");
+                let ticket = known.get(tenure, key, || Arc::new(Ticket::new(signer.clone(), claims())));
+                assert_eq!(ticket.claims().keys, [key[0].as_str()], "round {round}");
+            }
+        }
+        assert_eq!(known.young.values().map(Vec::len).sum::<usize>(), 2, "each is made once");
     }
 }

@@ -21,6 +21,9 @@ pub enum NotGranted {
     /// Another gateway has sent the request here, and the key is not kept here.
     #[error("it is not kept here")]
     NotHolder,
+    /// Those who hold, or stand before us, ask for another number of permits, or we for one where they do not.
+    #[error("others ask for another number of permits of it")]
+    PermitsDiffer,
     #[error("no more locks can be taken: {0}")]
     KeyLimit(&'static str),
     #[error("{0}")]

@@ -12,7 +12,9 @@ use super::{
     lease_use,
     nested::nested,
     once::{self, Fencing},
-    peer_forwarding, scalar,
+    peer_forwarding,
+    permits::{self, Beside},
+    scalar,
 };
 use crate::{
     diagnose::{Code, Diagnostic, Place},
@@ -112,17 +114,23 @@ pub(super) fn fence(
 
 fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &Terms) -> Option<Fenced> {
     let layout = WrittenLayout::read(block);
+    let permits = permits::written(block);
     let former = former_lock::former(block, naming);
     // Both locks are taken at once.
-    let of = Of::written(block.is_present("keys") || block.is_present("migrate_from"), layout.foreign());
+    let both = block.is_present("keys") || block.is_present("migrate_from");
+    let of = Of::written(both, layout.foreign(), permits.is_some());
     let keys = key::keys(block, naming);
-    let placing = layout.placing(block, naming, keys.as_deref());
+    let placing = permits::placing(permits, layout.placing(block, naming, keys.as_deref()));
     let terms = Terms::read(block, defaults, of);
     let (mode, enforce) = (terms.mode.unwrap_or(ModeRule::Exclusive), terms.enforce.unwrap_or_default());
     layout::shared(block, layout.foreign(), mode);
     if let (Some(Some(former)), Some(keys), Some(placing)) = (&former, &keys, &placing) {
         layout::shared(block, former.placing.layout().foreign(), mode);
         former_lock::check(block, former, keys, placing);
+    }
+    if permits.is_some() {
+        let (foreign, nested) = (layout.foreign(), terms.nested);
+        permits::alone(block, &Beside { level, mode, foreign, nested });
     }
     let once = once::once(block, naming, &Fencing { level, mode, enforce });
     let locked_status = block.value("locked_status", locked_status).unwrap_or(423);
@@ -146,7 +154,8 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         client_share: terms.client_share,
         hold: terms.hold.settled(of),
         forward: Forward::Never,
-        nested: terms.nested.unwrap_or_default(),
+        // What `defaults` say is for those fences that can do it.
+        nested: terms.nested.filter(|_| permits.is_none()).unwrap_or_default(),
         locked_status,
         max_response,
         large_bodies,

@@ -58,6 +58,11 @@ pub(super) fn check(fence: &mut Block, former: &Former, keys: &[KeyTemplate], pl
                       nothing, so the two would not be made in one transaction";
         fence.fault(FIELD, Diagnostic::new(Code::NotMigrated, message).remedy(remedy));
     }
+    if placing.permits().is_some() {
+        let message = "a lock cannot be migrated to one that several hold at once: both are taken in one transaction, as a set";
+        let remedy = "leave `migrate_from` out, and give all gateways the new file while no request runs";
+        fence.fault(FIELD, Diagnostic::new(Code::NotWithPermits, message).remedy(remedy));
+    }
     let native = *placing == Placing::Native && former.placing == Placing::Native;
     let confused = |key: &KeyTemplate| key.glob().meets(&former.key.glob()) != Meeting::Never;
     if !native && keys.iter().any(confused) {

@@ -185,10 +185,11 @@ fn locks(fence: &Fence) -> String {
     });
     let place = match &fence.placing {
         Placing::Native => String::new(),
+        Placing::Semaphore { permits } => format!(" permits {permits}"),
         Placing::Foreign { layout, path } => format!(" {} {path}", layout.word()),
     };
     let former = fence.former.as_ref().map_or_else(String::new, |former| match &former.placing {
-        Placing::Native => format!(" from {}", former.key),
+        Placing::Native | Placing::Semaphore { .. } => format!(" from {}", former.key),
         Placing::Foreign { layout, path } => format!(" from {} {} {path}", former.key, layout.word()),
     });
     // No key has a tab.

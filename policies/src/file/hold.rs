@@ -34,14 +34,17 @@ pub(super) enum Of {
     Foreign,
     /// A node that nobody stands in line for, so that nobody sees who waits.
     ExclusiveNode,
+    /// One of several permits of a key.
+    Permit,
 }
 
 impl Of {
-    pub(super) fn written(set: bool, layout: Option<Foreign>) -> Self {
+    pub(super) fn written(set: bool, layout: Option<Foreign>, permits: bool) -> Self {
         match layout {
             _ if set => Self::Set,
             Some(Foreign::ExclusiveNode) => Self::ExclusiveNode,
             Some(_) => Self::Foreign,
+            None if permits => Self::Permit,
             None => Self::OneKey,
         }
     }
@@ -57,7 +60,8 @@ impl WrittenHold {
         let default = Caching::default();
         match (of, self.kept) {
             // The nodes of a set are made in one transaction, and other requests want other sets.
-            (Of::Set | Of::ExclusiveNode, _) | (_, Some(Kept::Strict)) => Hold::Strict,
+            // A holder of one permit keeps nobody from the others, and so nobody shows it that it is time to go.
+            (Of::Set | Of::ExclusiveNode | Of::Permit, _) | (_, Some(Kept::Strict)) => Hold::Strict,
             // One request, one place in the line, as it is with all who stand there.
             (Of::Foreign, None) => Hold::Strict,
             (Of::Foreign | Of::OneKey, Some(Kept::Cached)) | (Of::OneKey, None) => Hold::Cached(Caching {
@@ -82,6 +86,7 @@ fn hold(block: &mut Block, inherited: &WrittenHold, of: Of) -> WrittenHold {
     match (of, mode, written.settled(of)) {
         (Of::Set, Some(Kept::Cached), _) => cached_set(block),
         (Of::ExclusiveNode, Some(Kept::Cached), _) => cached_node(block),
+        (Of::Permit, Some(Kept::Cached), _) => cached_permit(block),
         (_, _, Hold::Strict) => no_effect(block, of),
         (_, _, Hold::Cached(caching)) => beyond_tenure(block, caching),
     }
@@ -99,6 +104,12 @@ fn cached_node(block: &mut Block) {
     block.fault("mode", fault.remedy("leave `hold` out, or write `mode: strict`"));
 }
 
+fn cached_permit(block: &mut Block) {
+    let message = "a permit cannot be kept between requests: of several holders none sees that it is the one to give way";
+    let fault = Diagnostic::new(Code::NotWithPermits, message);
+    block.fault("mode", fault.remedy("leave `hold` out, or write `mode: strict`"));
+}
+
 fn no_effect(block: &mut Block, of: Of) {
     let (why, remedy) = match of {
         Of::OneKey => ("with `mode: strict`", "leave it out, or write `mode: cached`"),
@@ -109,6 +120,7 @@ fn no_effect(block: &mut Block, of: Of) {
             "with `layout: exclusive-node`",
             "leave it out: the node goes when its request is over, for nobody sees who waits for it",
         ),
+        Of::Permit => ("with `permits`", "leave it out: a permit is given back after its request"),
         Of::Set => ("on a set of keys", "leave it out: a set is given back after its request"),
     };
     for field in ["linger", "max_local", "max_hold", "max_tenure"] {

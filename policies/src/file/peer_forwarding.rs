@@ -41,6 +41,9 @@ fn never(fence: &Fence) -> Option<(&'static str, &'static str)> {
     if fence.set {
         return Some(("on a set of keys", "leave it out: no gateway keeps a set after its request"));
     }
+    if fence.permits().is_some() {
+        return Some(("with `permits`", "leave it out: no gateway keeps a permit after its request"));
+    }
     if fence.placing != Placing::Native {
         let remedy = "leave it out: who stands in line behind another program cannot be sent on to it";
         return Some(("on a lock of other programs", remedy));

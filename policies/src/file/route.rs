@@ -11,7 +11,7 @@ use super::{
     key::{Naming, What},
     scalar,
     shadowed::{self, Pattern},
-    unlike_delays, unlike_layouts,
+    unlike_delays, unlike_layouts, unlike_permits,
     upstream::Upstreams,
     yaml::{Node, Value},
 };
@@ -147,7 +147,9 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
     bypass::check(&ways.collect::<Vec<_>>(), faults);
     agree::check(&routes.iter().filter_map(WrittenRoute::fenced).collect::<Vec<_>>(), faults);
     let lead = routes.iter().filter_map(|route| Some((route.fenced()?, route.upstream?)));
-    unlike_layouts::check(&routes.iter().filter_map(WrittenRoute::fenced).collect::<Vec<_>>(), faults);
+    let fenced: Vec<_> = routes.iter().filter_map(WrittenRoute::fenced).collect();
+    unlike_layouts::check(&fenced, faults);
+    unlike_permits::check(&fenced, faults);
     let delayed = routes.iter().filter_map(|route| {
         let (name, fenced) = route.fenced()?;
         Some((name, fenced, upstreams.level(route.upstream?)?.delay()))

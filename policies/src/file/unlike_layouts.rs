@@ -10,7 +10,8 @@ use crate::{
 /// `fences` with the names of their routes, in the order of the file. Every pair of which one has its locks where other
 /// programs have theirs; those are few.
 pub(super) fn check<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
-    let is_foreign = |fenced: &Fenced| fenced.fence.locks().any(|(_, placing)| *placing != Placing::Native);
+    let foreign = |placing: &Placing| matches!(placing, Placing::Foreign { .. });
+    let is_foreign = |fenced: &Fenced| fenced.fence.locks().any(|(_, placing)| foreign(placing));
     if !fences.iter().any(|(_, fenced)| is_foreign(fenced)) {
         return;
     }
@@ -59,7 +60,8 @@ fn in_the_way(other: &str, above: &Placing, route: &str, placing: &Placing) -> O
     }
 }
 
-fn meet(one: &KeyTemplate, two: &KeyTemplate) -> bool {
+/// Some values of the one and of the other give one key.
+pub(super) fn meet(one: &KeyTemplate, two: &KeyTemplate) -> bool {
     one.glob().meets(&two.glob()) == Meeting::Same
 }
 

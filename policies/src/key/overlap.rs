@@ -16,6 +16,17 @@ enum Token {
     One,
     /// Any number of them.
     Any,
+    /// One digit.
+    Digit,
+    /// Any number of them.
+    Digits,
+}
+
+impl Token {
+    /// It may stand for several characters, or none.
+    fn repeats(self) -> bool {
+        matches!(self, Self::Any | Self::Digits)
+    }
 }
 
 /// What two of them have in common.
@@ -36,6 +47,12 @@ impl Glob {
             None => vec![Token::One, Token::Any],
         });
         Self { tokens: tokens.collect(), of_a_value }
+    }
+
+    /// The same with this and a number behind.
+    pub(crate) fn numbered(mut self, mark: char) -> Self {
+        self.tokens.extend([Token::This(mark), Token::Digit, Token::Digits]);
+        self
     }
 
     pub(crate) fn text(text: &str) -> Self {
@@ -60,12 +77,12 @@ impl Glob {
                 _ => {}
             }
             let mut next = Vec::new();
-            next.extend((one == Some(Token::Any)).then_some((here + 1, there)));
-            next.extend((two == Some(Token::Any)).then_some((here, there + 1)));
+            next.extend(one.is_some_and(Token::repeats).then_some((here + 1, there)));
+            next.extend(two.is_some_and(Token::repeats).then_some((here, there + 1)));
             if let (Some(one), Some(two)) = (one, two)
                 && self.agree(one, other, two)
             {
-                let on = |token, place| if token == Token::Any { place } else { place + 1 };
+                let on = |token: Token, place| if token.repeats() { place } else { place + 1 };
                 next.push((on(one, here), on(two, there)));
             }
             open.extend(next.into_iter().filter(|pair| seen.insert(*pair)));
@@ -77,8 +94,11 @@ impl Glob {
     fn agree(&self, one: Token, other: &Self, two: Token) -> bool {
         match (one, two) {
             (Token::This(one), Token::This(two)) => one == two,
+            (Token::This(this), Token::Digit | Token::Digits)
+            | (Token::Digit | Token::Digits, Token::This(this)) => this.is_ascii_digit(),
             (Token::This(one), _) => (other.of_a_value)(one),
             (_, Token::This(two)) => (self.of_a_value)(two),
+            // Every value may be a number.
             _ => true,
         }
     }
@@ -124,6 +144,24 @@ mod tests {
             ("/b", "/a/*", Meeting::Never),
         ] {
             assert_eq!(Glob::beginning_with(begin).meets(&glob(other)), meeting, "{begin} {other}");
+        }
+    }
+
+    #[test]
+    fn a_number_behind_meets_what_can_end_in_one() {
+        for (one, other, meeting) in [
+            ("a", "a#7", Meeting::Same),
+            ("a", "a#", Meeting::Never),
+            ("a", "a#x", Meeting::Never),
+            ("a", "a#7x", Meeting::Never),
+            ("a", "a#*", Meeting::Same),
+            ("a", "*", Meeting::Same),
+            ("a/*", "a/b#12", Meeting::Same),
+            ("a/*", "b/*#1", Meeting::Never),
+            ("a", "a", Meeting::Never),
+        ] {
+            assert_eq!(glob(one).numbered('#').meets(&glob(other)), meeting, "{one} {other}");
+            assert_eq!(glob(other).meets(&glob(one).numbered('#')), meeting, "{other} {one}");
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     fnv::fnv1a,
     path::{is_unreserved, percent_encoded},
+    permits::Permit,
 };
 
 /// The name of a resource, as it stands in logs and in `Fencing-Key`. Printable ASCII; its lock segment is at most
@@ -44,6 +45,15 @@ impl ResourceKey {
         let keys = text.split(", ").map(Self::parse).collect::<Result<Vec<_>, _>>()?;
         let ascending = keys.is_sorted_by(|key, next| key < next);
         if ascending && keys.len() <= Self::MOST_IN_SET { Ok(keys) } else { Err(NoKey) }
+    }
+
+    /// The key by which guards, tickets and services know what holds one of several permits of this one: `stock#2`. Each
+    /// permit has marks of its own. `None` where it would be too long.
+    ///
+    /// Values of a key are escaped, so only a template with a `#` of its own could give the same text, and a policy that has
+    /// both is refused.
+    pub fn of_permit(&self, permit: Permit) -> Option<Self> {
+        Self::new(format!("{}{PERMIT}{permit}", self.0))
     }
 
     pub fn as_str(&self) -> &str {
@@ -88,6 +98,9 @@ impl ResourceKey {
         fnv1a(self.0.as_bytes()).to_be_bytes().into_iter().fold(0, |folded, byte| folded ^ byte)
     }
 }
+
+/// Between a key and the number of a permit.
+pub(crate) const PERMIT: char = '#';
 
 /// Keys as they stand in `Fencing-Key` and in logs. No key has a space in it.
 pub fn listed(keys: &[ResourceKey]) -> String {
@@ -149,6 +162,16 @@ mod tests {
         assert!(ResourceKey::new("x".repeat(513)).is_none());
         assert!(ResourceKey::new("/".repeat(170)).is_some());
         assert!(ResourceKey::new("/".repeat(171)).is_none());
+    }
+
+    #[test]
+    fn each_permit_has_a_key_of_its_own_if_there_is_room_for_it() {
+        let permit = |number| Permit::new(number).expect("small");
+        let of = |text: &str, number| key(text).of_permit(permit(number)).map(|key| key.to_string());
+        assert_eq!(of("stock/7", 2).as_deref(), Some("stock/7#2"));
+        assert_ne!(of("a", 1), of("a", 11));
+        assert_eq!(ResourceKey::parse("stock/7#2"), Ok(key("stock/7").of_permit(permit(2)).expect("short")));
+        assert!(of(&"x".repeat(506), 999).is_some() && of(&"x".repeat(507), 999).is_none());
     }
 
     /// Changing these numbers would send the gateways of a rolling update to different locks.

@@ -2,7 +2,11 @@
 
 use std::{fmt, ops::Range};
 
-use super::{overlap::Glob, pointer::Pointer, resource::ResourceKey};
+use super::{
+    overlap::Glob,
+    pointer::Pointer,
+    resource::{PERMIT, ResourceKey},
+};
 use crate::path::{PathTemplate, is_unreserved};
 
 /// A parsed key template. Two sets of (filtered) values never give one key: see [`Why::Unseparated`](super::Why::Unseparated).
@@ -99,6 +103,11 @@ impl KeyTemplate {
         let of_a_value =
             |character: char| u8::try_from(character).is_ok_and(|byte| is_unreserved(byte) || byte == b'%');
         Glob::of(self.parts.iter().map(literal), of_a_value)
+    }
+
+    /// The same of the keys of their permits.
+    pub(crate) fn permits_glob(&self) -> Glob {
+        self.glob().numbered(PERMIT)
     }
 
     /// True of every key that some values give, and of a few others: values are not looked at, only what stands before

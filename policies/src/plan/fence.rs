@@ -12,6 +12,7 @@ use crate::key::{
     BadKey, KeyTemplate, Pointer, ResourceKey, Said, Values,
     json::{BadBody, Body},
 };
+use crate::permits::Permits;
 use crate::plan::peer_listener::Forward;
 
 /// How a route takes its lock.
@@ -21,7 +22,7 @@ pub struct Fence {
     pub keys: Vec<KeyTemplate>,
     /// Written as `keys`, be it one: all are taken at once, and given back after the request.
     pub set: bool,
-    /// Where the locks of its keys lie; only native for a set.
+    /// Where the locks of its keys lie, and how many hold one; only native for a set.
     pub placing: Placing,
     /// The lock that its requests take as well, while a fleet turns from that one to this one.
     pub former: Option<Former>,
@@ -32,7 +33,7 @@ pub struct Fence {
     pub queue: usize,
     /// Requests of one client that wait for or hold keys of the route at this gateway. Default: as many as it likes.
     pub client_share: Option<usize>,
-    /// Always [`Hold::Strict`] for a set.
+    /// Always [`Hold::Strict`] for a set and for permits.
     pub hold: Hold,
     pub forward: Forward,
     pub nested: Nested,
@@ -144,6 +145,11 @@ impl Fence {
             said.is_json()?;
         }
         Body::parse(bytes, self.pointers())
+    }
+
+    /// So many requests hold one key at once; `None` where one does, or readers do.
+    pub fn permits(&self) -> Option<Permits> {
+        self.placing.permits()
     }
 
     /// Those of its keys, and that of the lock that it is migrated from.

@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::key::{BadKey, KeyTemplate, LockPath, ResourceKey};
+use crate::{
+    key::{BadKey, KeyTemplate, LockPath, ResourceKey},
+    permits::Permits,
+};
 
 /// How the nodes of a lock are called, and which of them stands before which.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -33,6 +36,8 @@ pub enum Placing {
     /// Below the root of the installation, under a name that is made of the key.
     #[default]
     Native,
+    /// In the same place, and several hold a key at once.
+    Semaphore { permits: Permits },
     /// Where other programs have them.
     Foreign { layout: Foreign, path: LockPath },
 }
@@ -42,6 +47,9 @@ pub enum Placing {
 pub enum LockSite {
     #[default]
     Native,
+    /// In the place of a native lock. It is only exclusive, for one key alone, and not kept between requests; the
+    /// [key of its last permit](ResourceKey::of_permit) is not too long.
+    Semaphore { permits: Permits },
     /// `path`: of the parent of the lock nodes; with [`Foreign::ExclusiveNode`], of the node itself.
     Foreign { layout: Foreign, path: Arc<str> },
 }
@@ -88,18 +96,26 @@ impl Foreign {
 impl Placing {
     pub fn layout(&self) -> Layout {
         match self {
-            Self::Native => Layout::Native,
+            Self::Native | Self::Semaphore { .. } => Layout::Native,
             Self::Foreign { layout, .. } => Layout::Foreign(*layout),
+        }
+    }
+
+    pub fn permits(&self) -> Option<Permits> {
+        match self {
+            Self::Semaphore { permits } => Some(*permits),
+            Self::Native | Self::Foreign { .. } => None,
         }
     }
 
     /// Of a key that `template` has made. A key tells the values that it was made of, so one key has one site.
     ///
     /// # Errors
-    /// These values make no path that ZooKeeper would take.
+    /// These values make no path that ZooKeeper would take, or leave no room for the number of a permit.
     pub fn site(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<LockSite, BadKey> {
         match self {
             Self::Native => Ok(LockSite::Native),
+            Self::Semaphore { permits } => LockSite::semaphore(key, *permits).ok_or(BadKey::TooLong),
             Self::Foreign { layout, path } => {
                 Ok(LockSite::Foreign { layout: *layout, path: path.expand(template, key)?.into() })
             }
@@ -108,9 +124,21 @@ impl Placing {
 }
 
 impl LockSite {
+    /// Where several hold `key` at once; `None` where the keys of its permits would be too long.
+    pub fn semaphore(key: &ResourceKey, permits: Permits) -> Option<Self> {
+        key.of_permit(permits.last()).map(|_| Self::Semaphore { permits })
+    }
+
+    pub fn permits(&self) -> Option<Permits> {
+        match self {
+            Self::Semaphore { permits } => Some(*permits),
+            Self::Native | Self::Foreign { .. } => None,
+        }
+    }
+
     pub fn layout(&self) -> Layout {
         match self {
-            Self::Native => Layout::Native,
+            Self::Native | Self::Semaphore { .. } => Layout::Native,
             Self::Foreign { layout, .. } => Layout::Foreign(*layout),
         }
     }

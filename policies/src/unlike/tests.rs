@@ -124,6 +124,19 @@ fn who_takes_two_locks_agrees_with_whoever_takes_one_of_them() {
     assert_eq!(unlike(&new, &late).ours, [0]);
 }
 
+/// What a build publishes that knows nothing of permits must not agree with what this one does.
+#[test]
+fn so_many_holders_are_a_part_of_the_lock() {
+    let of =
+        |permits: &str| PAY.replace("\"account/{path.id}\"", &format!("\"account/{{path.id}}\"{permits}"));
+    let (three, four) = (of(", permits: 3"), of(", permits: 4"));
+    assert_eq!(between(&[&three], &[&three]), [""; 0]);
+    assert_eq!(between(&[&three], &[&four]), ["pay"]);
+    assert_eq!(between(&[&three], &[PAY]), ["pay"]);
+    let lock = published(&[&three]).routes.remove(0).locks.remove(0);
+    assert_eq!(lock.layout.as_deref(), Some("permits 3"), "in a field that every build compares");
+}
+
 /// How long it is need not agree: the record in ZooKeeper says for how long its holder has to be waited for.
 #[test]
 fn a_delay_is_a_part_of_the_lock() {

@@ -18,6 +18,7 @@ pub(super) use fencegate_lock::{
 };
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
+    permits::Permits,
     plan::{Caching, Foreign, Hold, LockSite},
 };
 pub(super) use fencegate_policies::{plan::Mode, token::Token};
@@ -65,6 +66,8 @@ pub(super) enum Keeping {
     SentOn,
     /// At the node that programs make as well.
     OneNode,
+    /// So many hold at once.
+    Permits(u16),
 }
 
 /// May a tenure be acted under, at this moment?
@@ -182,12 +185,20 @@ impl Door {
     /// As a request does: first what is at hand, then in line.
     pub(super) async fn acquire(&self, want: &Want, waits: Waits) -> Result<Tenure, Refused> {
         let hold = match want.keeping {
-            Keeping::Strict | Keeping::OneNode => Hold::Strict,
+            Keeping::Strict | Keeping::OneNode | Keeping::Permits(_) => Hold::Strict,
             Keeping::Cached | Keeping::SentOn => Hold::Cached(Caching::default()),
         };
         let (keys, mode, wait, route) = (&want.keys, want.mode, want.wait, &"simulated".into());
         let node = LockSite::Foreign { layout: Foreign::ExclusiveNode, path: NODE.into() };
-        let sites = if want.keeping == Keeping::OneNode { &[node][..] } else { &[] };
+        let sites = match want.keeping {
+            Keeping::OneNode => vec![node],
+            Keeping::Permits(permits) => {
+                let permits = Permits::new(permits).expect("within bounds");
+                vec![LockSite::Semaphore { permits }]
+            }
+            Keeping::Strict | Keeping::Cached | Keeping::SentOn => Vec::new(),
+        };
+        let sites = &*sites;
         let wish = Wish { keys, sites, mode, hold, wait, queue: QUEUE, waits, delay: None, route };
         match self.keeper.at_once(wish) {
             Some(tenure) => Ok(tenure),

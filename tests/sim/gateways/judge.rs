@@ -5,10 +5,10 @@ use std::{
     collections::BTreeMap,
 };
 
-use fencegate_policies::{key::ResourceKey, token::Marks};
+use fencegate_policies::{key::ResourceKey, permits::Permit, token::Marks};
 use tracing::{error, info};
 
-use super::gateway::{Mode, Permission, Token, Want};
+use super::gateway::{Keeping, Mode, Permission, Token, Want};
 
 /// Whose fault accidents may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,19 @@ struct Open {
     who: String,
     keys: Vec<ResourceKey>,
     mode: Mode,
+    keeping: Keeping,
+    permit: Option<Permit>,
     permission: Permission,
+}
+
+impl Open {
+    /// Of two permits of one key as many may be held as both say, and each by one: so there are never more.
+    fn excludes(&self, other: &Self) -> bool {
+        match (self.permit, other.permit) {
+            (Some(one), Some(two)) => one == two || self.keeping != other.keeping,
+            _ => self.mode == Mode::Exclusive || other.mode == Mode::Exclusive,
+        }
+    }
 }
 
 impl Judge {
@@ -50,18 +62,24 @@ impl Judge {
     }
 
     /// A request was given its lock; the number is for [`Judge::leaves`].
-    pub(super) fn enters(&self, who: &str, want: &Want, permission: &Permission) -> u64 {
+    pub(super) fn enters(
+        &self,
+        who: &str,
+        want: &Want,
+        permit: Option<Permit>,
+        permission: &Permission,
+    ) -> u64 {
         let number = self.entered.replace(self.entered.get() + 1);
-        info!("{who} has {:?} {:?} {:?}", want.keys, want.mode, want.keeping);
-        let (who, keys, mode) = (who.to_owned(), want.keys.clone(), want.mode);
-        let open = Open { who, keys, mode, permission: permission.clone() };
+        info!("{who} has {:?} {:?} {:?} {permit:?}", want.keys, want.mode, want.keeping);
+        let (who, keys, permission) = (who.to_owned(), want.keys.clone(), permission.clone());
+        let open = Open { who, keys, mode: want.mode, keeping: want.keeping, permit, permission };
         self.open.borrow_mut().insert(number, open);
         self.look();
         number
     }
 
     /// A request is sent upstream under its lock.
-    pub(super) fn dispatches(&self, who: &str, want: &Want, token: Token) {
+    pub(super) fn dispatches(&self, who: &str, want: &Want, permit: Option<Permit>, token: Token) {
         info!("{who} sends {token} for {:?}", want.keys);
         self.look();
         if self.storm == Storm::Wild {
@@ -69,7 +87,8 @@ impl Judge {
         }
         for key in &want.keys {
             let mut marks = self.marks.borrow_mut();
-            let marks = marks.entry(key.clone()).or_default();
+            let known = permit.map_or_else(|| Some(key.clone()), |permit| key.of_permit(permit));
+            let marks = marks.entry(known.expect("short")).or_default();
             let before = *marks;
             let admitted = match want.mode {
                 Mode::Exclusive => marks.write(token),
@@ -96,8 +115,7 @@ impl Judge {
         let holding: Vec<&Open> = open.values().filter(|open| open.permission.holds()).collect();
         for (at, one) in holding.iter().enumerate() {
             for other in &holding[at + 1..] {
-                let exclusive = one.mode == Mode::Exclusive || other.mode == Mode::Exclusive;
-                if exclusive && one.keys.iter().any(|key| other.keys.contains(key)) {
+                if one.excludes(other) && one.keys.iter().any(|key| other.keys.contains(key)) {
                     self.find(format!("{} and {} hold {:?} together", one.who, other.who, one.keys));
                 }
             }

@@ -53,10 +53,10 @@ async fn makes(world: &World, session: &Session) -> Option<i64> {
 async fn works(world: &World, who: &str, czxid: i64) {
     let (mode, keeping) = (Mode::Exclusive, Keeping::OneNode);
     let want = Want { keys: vec![key("d")], mode, keeping, wait: Duration::ZERO };
-    let number = world.judge.enters(who, &want, &Permission::of_a_program());
+    let number = world.judge.enters(who, &want, None, &Permission::of_a_program());
     // The four lines that fence it: its writes carry the number of its node.
     let token = Token::new(czxid.unsigned_abs(), 0, 1).expect("a small number");
-    world.judge.dispatches(who, &want, token);
+    world.judge.dispatches(who, &want, None, token);
     sleep(world.dice.within(&(Duration::ZERO..T / 10))).await;
     world.judge.leaves(number);
 }

@@ -167,12 +167,13 @@ impl World {
     async fn work(&self, who: &str, place: &Place, door: &Door, want: &Want, tenure: Tenure) {
         let mut number = None;
         while let Some((token, permission)) = door.dispatch(&tenure) {
-            let number = number.get_or_insert_with(|| self.judge.enters(who, want, &permission));
+            let permit = tenure.permit();
+            let number = number.get_or_insert_with(|| self.judge.enters(who, want, permit, &permission));
             if !permission.holds() {
                 info!("{who}, number {number}, has lost its lock");
                 break;
             }
-            self.judge.dispatches(who, want, token);
+            self.judge.dispatches(who, want, permit, token);
             let longest = if self.dice.below(10) == 0 { T * 2 } else { T / 40 };
             sleep(self.dice.within(&(Duration::ZERO..longest))).await;
             sleep_until(place.hangs.get()).await;
@@ -192,6 +193,17 @@ impl World {
         let dice = &self.dice;
         if dice.below(5) == 0 {
             return Want { wait: *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]), ..one_node() };
+        }
+        if dice.below(5) == 0 {
+            let wait = *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]);
+            // Now and then somebody asks for it otherwise.
+            let keeping = match dice.below(16) {
+                0 => Keeping::Permits(3),
+                1 => Keeping::Strict,
+                2 => Keeping::Cached,
+                _ => Keeping::Permits(PERMITS),
+            };
+            return Want { wait, keeping, ..permits() };
         }
         let (first, others) = (dice.index(3), 1 + dice.index(2));
         let mut keys = vec![self.keys[first].clone()];
@@ -235,7 +247,7 @@ impl World {
         for at in 0..self.gateways.len() {
             let alone = |key: &ResourceKey, keeping| Want { keys: vec![key.clone()], keeping, ..one_node() };
             let both = |key| [alone(key, Keeping::Strict), alone(key, Keeping::Cached)];
-            for want in self.keys.iter().flat_map(both).chain([one_node()]) {
+            for want in self.keys.iter().flat_map(both).chain([one_node(), permits()]) {
                 match self.gateways[at].gateway().door().acquire(&want, Waits::Here).await {
                     Ok(tenure) => tenure.known(),
                     Err(refused) => self.judge.find(format!("gateway {at} in the calm: {want:?}: {refused}")),
@@ -265,6 +277,13 @@ impl World {
 fn one_node() -> Want {
     Want { keys: vec![key("d")], mode: Mode::Exclusive, keeping: Keeping::OneNode, wait: T * 2 }
 }
+
+/// What several hold at once.
+fn permits() -> Want {
+    Want { keys: vec![key("e")], keeping: Keeping::Permits(PERMITS), ..one_node() }
+}
+
+const PERMITS: u16 = 2;
 
 /// What is never sent on waits for several keys, or beside others.
 fn is_alone(want: &Want) -> bool {

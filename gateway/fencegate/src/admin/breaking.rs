@@ -133,6 +133,7 @@ mod tests {
             session: "0".repeat(16),
             number: None,
             holds: true,
+            permit: None,
             behind: None,
         };
         let (one, other) = ([node("one")], node("other"));

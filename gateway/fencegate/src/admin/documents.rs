@@ -238,12 +238,20 @@ pub fn says(gateway: &str, here: Option<&survey::Lock>, line: Option<&[LineEntry
     match line {
         Some([]) | None if waiting > 0 => "ZooKeeper has not answered the request for it yet.".into(),
         // A node that everybody makes was given back, and is about to be made.
-        Some([first, ..]) if !first.holds => {
+        Some(line @ [first, ..]) if line.iter().all(|one| !one.holds) => {
             format!("Nobody holds it at this moment; {} is next.", first.whose())
         }
         Some([first, ..]) => {
             let who = first.whose();
             let behind = others(line.unwrap_or_default());
+            let holders = line.unwrap_or_default().iter().filter(|one| one.permit.is_some()).count();
+            if holders > 0 {
+                let held = plural(holders, "permit");
+                return format!(
+                    "{held} of it taken, by nodes in ZooKeeper; {} waiting there.",
+                    plural(behind, "node")
+                );
+            }
             format!("{who} holds it, by its node in ZooKeeper; {} behind it there.", plural(behind, "node"))
         }
         Some([]) => "Nobody holds it, and nobody waits.".into(),

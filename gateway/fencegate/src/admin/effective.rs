@@ -10,6 +10,7 @@ use std::{
 use arc_swap::ArcSwap;
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
+    permits::Permits,
     plan::{
         Enforce, Fence, Gateway, Hold, Leases, LockSite, OnceStore, Principal, Route, Shows, Unmatched,
         Upstream,
@@ -137,6 +138,9 @@ pub struct Shown {
 pub struct EffectiveFence {
     pub keys: Vec<String>,
     pub layout: &'static str,
+    /// How many hold a key at once; absent where one does, or readers do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u16>,
     pub mode: &'static str,
     pub wait: String,
     pub queue: usize,
@@ -245,6 +249,7 @@ fn fence(fence: &Fence) -> EffectiveFence {
     EffectiveFence {
         keys: fence.templates().map(ToString::to_string).collect(),
         layout: fence.placing.layout().word(),
+        permits: fence.permits().map(Permits::count),
         mode: fence.mode.word(),
         wait: text(fence.wait),
         queue: fence.queue,

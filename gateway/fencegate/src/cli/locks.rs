@@ -225,7 +225,11 @@ fn one(one: &One) -> String {
                 node.whose().to_owned(),
                 node.mode.word().to_owned(),
                 node.number.map(|number| number.to_string()).unwrap_or_default(),
-                if node.holds { "holds".into() } else { "waits".into() },
+                match node.permit {
+                    Some(permit) => format!("holds permit {permit}"),
+                    None if node.holds => "holds".into(),
+                    None => "waits".into(),
+                },
             ]);
         }
         text.push_str(&format!("\n{table}"));

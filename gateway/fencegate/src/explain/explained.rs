@@ -42,6 +42,9 @@ pub struct TakenLock {
     /// How the nodes below it are called, where other programs stand in the same line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<&'static str>,
+    /// How many hold a key at once; absent where one does, or readers do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u16>,
     /// Other routes whose requests may lock the same keys.
     pub also: Vec<String>,
     pub mode: &'static str,

@@ -22,9 +22,11 @@ use fencegate_http::{
     upstream::fleet::Fleets,
 };
 use fencegate_lock::session::paths::Paths;
-use fencegate_policies::plan::{
-    Caching, Enforce, Fence, Forward, Gateway, Hold, LargeBodies, LeaseUse, Mode, OnceStore, Placing,
-    Upstream,
+use fencegate_policies::{
+    permits::Permits,
+    plan::{
+        Caching, Enforce, Fence, Forward, Gateway, Hold, LargeBodies, LeaseUse, Mode, OnceStore, Placing, Upstream,
+    },
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use hyper::Request;
@@ -146,7 +148,8 @@ fn lock(gateway: &Gateway, keyed: &Keyed) -> Option<TakenLock> {
         keys: held
             .map(|(key, site)| HeldKey { key: key.to_string(), path: paths.of_lock(key, site) })
             .collect(),
-        layout: (fence.placing != Placing::Native).then(|| fence.placing.layout().word()),
+        layout: matches!(fence.placing, Placing::Foreign { .. }).then(|| fence.placing.layout().word()),
+        permits: fence.permits().map(Permits::count),
         mode: fenced.mode.word(),
         wait: text::duration(fence::wait(keyed, fence)),
         locked_status: fence.locked_status,

@@ -83,6 +83,12 @@ impl Display for TakenLock {
                 format_args!("{layout}: other programs stand in the same line, and are not fenced"),
             )?;
         }
+        if let Some(permits) = self.permits {
+            let held = format_args!(
+                "{permits} at once, each with a key of its own upstream, such as `#0` behind the key"
+            );
+            line(f, "permits", held)?;
+        }
         if !self.also.is_empty() {
             line(f, "also by", self.also.join(", "))?;
         }

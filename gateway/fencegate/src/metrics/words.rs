@@ -61,6 +61,7 @@ pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static st
         Refused::QueueFull,
         Refused::Delayed(Duration::ZERO),
         Refused::NotHolder,
+        Refused::PermitsDiffer,
         Refused::KeyLimit(""),
         Refused::Service(String::new()),
         Refused::RolledBack(String::new()),

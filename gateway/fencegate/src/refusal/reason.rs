@@ -150,6 +150,10 @@ reasons! {
         /// a while of an operation of which nothing was sent.
         OutcomeRecordedUnknown = "outcome-unknown", 409, Unknown, "what came of this operation is not known"
             [Once(once::Denied::Unknown { .. }) | Guard(guard::Word::OutcomeUnknown)];
+        /// Its route lets another number of requests hold the resource at once than those who hold it go by: in another gateway, or as a
+        /// lease. The first one decides until it leaves.
+        PermitsDiffer = "permits-differ", 409, NotDispatched, "others hold the resource with another number of permits"
+            [Lock(keeper::Refused::PermitsDiffer)];
         /// A service has called it from a dispatch, by the ticket that it shows, and it never waits for a lock. Nothing was sent: the
         /// service may ask again, better when its own request is over.
         DeadlockAvoided = "deadlock-avoided", 409, NotDispatched, "it would have to wait for the request that it was called from, or for one that may wait for that"

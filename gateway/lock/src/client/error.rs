@@ -8,7 +8,8 @@ pub enum Error {
     /// No try will be better.
     #[error("{0}")]
     Options(String),
-    /// No try will be better: not printable ASCII without spaces, too long, none at all, or more than 16 at once.
+    /// No try will be better: not printable ASCII without spaces, too long, none at all, or more than 16 at once; or others
+    /// hold it several at once.
     #[error("{0}")]
     Key(String),
     /// Somebody else holds it, and the wait is over.
@@ -41,6 +42,7 @@ impl From<Refused> for Error {
             Refused::Elsewhere(_) | Refused::NotHolder | Refused::Delayed(_) => {
                 Self::Unavailable(why.to_string())
             }
+            Refused::PermitsDiffer => Self::Key(why.to_string()),
         }
     }
 }

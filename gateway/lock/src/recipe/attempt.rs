@@ -128,7 +128,16 @@ impl<L: Link> Attempt<L> {
         }
     }
 
-    async fn wait(&self, node: Node, children: Vec<String>, caller: &mut impl Caller) -> Result<Grant, Stop> {
+    /// Makes the node of one that holds by something else than being first, and puts it in its line: its name, and the
+    /// children of its parent.
+    pub(super) async fn stand(&self, caller: &mut impl Caller) -> Result<(String, Vec<String>), Stop> {
+        let (node, children) = self.create().await?;
+        self.enter(&node, caller).await?;
+        Ok((node.name, children))
+    }
+
+    /// E and S of the token that it makes, if it can stand in its line.
+    async fn enter(&self, node: &Node, caller: &mut impl Caller) -> Result<(u64, u32), Stop> {
         let live = &self.candidate.live;
         if node.seen.owner != live.link.id() {
             // Another session made it: the proof we hold says nothing about that one, and none of this session does.
@@ -153,6 +162,11 @@ impl<L: Link> Attempt<L> {
             // Under the new parent, with a name of its own: this attempt has had its node.
             return Err(NotGranted::Lost.into());
         }
+        Ok((epoch, sequence))
+    }
+
+    async fn wait(&self, node: Node, children: Vec<String>, caller: &mut impl Caller) -> Result<Grant, Stop> {
+        let (epoch, sequence) = self.enter(&node, caller).await?;
         let contended = self.candidate.stand_in_line(&node.name, children, caller).await?;
         if let Some(delayed) = &self.delayed {
             let held = [FirstNode { candidate: &self.candidate, name: &node.name }];
@@ -160,8 +174,9 @@ impl<L: Link> Attempt<L> {
         }
         self.candidate.proven(caller).await?;
         self.delayed.iter().for_each(Delayed::in_use);
-        let evidence = Arc::new(Evidence::of(live.proof.clone()));
-        Ok(Grant { epoch, sequence, evidence, nodes: [self.candidate.path(&node.name)].into(), contended })
+        let evidence = Arc::new(Evidence::of(self.candidate.live.proof.clone()));
+        let nodes = [self.candidate.path(&node.name)].into();
+        Ok(Grant { epoch, sequence, permit: None, evidence, nodes, contended })
     }
 
     /// Makes the node, once, and lists its siblings behind it: one round trip where we are right about the parent.

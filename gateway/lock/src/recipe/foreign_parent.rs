@@ -15,7 +15,7 @@ use crate::session::{
 pub(super) fn kind(line: Line) -> Kind {
     match line {
         Line::CuratorMutex | Line::CuratorReadWrite => Kind::Container,
-        Line::Native | Line::Kazoo => Kind::Persistent,
+        Line::Native | Line::Permits(_) | Line::Kazoo => Kind::Persistent,
     }
 }
 

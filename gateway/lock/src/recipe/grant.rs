@@ -2,6 +2,7 @@
 
 use std::{future::Future, sync::Arc};
 
+use fencegate_policies::permits::Permit;
 use fencegate_process::clock::Boot;
 
 use crate::{not_granted::NotGranted, reach::Way, session::evidence::Evidence};
@@ -11,8 +12,10 @@ use crate::{not_granted::NotGranted, reach::Way, session::evidence::Evidence};
 pub struct Grant {
     /// E of the token.
     pub epoch: u64,
-    /// S of the token; 0 for a set of keys.
+    /// S of the token; 0 for a set of keys, and for what is made out of the line.
     pub sequence: u32,
+    /// Which of several permits of its key it is.
+    pub permit: Option<Permit>,
     pub evidence: Arc<Evidence>,
     /// Paths of the lock nodes, one per key.
     pub nodes: Arc<[String]>,

@@ -1,8 +1,10 @@
 //! Which lock node stands before which.
 
 pub mod node_names;
+pub mod prospect;
 
-pub use node_names::{Contender, Line, guid_of};
+pub use node_names::{Contender, Line, guid_of, named_for, permit_of};
+pub use prospect::Prospect;
 
 use fencegate_policies::plan::Mode;
 
@@ -63,14 +65,15 @@ impl Line {
     /// The node that holds alone, of a gateway that can be asked; `None` where readers hold together, where a stranger
     /// does, or where nobody is.
     pub fn alone(self, children: &[String]) -> Option<&str> {
-        if !self.is_native() {
+        if self != Self::Native {
             return None;
         }
         let lowest = children
             .iter()
             .filter_map(|name| self.contender(name))
             .min_by_key(|contender| contender.sequence)?;
-        (lowest.mode == Mode::Exclusive && lowest.guid.is_some()).then_some(lowest.name)
+        let writes = lowest.mode == Mode::Exclusive && lowest.permits.is_none();
+        (writes && lowest.guid.is_some()).then_some(lowest.name)
     }
 
     /// How many nodes stand before the node called `own`.
@@ -91,11 +94,26 @@ impl Line {
 
     /// Is everybody who waits beside the node called `own` a writer of ours? Only they ever wait to learn who holds.
     pub fn may_only_look(self, children: &[String], own: &str) -> bool {
-        self.is_native()
+        let may_look = |other: Contender| {
+            other.mode == Mode::Exclusive && other.permits.is_none() && other.guid.is_some()
+        };
+        self == Self::Native
             && children
                 .iter()
                 .filter_map(|name| self.contender(name))
-                .all(|other| other.name == own || (other.mode == Mode::Exclusive && other.guid.is_some()))
+                .all(|other| other.name == own || may_look(other))
+    }
+
+    /// Does whoever is first ask for one of several permits, or is one of them taken? One lock has the key then, and who asks
+    /// for it alone does not stand in that line.
+    pub fn is_of_permits(self, children: &[String]) -> bool {
+        let first = children
+            .iter()
+            .filter_map(|name| self.contender(name))
+            .min_by_key(|contender| contender.sequence);
+        self == Self::Native
+            && (first.is_some_and(|first| first.permits.is_some())
+                || children.iter().any(|name| permit_of(name).is_some()))
     }
 
     /// The nodes that an attempt made, lowest first. More than one when a create was repeated below us.

@@ -27,7 +27,11 @@ impl<L: Link> Candidate<L> {
     ) -> Result<bool, Stop> {
         let mut contended = false;
         loop {
-            let before = match self.line.rank(&children, own) {
+            let rank = self.line.rank(&children, own);
+            if rank != Rank::Gone && self.line.is_of_permits(&children) {
+                return Err(NotGranted::PermitsDiffer.into());
+            }
+            let before = match rank {
                 Rank::First => return Ok(contended),
                 Rank::Gone => return Err(NotGranted::Lost.into()),
                 Rank::Behind(before) => self.path(before),

@@ -134,7 +134,7 @@ impl<L: Link> SetAttempt<L> {
         let evidence = Arc::new(Evidence::of(self.live.proof.clone()));
         let nodes =
             self.candidates.iter().zip(&nodes).map(|(candidate, node)| candidate.path(&node.name)).collect();
-        Ok(Grant { epoch, sequence: 0, evidence, nodes, contended })
+        Ok(Grant { epoch, sequence: 0, permit: None, evidence, nodes, contended })
     }
 
     /// Where it comes to nothing, the parents that were made for it go again, of whichever round they are.

@@ -97,7 +97,7 @@ impl Paths {
     /// Parent of the lock nodes of a key, wherever they lie.
     pub fn of_lock(&self, key: &ResourceKey, site: &LockSite) -> String {
         match site {
-            LockSite::Native => self.lock(key),
+            LockSite::Native | LockSite::Semaphore { .. } => self.lock(key),
             LockSite::Foreign { path, .. } => path.to_string(),
         }
     }

@@ -2,6 +2,7 @@
 //! are there, what nobody knows the outcome of.
 
 pub mod answers;
+mod permit_line;
 mod shared_node;
 
 use fencegate_policies::{key::ResourceKey, plan::LockSite};

@@ -12,6 +12,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
+pub use super::refused::Refused;
 use super::{
     ahead::Ahead,
     deadline::Deadline,
@@ -23,6 +24,7 @@ use super::{
     slot::{Entered, Wants},
     strict::{Granted, StrictRequest},
     tenure::Tenure,
+    unlike::Unlike,
     wish::Wish,
 };
 use crate::not_granted::NotGranted;
@@ -53,39 +55,6 @@ pub(super) struct SessionHandle {
     pub(super) view: watch::Receiver<View>,
 }
 
-/// Why there is no tenure. Nothing was dispatched.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    #[error("held by another and the wait is over")]
-    Locked,
-    #[error("too many requests wait for this key")]
-    QueueFull,
-    /// Its last holder left without a word. The delay is sat out, whoever asks.
-    #[error("what the last holder sent may go on for {0:?}")]
-    Delayed(Duration),
-    /// Another gateway keeps it, and can be asked instead.
-    #[error("gateway {} keeps the key", .0.gateway)]
-    Elsewhere(Way),
-    /// Another gateway has sent the request here, and the key is not kept here.
-    #[error("this gateway does not keep the key")]
-    NotHolder,
-    #[error("no more locks can be taken: {0}")]
-    KeyLimit(&'static str),
-    #[error("no lock service: {0}")]
-    Service(String),
-    #[error("{0}")]
-    NotInitialised(String),
-    #[error("{0}")]
-    RolledBack(String),
-}
-
-impl Refused {
-    /// Somebody else has the key, or is before us; else it was never found out.
-    pub fn is_for_another_holder(&self) -> bool {
-        !matches!(self, Self::KeyLimit(_) | Self::Service(_) | Self::NotInitialised(_) | Self::RolledBack(_))
-    }
-}
-
 /// A keeper, and the desks of its `sessions`, to be run on the session's thread.
 pub fn keeper(clock: SharedClock, sessions: usize) -> (Keeper, Vec<Desk>) {
     let (table, census) = (Arc::new(Table::new(clock.clone())), Arc::<Census>::default());
@@ -111,7 +80,7 @@ impl Keeper {
     /// Dropping the future gives up the place in the queue; a node that exists is removed by its own task.
     pub async fn acquire(&self, wish: Wish<'_>) -> Result<Tenure, Refused> {
         match (wish.hold, wish.keys) {
-            (Hold::Cached(rules), [key]) => self.cached(key, rules, wish).await,
+            (Hold::Cached(rules), [key]) if wish.permits().is_none() => self.cached(key, rules, wish).await,
             // Nothing that another gateway could know of is kept for others.
             _ if wish.waits == Waits::AtHolder => Err(Refused::NotHolder),
             _ => self.strict(wish).await,
@@ -121,7 +90,9 @@ impl Keeper {
     /// The tenure of a key that is held here, free, and proven: no wait and no other thread.
     pub fn at_once(&self, wish: Wish<'_>) -> Option<Tenure> {
         match (wish.hold, wish.keys) {
-            (Hold::Cached(_), [key]) => self.table.take_free(key, &wish.site(0), wish.mode, wish.route),
+            (Hold::Cached(_), [key]) if wish.permits().is_none() => {
+                self.table.take_free(key, &wish.site(0), wish.mode, wish.route)
+            }
             _ => None,
         }
     }
@@ -158,6 +129,7 @@ impl Keeper {
         let patience = if wish.wait.is_zero() { Patience::None } else { Patience::Behind(wish.queue) };
         let deadline = Deadline::after(wish.wait);
         let wants = Wants { mode, rules, patience, waits, delay, route };
+        let mut unlike = Unlike::of(wish);
         let mut view = session.view.clone();
         loop {
             // Before anything is made for it: nobody works for a key while there is no session.
@@ -181,6 +153,7 @@ impl Keeper {
                 Some(Ok(Err(NotGranted::Lost))) if waits == Waits::AtHolder => {
                     return Err(Refused::NotHolder);
                 }
+                Some(Ok(Err(NotGranted::PermitsDiffer))) if unlike.again(deadline.last()).await => {}
                 Some(Ok(Err(NotGranted::Lost))) => self.next_session(&mut view, deadline.last()).await?,
                 Some(Ok(Err(why))) => return Err(why.into()),
                 Some(Err(_closed)) => return Err(stopping()),
@@ -206,11 +179,11 @@ impl Keeper {
 
     async fn own_node(&self, wish: Wish<'_>, ahead: Arc<Ahead>) -> Result<(Arc<OwnNode>, Tenure), Refused> {
         let session = self.session(wish.keys.first().expect("a wish names at least one key"));
-        let enter = |key| self.occupancy.enter(key, wish.queue).map_err(|Full| Refused::QueueFull);
+        let enter = |key| self.occupancy.enter(key, wish.behind_first()).map_err(|Full| Refused::QueueFull);
         let places: Arc<[_]> = wish.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
         let asking = Asking { asked: self.clock.now(), ahead: ahead.clone() };
         let enrolled = self.roll.enrol(wish, asking);
-        let deadline = Deadline::after(wish.wait);
+        let (deadline, mut unlike) = (Deadline::after(wish.wait), Unlike::of(wish));
         let mut view = session.view.clone();
         self.check(&view.borrow())?;
         loop {
@@ -220,6 +193,7 @@ impl Keeper {
                     enrolled.granted(&grant, self.clock.now());
                     return Ok(own_node::begin(grant, wish.mode, over, enrolled, self.clock.clone()));
                 }
+                Some(Err(NotGranted::PermitsDiffer)) if unlike.again(deadline.last()).await => {}
                 Some(Err(NotGranted::Lost)) => self.next_session(&mut view, deadline.last()).await?,
                 Some(Err(why)) => return Err(why.into()),
                 None => return Err(why_not(&view, taken(), ahead.rest(self.clock.now()))),
@@ -320,20 +294,6 @@ async fn strictly(
     };
     session.work.send(Work::Strict(request)).map_err(|_| gone())?;
     answer.await.unwrap_or_else(|_| Err(gone()))
-}
-
-impl From<NotGranted> for Refused {
-    fn from(why: NotGranted) -> Self {
-        match why {
-            NotGranted::Locked => Self::Locked,
-            NotGranted::Delayed(rest) => Self::Delayed(rest),
-            NotGranted::Elsewhere(way) => Self::Elsewhere(way),
-            NotGranted::NotHolder => Self::NotHolder,
-            NotGranted::KeyLimit(which) => Self::KeyLimit(which),
-            NotGranted::Lost => Self::Service("the session ended".into()),
-            NotGranted::Service(why) => Self::Service(why),
-        }
-    }
 }
 
 /// The wait is over: because of another holder (`taken`), of a delay (a `rest` of it), or of ZooKeeper?

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fencegate_policies::{
     key::ResourceKey,
+    permits::Permit,
     plan::{LockSite, Mode},
 };
 use serde::{Deserialize, Serialize};
@@ -66,7 +67,10 @@ pub struct LineEntry {
     /// `Fencing-Number` of what it sends.
     pub number: Option<u64>,
     pub holds: bool,
-    /// The node that it waits for.
+    /// Which of several permits of the key it holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permit: Option<Permit>,
+    /// The node that it waits for; none where it may be any of several.
     pub behind: Option<String>,
 }
 

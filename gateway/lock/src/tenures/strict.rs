@@ -25,6 +25,7 @@ use crate::{
         candidate::PAUSE,
         exclusive_node::ExclusiveNode,
         grant::{Caller, Grant, Stop},
+        semaphore::Semaphore,
         set::SetAttempt,
     },
 };
@@ -56,6 +57,9 @@ pub async fn serve<L: Link>(live: Rc<Live<L>>, request: StrictRequest) {
     let StrictRequest { keys, mode, waits, delay, caller, ahead, places } = request;
     let mut caller = Asker { answer: Some(caller), waits, ahead, clock: live.clock.clone() };
     let begun = match keys.as_slice() {
+        keys if keys.iter().any(|(_, site)| site.permits().is_some()) => {
+            of_permits(&live, keys, mode, delay).await.map(Nodes::Permit)
+        }
         [(key, LockSite::Foreign { layout: Foreign::ExclusiveNode, path })] => {
             ExclusiveNode::begin(&live, key, path).await.map(Nodes::Shared)
         }
@@ -91,8 +95,25 @@ pub async fn serve<L: Link>(live: Rc<Live<L>>, request: StrictRequest) {
     drop(places);
 }
 
+/// A permit of one key.
+async fn of_permits<L: Link>(
+    live: &Rc<Live<L>>,
+    keys: &[(ResourceKey, LockSite)],
+    mode: Mode,
+    delay: Option<Duration>,
+) -> Result<Semaphore<L>, NotGranted> {
+    match (keys, mode, delay) {
+        ([(key, LockSite::Semaphore { permits })], Mode::Exclusive, None) => {
+            Semaphore::begin(live, key, *permits).await
+        }
+        // No policy asks for it.
+        _ => Err(NotGranted::Service("permits are exclusive, of one key alone, and without a delay".into())),
+    }
+}
+
 enum Nodes<L: Link> {
     One(Attempt<L>),
+    Permit(Semaphore<L>),
     Set(SetAttempt<L>),
     Shared(ExclusiveNode<L>),
 }
@@ -103,6 +124,7 @@ impl<L: Link> Nodes<L> {
             Self::One(attempt) => attempt.acquire(caller).await,
             Self::Set(attempt) => attempt.acquire(caller).await,
             Self::Shared(attempt) => attempt.acquire(caller).await,
+            Self::Permit(attempt) => attempt.acquire(caller).await,
         }
     }
 
@@ -112,7 +134,7 @@ impl<L: Link> Nodes<L> {
             Self::One(attempt) => attempt.all_known(),
             Self::Set(attempt) => attempt.all_known(),
             // Nothing is written down of it.
-            Self::Shared(_) => {}
+            Self::Shared(_) | Self::Permit(_) => {}
         }
     }
 
@@ -121,6 +143,7 @@ impl<L: Link> Nodes<L> {
             Self::One(attempt) => attempt.clear().await,
             Self::Set(attempt) => attempt.clear().await,
             Self::Shared(attempt) => attempt.clear().await,
+            Self::Permit(attempt) => attempt.clear().await,
         }
     }
 
@@ -163,6 +186,10 @@ impl<L: Link> Nodes<L> {
             Self::One(attempt) => std::slice::from_ref(&attempt.candidate),
             Self::Set(attempt) => attempt.candidates(),
             Self::Shared(attempt) => {
+                attempt.watch_own(gone).await;
+                return std::future::pending().await;
+            }
+            Self::Permit(attempt) => {
                 attempt.watch_own(gone).await;
                 return std::future::pending().await;
             }

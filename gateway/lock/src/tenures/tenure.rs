@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, fmt, sync::Arc};
 
-use fencegate_policies::{plan::Mode, token::Token};
+use fencegate_policies::{permits::Permit, plan::Mode, token::Token};
 use fencegate_process::clock::Permission;
 
 use super::chain::NotInside;
@@ -85,6 +85,14 @@ impl Tenure {
     /// Paths of the lock nodes.
     pub fn nodes(&self) -> Arc<[String]> {
         self.grant.nodes.clone()
+    }
+
+    /// Which of several permits of its key it is: guards and services know that by [`ResourceKey::of_permit`]. `None` where
+    /// one request at a time has the key.
+    ///
+    /// [`ResourceKey::of_permit`]: fencegate_policies::key::ResourceKey::of_permit
+    pub fn permit(&self) -> Option<Permit> {
+        self.grant.permit
     }
 
     /// Of the first dispatch; `None` when there was one already.

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
+    permits::Permits,
     plan::{Hold, LockSite, Mode},
 };
 
@@ -32,6 +33,17 @@ pub struct Wish<'a> {
 impl Wish<'_> {
     pub(super) fn site(&self, key: usize) -> LockSite {
         self.sites.get(key).cloned().unwrap_or_default()
+    }
+
+    /// One of several permits of a key: never kept for others.
+    pub(super) fn permits(&self) -> Option<Permits> {
+        self.sites.iter().find_map(LockSite::permits)
+    }
+
+    /// Requests of this gateway that may be behind the first one: all but one of those who hold, and those who wait.
+    pub(super) fn behind_first(&self) -> usize {
+        let beside = self.permits().map_or(0, |permits| usize::from(permits.count()) - 1);
+        self.queue.saturating_add(beside)
     }
 
     pub(super) fn locks(&self) -> Vec<(ResourceKey, LockSite)> {

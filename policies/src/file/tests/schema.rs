@@ -42,9 +42,12 @@ fn single(reader: &str) -> Value {
     match reader {
         "scalar::duration" | "scalar::time_limit" | "scalar::keep" => duration,
         "scalar::size" | "scalar::memory" | "scalar::head_size" => size,
-        "scalar::count" | "scalar::limit" | "hold::max_local" | "fence::queue" | "zookeeper::sessions" => {
-            count
-        }
+        "scalar::count"
+        | "scalar::limit"
+        | "hold::max_local"
+        | "fence::queue"
+        | "permits::permits"
+        | "zookeeper::sessions" => count,
         "listener::protocol" => json!({"enum": ["http1", "http2"]}),
         "fence::locked_status" => one_of(&[423, 409, 429, 503]),
         "once::final_status" | "probe::status" => count,

@@ -1,16 +1,20 @@
 //! Waits for the key of a request: here, or until it is known which gateway keeps it.
 
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 use fencegate_http::network::Network;
 use fencegate_lock::{
     reach::Way,
     tenures::{
         keeper::Refused,
+        tenure::Tenure,
         wish::{Waits, Wish},
     },
 };
-use fencegate_policies::plan::{Fence, Level, Nested};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Fence, Level, Nested},
+};
 use tokio::time::Instant;
 
 use super::{fencing::Fencing, held_tenure::HeldTenure};
@@ -48,9 +52,9 @@ impl<N: Network> Fencing<N> {
         let (keys, sites, mode, delay) = (&*fenced.keys, &*fenced.sites, fenced.mode, level.delay());
         let wish = Wish { keys, sites, mode, hold, wait, queue, waits, delay, route };
         let guarded = level == Level::Guard;
-        let held = |tenure| HeldTenure {
+        let held = |tenure: Tenure| HeldTenure {
+            keys: shown_as(&tenure, &fenced.keys),
             tenure,
-            keys: fenced.keys.clone(),
             mode: fenced.mode,
             counted: metrics.holding(fenced.mode),
             tickets: self.tickets_for(guarded, fence),
@@ -98,4 +102,11 @@ impl<N: Network> Fencing<N> {
             Err(refused) => Err(Refusal::of_lock(&refused, fence.locked_status)),
         }
     }
+}
+
+/// As guards, tickets and services see its keys: whoever has one of several permits has marks of its own.
+fn shown_as(tenure: &Tenure, keys: &Rc<[ResourceKey]>) -> Rc<[ResourceKey]> {
+    let Some(permit) = tenure.permit() else { return keys.clone() };
+    let of_permit = |key: &ResourceKey| key.of_permit(permit);
+    keys.iter().map(of_permit).collect::<Option<_>>().expect("a key with permits has room for their numbers")
 }

@@ -4,13 +4,18 @@
 //! `InterProcessReadWriteLock`) and of kazoo 2 (`kazoo/recipe/lock.py`). Each of them takes for its own what has its mark
 //! before the number, whatever stands before the mark.
 
-use fencegate_policies::plan::{Foreign, LockSite, Mode};
+use fencegate_policies::{
+    permits::{Permit, Permits},
+    plan::{Foreign, LockSite, Mode},
+};
 use fencegate_process::randomness::Guid;
 
 /// A layout whose contenders stand in a line, each with a number that the server gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
     Native,
+    /// In the same place as a native lock. So many of its contenders hold at once.
+    Permits(Permits),
     CuratorMutex,
     CuratorReadWrite,
     Kazoo,
@@ -27,10 +32,19 @@ pub struct Contender<'a> {
     /// but never one that we have given out.
     pub guid: Option<Guid>,
     pub mode: Mode,
+    /// It stands for one of so many permits.
+    pub permits: Option<Permits>,
     pub sequence: u32,
 }
 
 const LINES: [Line; 4] = [Line::Native, Line::CuratorMutex, Line::CuratorReadWrite, Line::Kazoo];
+
+/// Before the number of holders that a contender for a permit goes by. Builds that know of no permits take its name for a
+/// stranger's, and wait behind it.
+const PERMITS: &str = "-s";
+
+/// Before the number of a permit, in the name of the node that whoever has it has made.
+const PERMIT: &str = "permit-";
 
 /// Curator's protected mode: behind this stand a UUID and what was asked for.
 const PROTECTED: &str = "_c_";
@@ -40,6 +54,7 @@ impl Line {
     pub fn of(site: &LockSite) -> Option<Self> {
         match site {
             LockSite::Native => Some(Self::Native),
+            LockSite::Semaphore { permits } => Some(Self::Permits(*permits)),
             LockSite::Foreign { layout, .. } => match layout {
                 Foreign::CuratorMutex => Some(Self::CuratorMutex),
                 Foreign::CuratorReadWrite => Some(Self::CuratorReadWrite),
@@ -49,11 +64,11 @@ impl Line {
         }
     }
 
-    /// What a name has between its GUID and its number.
+    /// What a name has between its GUID and its number, where contenders do not say how many may hold.
     pub fn mark(self, mode: Mode) -> &'static str {
         match (self, mode) {
-            (Self::Native, Mode::Exclusive) => "-w-",
-            (Self::Native, Mode::Shared) => "-r-",
+            (Self::Native | Self::Permits(_), Mode::Exclusive) => "-w-",
+            (Self::Native | Self::Permits(_), Mode::Shared) => "-r-",
             // Curator looks for `lock-`, and nothing shares it.
             (Self::CuratorMutex, _) => "-lock-",
             (Self::CuratorReadWrite, Mode::Exclusive) => "-__WRIT__",
@@ -68,6 +83,7 @@ impl Line {
         let mark = self.mark(mode);
         match self {
             Self::Native | Self::Kazoo => format!("{guid}{mark}"),
+            Self::Permits(permits) => format!("{guid}{PERMITS}{permits}-"),
             Self::CuratorMutex | Self::CuratorReadWrite => format!("{PROTECTED}{}{mark}", dashed(guid)),
         }
     }
@@ -81,13 +97,15 @@ impl Line {
     pub fn name_bytes(self) -> usize {
         match self {
             Self::Native => 46,
+            Self::Permits(_) => 50,
             Self::CuratorMutex | Self::CuratorReadWrite => 59,
             Self::Kazoo => 52,
         }
     }
 
+    /// Its parent and its nodes are nobody's but ours.
     pub fn is_native(self) -> bool {
-        self == Self::Native
+        matches!(self, Self::Native | Self::Permits(_))
     }
 
     /// `None` for a child without a sequence number.
@@ -98,6 +116,10 @@ impl Line {
             // Servers before 3.8 go on below zero where the numbers have come to their end, and by its programs such a
             // name is sorted before all others.
             return Some(Contender { name, sequence: 0, ..self.marked(name, marked, 0) });
+        }
+        if let Some((guid, permits)) = for_a_permit(prefix).filter(|_| self.is_native()) {
+            let (guid, permits) = (Some(guid), Some(permits));
+            return Some(Contender { name, guid, mode: Mode::Exclusive, permits, sequence });
         }
         Some(self.marked(name, prefix, sequence))
     }
@@ -114,7 +136,7 @@ impl Line {
             (guid, _) => (guid, !self.is_native() && self.reads(prefix)),
         };
         let mode = if reads { Mode::Shared } else { Mode::Exclusive };
-        Contender { name, guid, mode, sequence }
+        Contender { name, guid, mode, permits: None, sequence }
     }
 
     fn reads(self, prefix: &str) -> bool {
@@ -124,10 +146,25 @@ impl Line {
 
     fn guid(self, before: &str) -> Option<Guid> {
         match self {
-            Self::Native | Self::Kazoo => Guid::parse(before),
+            Self::Native | Self::Permits(_) | Self::Kazoo => Guid::parse(before),
             Self::CuratorMutex | Self::CuratorReadWrite => undashed(before.strip_prefix(PROTECTED)?),
         }
     }
+}
+
+fn for_a_permit(prefix: &str) -> Option<(Guid, Permits)> {
+    let (guid, permits) = prefix.strip_suffix('-')?.rsplit_once(PERMITS)?;
+    Some((Guid::parse(guid)?, Permits::parse(permits)?))
+}
+
+/// The name of the node that whoever has a permit has made.
+pub fn named_for(permit: Permit) -> String {
+    format!("{PERMIT}{permit}")
+}
+
+/// The permit that a node of this name is for.
+pub fn permit_of(name: &str) -> Option<Permit> {
+    Permit::parse(name.strip_prefix(PERMIT)?)
 }
 
 /// Of a lock node of any layout: by whom it was asked for.
@@ -167,12 +204,41 @@ mod tests {
             for mode in [Mode::Exclusive, Mode::Shared] {
                 let name = line.numbered(guid, mode, 7);
                 let mode = if line == Line::CuratorMutex { Mode::Exclusive } else { mode };
-                let read = Contender { name: &name, guid: Some(guid), mode, sequence: 7 };
+                let read = Contender { name: &name, guid: Some(guid), mode, permits: None, sequence: 7 };
                 assert_eq!(line.contender(&name), Some(read));
                 assert_eq!(guid_of(&name), Some(guid), "{name}");
                 assert!(name.len() < line.name_bytes(), "{name}");
             }
         }
+    }
+
+    #[test]
+    fn a_contender_for_a_permit_says_how_many_there_are_and_a_permit_stands_in_no_line() {
+        let guid = Guid::new(&SystemRandomness);
+        for permits in [2, 37, 1000].map(|count| Permits::new(count).expect("within bounds")) {
+            let line = Line::Permits(permits);
+            let name = line.numbered(guid, Mode::Exclusive, 7);
+            let read = Contender {
+                name: &name,
+                guid: Some(guid),
+                mode: Mode::Exclusive,
+                permits: Some(permits),
+                sequence: 7,
+            };
+            assert_eq!((line.contender(&name), guid_of(&name)), (Some(read.clone()), Some(guid)));
+            assert_eq!(Line::Native.contender(&name), Some(read));
+            assert!(name.len() < line.name_bytes(), "{name}");
+            for permit in permits.all() {
+                let node = named_for(permit);
+                assert_eq!((permit_of(&node), line.contender(&node)), (Some(permit), None));
+            }
+        }
+        for strange in ["-s1-", "-s03-", "-s1001-", "-s-", "-s3"] {
+            let name = format!("{guid}{strange}0000000007");
+            let read = Line::Native.contender(&name).map(|read| (read.permits, read.mode, read.guid));
+            assert_eq!(read, Some((None, Mode::Exclusive, None)), "{name}: a stranger's");
+        }
+        assert_eq!(["permit-", "permit-01", "permit-1000", "permit"].map(permit_of), [None; 4]);
     }
 
     /// Names as Curator 5.4 and kazoo 2.11 make them.

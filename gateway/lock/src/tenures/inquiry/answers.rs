@@ -6,7 +6,7 @@ use fencegate_policies::{key::ResourceKey, plan::LockSite};
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
-use super::shared_node;
+use super::{permit_line, shared_node};
 use crate::tenures::question::{
     Broken, Fleet, Holder, LineEntry, MOST, PATIENCE, Program, Question, RegisteredGateway, Resolution,
     Resolved, Told, Untold,
@@ -111,8 +111,8 @@ async fn children<L: Link>(live: &Live<L>, path: &str) -> Result<Vec<String>, Un
 
 async fn line<L: Link>(live: &Live<L>, key: &ResourceKey, site: &LockSite) -> Result<Vec<LineEntry>, Untold> {
     let Stood { order, parent, shared } = Stood::of(&live.paths, key, site);
-    let mut nodes = children(live, &parent).await?;
-    nodes.retain(|name| order.contender(name).is_some());
+    let all = children(live, &parent).await?;
+    let mut nodes: Vec<String> = all.iter().filter(|name| order.contender(name).is_some()).cloned().collect();
     nodes.sort_by_key(|name| order.contender(name).map(|one| one.sequence));
     nodes.truncate(MOST);
     let members = children(live, &live.paths.members()).await?;
@@ -131,6 +131,7 @@ async fn line<L: Link>(live: &Live<L>, key: &ResourceKey, site: &LockSite) -> Re
             gateway,
             number: epoch(live.base, seen.czxid).ok(),
             holds: rank == Rank::First,
+            permit: None,
             behind: match rank {
                 Rank::Behind(other) => Some(other.to_owned()),
                 Rank::First | Rank::Gone => None,
@@ -140,7 +141,7 @@ async fn line<L: Link>(live: &Live<L>, key: &ResourceKey, site: &LockSite) -> Re
     }
     match shared {
         Some(path) => shared_node::settle(live, path, &members, line).await,
-        None => Ok(line),
+        None => permit_line::settle(live, &parent, &all, line).await,
     }
 }
 
@@ -149,7 +150,7 @@ fn program(order: Line, contender: &Contender<'_>, registered: bool) -> Program 
     match order {
         _ if registered => Program::Fencegate,
         _ if contender.guid.is_none() => Program::Unknown,
-        Line::Native => Program::Fencegate,
+        Line::Native | Line::Permits(_) => Program::Fencegate,
         Line::CuratorMutex | Line::CuratorReadWrite => Program::Curator,
         Line::Kazoo => Program::Kazoo,
     }
@@ -165,8 +166,9 @@ async fn remove_holder<L: Link>(
     let Stood { order, parent, shared } = Stood::of(&live.paths, key, site);
     live.link.sync(&parent).await?;
     let nodes = children(live, &parent).await?;
+    let permits = order.contender(holder).is_some_and(|one| one.permits.is_some());
     let first = order.rank(&nodes, holder) == Rank::First;
-    if !first && shared.is_none() {
+    if !first && !permits && shared.is_none() {
         return Ok(Broken::NotHolding);
     }
     // The operator has been told that no answer came: what happens from now on would surprise.
@@ -175,6 +177,7 @@ async fn remove_holder<L: Link>(
     }
     let place = format!("{parent}/{holder}");
     match shared {
+        None if permits => permit_line::remove(live, &parent, holder).await,
         None => Broken::of(live.link.delete(&place).await),
         Some(path) if first => shared_node::remove_ours(live, &place, path).await,
         Some(path) => shared_node::remove_theirs(live, holder, path).await,
@@ -197,7 +200,9 @@ impl<'s> Stood<'s> {
             (None, LockSite::Foreign { path, .. }) => {
                 Self { order: Line::Native, parent: paths.lock(key), shared: Some(path) }
             }
-            (None, LockSite::Native) => Self { order: Line::Native, parent: paths.lock(key), shared: None },
+            (None, LockSite::Native | LockSite::Semaphore { .. }) => {
+                Self { order: Line::Native, parent: paths.lock(key), shared: None }
+            }
         }
     }
 }

@@ -40,8 +40,10 @@ pub(super) async fn settle<L: Link>(
             }
             let gateway = gateway_among(members, &session);
             let program = if ours || gateway.is_some() { Program::Fencegate } else { Program::Unknown };
-            let (mode, behind) = (Mode::Exclusive, None);
-            line.insert(0, LineEntry { node, mode, program, gateway, session, number, holds: true, behind });
+            let (mode, behind, permit) = (Mode::Exclusive, None, None);
+            let first =
+                LineEntry { node, mode, program, gateway, session, number, holds: true, permit, behind };
+            line.insert(0, first);
         }
     }
     Ok(line)

@@ -51,7 +51,7 @@ fn key() -> ResourceKey {
 fn grant(epoch: u64) -> (Grant, Arc<Proof>) {
     let proof = Arc::new(Proof::until(1, Boot::from_nanos(2000)));
     let evidence = Arc::new(Evidence::of(proof.clone()));
-    (Grant { epoch, sequence: 0, evidence, nodes: [].into(), contended: false }, proof)
+    (Grant { epoch, sequence: 0, permit: None, evidence, nodes: [].into(), contended: false }, proof)
 }
 
 fn wants(waits: Waits, route: &Arc<str>) -> Wants<'_> {

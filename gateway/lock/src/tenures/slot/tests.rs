@@ -56,7 +56,10 @@ impl Bench {
         let evidence = Arc::new(Evidence::of(proof.clone()));
         let slot = self.slot();
         let wanted = slot.wanted().expect("somebody waits");
-        slot.granted(Grant { epoch: 7, sequence: 0, evidence, nodes: [].into(), contended: false }, wanted);
+        slot.granted(
+            Grant { epoch: 7, sequence: 0, permit: None, evidence, nodes: [].into(), contended: false },
+            wanted,
+        );
         proof
     }
 }
@@ -207,7 +210,7 @@ fn what_waited_while_the_keys_changed_their_names_is_not_used_when_it_is_granted
     let evidence = Arc::new(Evidence::of(proof));
     let grant = |epoch| {
         let evidence = evidence.clone();
-        Grant { epoch, sequence: 0, evidence, nodes: [].into(), contended: false }
+        Grant { epoch, sequence: 0, permit: None, evidence, nodes: [].into(), contended: false }
     };
     slot.granted(grant(90), wanted);
     assert!(first.try_recv().is_err(), "granted what it had asked for before");

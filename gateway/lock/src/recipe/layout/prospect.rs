@@ -1,0 +1,153 @@
+//! When a contender for one of several permits may take one, and whose leaving it waits for until then.
+
+use fencegate_policies::permits::{Permit, Permits};
+
+use super::{Contender, Line, permit_of};
+
+/// What a contender for one of `N` permits can expect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Prospect<'a> {
+    /// Fewer than `N` stand before it. It may take one of these, the likeliest first.
+    Now(Vec<Permit>),
+    /// When one of those before it leaves, whichever that is: all of them hold, or may.
+    Next,
+    /// Not before this one, which waits itself: until then it is enough to see this one hold, or leave.
+    Behind(&'a str),
+    /// Never: whoever is first asks for the key in another way.
+    Unlike,
+    /// It is not there.
+    Gone,
+}
+
+impl<'a> Prospect<'a> {
+    /// Of the node called `own`, among the children of its parent.
+    ///
+    /// A list may be old, but it is younger than our own node. So it shows everybody before us who is still there, and
+    /// perhaps some who have gone: it delays, and lets nobody in too early.
+    pub fn of(permits: Permits, children: &'a [String], own: &str) -> Self {
+        let line = Line::Permits(permits);
+        let Some(ours) = line.contender(own) else { return Self::Gone };
+        let mut before: Vec<Contender<'a>> = Vec::new();
+        let (mut present, mut taken) = (false, vec![false; usize::from(permits.count())]);
+        for name in children {
+            if name == own {
+                present = true;
+            } else if let Some(other) = line.contender(name) {
+                // Two of one number are behind each other: then neither holds.
+                before.extend((other.sequence <= ours.sequence).then_some(other));
+            } else if let Some(permit) = permit_of(name) {
+                match taken.get_mut(usize::from(permit.number())) {
+                    Some(taken) => *taken = true,
+                    // Left over from a lock with more of them.
+                    None => return Self::Unlike,
+                }
+            }
+        }
+        if !present {
+            return Self::Gone;
+        }
+        before.sort_unstable_by_key(|one| one.sequence);
+        let like = |one: &Contender| one.permits == Some(permits);
+        match before.first() {
+            Some(first) if !like(first) => return Self::Unlike,
+            _ => {}
+        }
+        // It was told that it is unlike the first, or is about to be, and then it goes.
+        if let Some(unlike) = before.iter().rfind(|one| !like(one)) {
+            return Self::Behind(unlike.name);
+        }
+        match before.len().cmp(&taken.len()) {
+            std::cmp::Ordering::Less => Self::Now(free(permits, &taken, before.len())),
+            std::cmp::Ordering::Equal => Self::Next,
+            std::cmp::Ordering::Greater => Self::Behind(before[before.len() - 1].name),
+        }
+    }
+}
+
+/// Those who come at once should not all try the same: one who has as many before it as have no permit yet leaves them theirs.
+fn free(permits: Permits, taken: &[bool], before: usize) -> Vec<Permit> {
+    let mut free: Vec<Permit> = permits.all().filter(|permit| !taken[usize::from(permit.number())]).collect();
+    let have = taken.len() - free.len();
+    if !free.is_empty() {
+        let others = before.saturating_sub(have) % free.len();
+        free.rotate_left(others);
+    }
+    free
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::layout::named_for;
+    use fencegate_policies::plan::Mode;
+    use fencegate_process::randomness::{Guid, SystemRandomness};
+
+    fn permits(count: u16) -> Permits {
+        Permits::new(count).expect("within bounds")
+    }
+
+    fn of(count: u16, sequence: i64) -> String {
+        Line::Permits(permits(count)).numbered(Guid::new(&SystemRandomness), Mode::Exclusive, sequence)
+    }
+
+    fn permit(number: u16) -> Permit {
+        Permit::new(number).expect("small")
+    }
+
+    fn now(numbers: &[u16]) -> Prospect<'static> {
+        Prospect::Now(numbers.iter().copied().map(permit).collect())
+    }
+
+    #[test]
+    fn the_first_n_may_take_a_permit_the_next_waits_for_any_of_them_and_all_others_for_one() {
+        let line: Vec<String> = (0..5).map(|number| of(2, number)).collect();
+        let seen = |own: usize| Prospect::of(permits(2), &line, &line[own]);
+        assert_eq!([seen(0), seen(1)], [now(&[0, 1]), now(&[1, 0])], "they do not try the same");
+        assert_eq!(seen(2), Prospect::Next);
+        assert_eq!([seen(3), seen(4)], [Prospect::Behind(&line[2]), Prospect::Behind(&line[3])]);
+        assert_eq!(Prospect::of(permits(2), &line[1..], &line[2]), now(&[1, 0]), "one has left");
+        assert_eq!(Prospect::of(permits(2), &line[1..], &line[0]), Prospect::Gone);
+    }
+
+    #[test]
+    fn a_permit_that_is_taken_is_not_tried() {
+        let mut nodes: Vec<String> = (0..3).map(|number| of(3, number)).collect();
+        nodes.extend([0, 2].map(|number| named_for(permit(number))));
+        assert_eq!(Prospect::of(permits(3), &nodes, &nodes[2]), now(&[1]));
+        nodes.push(named_for(permit(1)));
+        assert_eq!(Prospect::of(permits(3), &nodes, &nodes[2]), now(&[]), "somebody's place in line is gone");
+    }
+
+    #[test]
+    fn whoever_is_first_says_how_many_there_are() {
+        let nodes = [of(3, 1), of(4, 2), of(3, 3)];
+        assert_eq!(Prospect::of(permits(4), &nodes, &nodes[1]), Prospect::Unlike);
+        assert_eq!(Prospect::of(permits(3), &nodes, &nodes[2]), Prospect::Behind(&nodes[1]), "it is to go");
+        assert_eq!(
+            Prospect::of(permits(3), &nodes, &nodes[0]),
+            now(&[0, 1, 2]),
+            "who comes later is refused"
+        );
+        let left_over = [of(3, 9), named_for(permit(3))];
+        assert_eq!(Prospect::of(permits(3), &left_over, &left_over[0]), Prospect::Unlike);
+    }
+
+    #[test]
+    fn a_lock_of_the_key_alone_is_unlike_and_so_is_one_of_it_for_that() {
+        let guid = Guid::new(&SystemRandomness);
+        for alone in [
+            Line::Native.numbered(guid, Mode::Exclusive, 1),
+            Line::Native.numbered(guid, Mode::Shared, 1),
+            "a-stranger-0000000001".to_owned(),
+        ] {
+            let nodes = [alone, of(2, 2)];
+            assert_eq!(Prospect::of(permits(2), &nodes, &nodes[1]), Prospect::Unlike, "{}", nodes[0]);
+            assert!(!Line::Native.is_of_permits(&nodes));
+        }
+        let nodes = [of(2, 1), Line::Native.numbered(guid, Mode::Exclusive, 2)];
+        assert!(Line::Native.is_of_permits(&nodes) && !Line::Native.is_of_permits(&nodes[1..]));
+        let left_over = [named_for(permit(1)), nodes[1].clone()];
+        assert!(Line::Native.is_of_permits(&left_over));
+        assert_eq!(Line::Native.alone(&nodes), None, "nobody is sent on to one of several");
+    }
+}

@@ -1,0 +1,75 @@
+//! Who holds which of several permits of a key, and the removal of a holder by an operator who means it.
+
+use fencegate_policies::permits::Permit;
+use futures_util::future::join_all;
+
+use super::shared_node;
+use crate::recipe::{
+    layout::{Line, Prospect, named_for},
+    saying,
+};
+use crate::session::{
+    epoch::epoch,
+    link::{Fault, Link, Seen},
+    live::Live,
+};
+use crate::tenures::question::{Broken, LineEntry, Untold};
+
+/// The line, with what those of it hold who stand for a permit. `children`: all nodes below `parent`.
+pub(super) async fn settle<L: Link>(
+    live: &Live<L>,
+    parent: &str,
+    children: &[String],
+    mut line: Vec<LineEntry>,
+) -> Result<Vec<LineEntry>, Untold> {
+    let stand = |one: &LineEntry| Line::Native.contender(&one.node).and_then(|found| found.permits);
+    let looks = line.iter().map(|one| async {
+        match stand(one) {
+            Some(_) => held(live, parent, &one.node).await.map(Some),
+            None => Ok(None),
+        }
+    });
+    let found = join_all(looks).await;
+    for (one, found) in line.iter_mut().zip(found) {
+        let (Some(permits), Some(held)) = (stand(one), found?) else { continue };
+        // Tokens are made of the number of the permit's node.
+        one.number = held.and_then(|(_, seen)| epoch(live.base, seen.czxid).ok());
+        one.permit = held.map(|(permit, _)| permit);
+        one.holds = held.is_some();
+        one.behind = match Prospect::of(permits, children, &one.node) {
+            Prospect::Behind(before) if held.is_none() => Some(before.to_owned()),
+            _ => None,
+        };
+    }
+    Ok(line)
+}
+
+/// What the contender of this name holds, with its node.
+async fn held<L: Link>(live: &Live<L>, parent: &str, name: &str) -> Result<Option<(Permit, Seen)>, Untold> {
+    let Some((says, place)) = read(live, &format!("{parent}/{name}")).await? else { return Ok(None) };
+    let permit = std::str::from_utf8(&says).ok().and_then(Permit::parse);
+    let Some(permit) = permit else { return Ok(None) };
+    let node = read(live, &format!("{parent}/{}", named_for(permit))).await?;
+    let ours = |(says, seen): &(Vec<u8>, Seen)| saying::is_of(says, name) && seen.owner == place.owner;
+    Ok(node.filter(ours).map(|(_, seen)| (permit, seen)))
+}
+
+/// `None` where it has gone.
+async fn read<L: Link>(live: &Live<L>, path: &str) -> Result<Option<(Vec<u8>, Seen)>, Untold> {
+    match live.link.data(path).await {
+        Ok(read) => Ok(Some(read)),
+        Err(Fault::NoNode) => Ok(None),
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+/// Its place in line and its permit: both or neither.
+pub(super) async fn remove<L: Link>(live: &Live<L>, parent: &str, name: &str) -> Result<Broken, Untold> {
+    match held(live, parent, name).await? {
+        Some((permit, _)) => {
+            let node = format!("{parent}/{}", named_for(permit));
+            shared_node::remove_ours(live, &format!("{parent}/{name}"), &node).await
+        }
+        None => Ok(Broken::NotHolding),
+    }
+}

@@ -1,0 +1,82 @@
+//! Reads how many requests may hold a key at once, and refuses what only one holder can have.
+
+use super::{block::Block, scalar};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    permits::Permits,
+    plan::{Foreign, Level, ModeRule, Nested, Placing},
+};
+
+const FIELD: &str = "permits";
+
+/// `None` where the field is absent, or bad.
+pub(super) fn written(fence: &mut Block) -> Option<Permits> {
+    fence.value(FIELD, permits)
+}
+
+fn permits(text: &str) -> Result<Permits, Diagnostic> {
+    let count = scalar::count(text)?;
+    let permits = u16::try_from(count).ok().and_then(Permits::new);
+    permits.ok_or_else(|| {
+        let (least, most) = (Permits::LEAST, Permits::MOST);
+        let remedy = match count {
+            0 | 1 => "leave it out: without `permits` one request at a time has the key".to_owned(),
+            _ => format!("write a number from `{least}` to `{most}`"),
+        };
+        scalar::out_of_range(text, &remedy)
+    })
+}
+
+/// What is said of a lock of other programs, or of two locks, is said beside; there is no plan then.
+pub(super) fn placing(permits: Option<Permits>, placing: Option<Placing>) -> Option<Placing> {
+    match (permits, placing?) {
+        (Some(permits), Placing::Native) => Some(Placing::Semaphore { permits }),
+        (_, placing) => Some(placing),
+    }
+}
+
+/// What a fence says beside its permits.
+pub(super) struct Beside {
+    /// Of its upstream, where that is known.
+    pub(super) level: Option<Level>,
+    pub(super) mode: ModeRule,
+    pub(super) foreign: Option<Foreign>,
+    pub(super) nested: Option<Nested>,
+}
+
+/// Says what a fence with permits cannot have.
+pub(super) fn alone(fence: &mut Block, beside: &Beside) {
+    if beside.mode != ModeRule::Exclusive {
+        let message = format!("`mode: {}` does not exist with `permits`", beside.mode.word());
+        let remedy =
+            "write `mode: exclusive` here, in `defaults` too: each holder has a permit that nobody shares";
+        let field = if fence.is_present("mode") { "mode" } else { FIELD };
+        refuse(fence, field, &message, remedy);
+    }
+    if fence.is_present("keys") {
+        let remedy =
+            "write one `key`: whoever has a permit of one key could wait for whoever has one of the other";
+        refuse(fence, "keys", "a set of keys has no `permits`", remedy);
+    }
+    if let Some(layout) = beside.foreign {
+        let message = format!("`permits` do not exist with `layout: {}`", layout.word());
+        refuse(fence, "layout", &message, "leave one of them out: other programs know nothing of permits");
+    }
+    if fence.is_present("once") {
+        let message = "operations that happen at most once do not exist with `permits`";
+        let remedy = "leave one of them out: two requests with one operation would be at work at once, under two permits";
+        refuse(fence, "once", message, remedy);
+    }
+    if beside.nested == Some(Nested::Allow) && fence.is_present("nested") {
+        let remedy = "write `nested: ignore`: a service shows the token of one permit, and would call for the key of all";
+        refuse(fence, "nested", "calls back do not exist with `permits`", remedy);
+    }
+    if beside.level.and_then(Level::delay).is_some() {
+        let message = "`fencing: delay` is for keys that one request has alone: the record in ZooKeeper names one holder";
+        refuse(fence, FIELD, message, "leave `permits` out, or put a guard beside the service");
+    }
+}
+
+fn refuse(fence: &mut Block, field: &'static str, message: &str, remedy: &str) {
+    fence.fault(field, Diagnostic::new(Code::NotWithPermits, message).remedy(remedy));
+}

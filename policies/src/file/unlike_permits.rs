@@ -1,0 +1,57 @@
+//! Finds the routes that disagree about how many hold one key at once, and keys that could be taken for a permit of another.
+
+use super::{faults::Faults, fence::Fenced, unlike_layouts::meet};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    key::Meeting,
+    plan::{Fence, Placing},
+};
+
+/// `fences` with the names of their routes, in the order of the file. Every pair of which one has permits; those are few.
+pub(super) fn check<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
+    let has = |fenced: &Fenced| fenced.fence.permits().is_some();
+    if !fences.iter().any(|(_, fenced)| has(fenced)) {
+        return;
+    }
+    for (at, &(route, fenced)) in fences.iter().enumerate() {
+        let above = fences[..=at].iter().filter(|(_, above)| has(fenced) || has(above));
+        let first =
+            above.filter_map(|&(other, above)| unlike(other, &above.fence, route, &fenced.fence)).next();
+        first.into_iter().for_each(|fault| faults.push(fault.at(fenced.placed)));
+    }
+}
+
+fn unlike(other: &str, above: &Fence, route: &str, fence: &Fence) -> Option<Diagnostic> {
+    // Of locks of other programs it has been said that they lie elsewhere.
+    let foreign = |fence: &Fence| fence.locks().any(|(_, lock)| matches!(lock, Placing::Foreign { .. }));
+    let share = above.templates().any(|one| fence.templates().any(|two| meet(one, two)));
+    if share && above.permits() != fence.permits() && !foreign(above) && !foreign(fence) {
+        let message = format!(
+            "of one key routes `{other}` and `{route}` let unlike numbers of requests hold it at once: {} and {}",
+            counted(above),
+            counted(fence)
+        );
+        let remedy = "write the same `permits` on both, or keys that no values make equal";
+        return Some(Diagnostic::new(Code::UnlikePermits, message).remedy(remedy));
+    }
+    if called_as_a_permit(above, fence) || called_as_a_permit(fence, above) {
+        let message =
+            format!("a key of routes `{other}` and `{route}` can be that of a permit, `key#0` or the like");
+        let remedy = "write another character than `#` in the key, or another key beside the `permits`";
+        return Some(Diagnostic::new(Code::PermitKey, message).remedy(remedy));
+    }
+    None
+}
+
+fn counted(fence: &Fence) -> String {
+    fence.permits().map_or_else(|| "1".to_owned(), |permits| permits.to_string())
+}
+
+/// Marks of the two would be one.
+fn called_as_a_permit(key: &Fence, of: &Fence) -> bool {
+    of.permits().is_some()
+        && of.templates().any(|of| {
+            let permits = of.permits_glob();
+            key.templates().any(|key| key.glob().meets(&permits) == Meeting::Same)
+        })
+}

@@ -1,0 +1,102 @@
+//! How many may hold a key at once, and which of them one is.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// So many hold a key at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Permits(u16);
+
+/// The place that one of them has, counted from 0. Whoever has the same one later has a larger token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Permit(u16);
+
+impl Permits {
+    /// One alone is a lock.
+    pub const LEAST: u16 = 2;
+    /// Who waits next in line looks through a list of all that hold whenever one of them leaves.
+    pub const MOST: u16 = 1000;
+
+    /// `None` outside of these bounds.
+    pub fn new(count: u16) -> Option<Self> {
+        (Self::LEAST..=Self::MOST).contains(&count).then_some(Self(count))
+    }
+
+    /// Reads what [`fmt::Display`] writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        number(text).and_then(Self::new)
+    }
+
+    pub fn count(self) -> u16 {
+        self.0
+    }
+
+    pub fn all(self) -> impl Iterator<Item = Permit> {
+        (0..self.0).map(Permit)
+    }
+
+    pub fn last(self) -> Permit {
+        Permit(self.0 - 1)
+    }
+
+    pub fn has(self, permit: Permit) -> bool {
+        permit.0 < self.0
+    }
+}
+
+impl Permit {
+    /// `None` where no key has so many.
+    pub fn new(number: u16) -> Option<Self> {
+        (number < Permits::MOST).then_some(Self(number))
+    }
+
+    /// Reads what [`fmt::Display`] writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        number(text).and_then(Self::new)
+    }
+
+    pub fn number(self) -> u16 {
+        self.0
+    }
+}
+
+/// Each number has one spelling.
+fn number(text: &str) -> Option<u16> {
+    let number = text.parse::<u16>().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
+impl fmt::Display for Permits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_2_to_1000_and_the_last_is_one_less() {
+        assert_eq!([0, 1, 1001].map(Permits::new), [None; 3]);
+        for count in [2, 3, 1000] {
+            let permits = Permits::new(count).expect("within bounds");
+            assert_eq!(permits.all().count(), usize::from(count));
+            assert!(permits.has(permits.last()) && permits.last().number() == count - 1);
+            assert_eq!(Permits::parse(&permits.to_string()), Some(permits));
+            assert_eq!(Permit::parse(&permits.last().to_string()), Some(permits.last()));
+        }
+        for bad in ["", "1", "02", "+2", "1001", "x", "-2", "65538"] {
+            assert_eq!(Permits::parse(bad), None, "{bad}");
+        }
+        assert_eq!([Permit::parse("1000"), Permit::parse("00")], [None; 2]);
+        assert_eq!(Permit::parse("0"), Permit::new(0));
+    }
+}

@@ -1,6 +1,6 @@
 //! How many may hold a key at once, and which of them one is.
 
-use std::fmt;
+use std::{fmt, num::NonZeroU16};
 
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +9,15 @@ use serde::{Deserialize, Serialize};
 pub struct Permits(u16);
 
 /// The place that one of them has, counted from 0. Whoever has the same one later has a larger token.
+///
+/// What is kept is one more, so that a key without permits needs no room for one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Permit(u16);
+#[serde(try_from = "u16", into = "u16")]
+pub struct Permit(NonZeroU16);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no key has a permit of that number")]
+pub struct NoPermit;
 
 impl Permits {
     /// One alone is a lock.
@@ -33,22 +40,22 @@ impl Permits {
     }
 
     pub fn all(self) -> impl Iterator<Item = Permit> {
-        (0..self.0).map(Permit)
+        (0..self.0).filter_map(Permit::new)
     }
 
     pub fn last(self) -> Permit {
-        Permit(self.0 - 1)
+        Permit::new(self.0 - 1).expect("there are 2 at least and no more than there may be")
     }
 
     pub fn has(self, permit: Permit) -> bool {
-        permit.0 < self.0
+        permit.number() < self.0
     }
 }
 
 impl Permit {
     /// `None` where no key has so many.
     pub fn new(number: u16) -> Option<Self> {
-        (number < Permits::MOST).then_some(Self(number))
+        NonZeroU16::new(number.saturating_add(1)).filter(|_| number < Permits::MOST).map(Self)
     }
 
     /// Reads what [`fmt::Display`] writes.
@@ -57,7 +64,21 @@ impl Permit {
     }
 
     pub fn number(self) -> u16 {
-        self.0
+        self.0.get() - 1
+    }
+}
+
+impl TryFrom<u16> for Permit {
+    type Error = NoPermit;
+
+    fn try_from(number: u16) -> Result<Self, NoPermit> {
+        Self::new(number).ok_or(NoPermit)
+    }
+}
+
+impl From<Permit> for u16 {
+    fn from(permit: Permit) -> Self {
+        permit.number()
     }
 }
 
@@ -75,7 +96,7 @@ impl fmt::Display for Permits {
 
 impl fmt::Display for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.number().fmt(f)
     }
 }
 
@@ -98,5 +119,7 @@ mod tests {
         }
         assert_eq!([Permit::parse("1000"), Permit::parse("00")], [None; 2]);
         assert_eq!(Permit::parse("0"), Permit::new(0));
+        assert_eq!(Permit::new(0).map(Permit::number), Some(0));
+        assert_eq!(size_of::<Option<Permit>>(), 2);
     }
 }

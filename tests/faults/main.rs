@@ -6,4 +6,5 @@ mod given_up;
 mod guard_memory;
 mod guard_migrate_size;
 mod new_keys;
+mod permits;
 mod shared_store;

@@ -97,6 +97,7 @@ mod panicked;
 mod parents;
 mod paused;
 mod peer_listener;
+mod permits;
 mod places;
 mod plans_agree;
 mod policies;

@@ -5,7 +5,8 @@
 //! what no wire does: [`wedged`] is one that is gone, [`lost_word`] an operation that nobody is told of, [`left_parents`]
 //! what is refused too late, [`beside`] both of these among the locks of other programs, [`exclusive_node`] a node that others
 //! make as well; [`latency`] is servers that take long.
-//! [`cold`] is what locks cost of keys that are mostly free, [`unsent`] one of which nobody wants the node before it is made. [`delayed`] plays the schedules of the model of that name.
+//! [`cold`] is what locks cost of keys that are mostly free, [`unsent`] one of which nobody wants the node before it is made,
+//! [`permits`] one that several hold at once. [`delayed`] plays the schedules of the model of that name.
 
 mod accidents;
 mod agreement;
@@ -20,6 +21,7 @@ mod gateways;
 mod latency;
 mod left_parents;
 mod lost_word;
+mod permits;
 mod plan;
 mod run;
 mod simulated;

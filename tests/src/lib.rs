@@ -8,7 +8,7 @@
 //! were spelled, [`prometheus`] watches, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to
 //! compare with. [`zombie`] is a set-up with an accident behind it, for whoever shows what happens, and [`browser`] who
 //! looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session.
-//! [`charged`] is a command under a lock, and the mishaps of
+//! [`permits`] is a load on keys that several hold at once. [`charged`] is a command under a lock, and the mishaps of
 //! who watches over it. [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks.
 
 pub mod balancer;
@@ -36,6 +36,7 @@ pub mod origin;
 pub mod origin_h2;
 pub mod patience;
 pub mod peers;
+pub mod permits;
 pub mod policy;
 pub mod postgres;
 pub mod process;

@@ -25,7 +25,8 @@ use fencegate_lock::session::paths::Paths;
 use fencegate_policies::{
     permits::Permits,
     plan::{
-        Caching, Enforce, Fence, Forward, Gateway, Hold, LargeBodies, LeaseUse, Mode, OnceStore, Placing, Upstream,
+        Caching, Enforce, Fence, Forward, Gateway, Hold, LargeBodies, LeaseUse, Mode, OnceStore, Placing,
+        Upstream,
     },
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};

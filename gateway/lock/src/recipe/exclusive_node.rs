@@ -1,7 +1,7 @@
 //! A lock that is one node for everybody: whoever makes it holds it, be it one of us or a program that knows nothing of us.
 //!
 //! There is no line at such a node. So ours stand in a line of their own first, as for every other key. Whoever is first there
-//! alone tries to make the node, as its [`Claim`], and gives both back in one transaction.
+//! alone tries to make the node, as its [`ContestedNode`], and gives both back in one transaction.
 
 use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::{
     attempt::Attempt,
     candidate::{AGAIN, CREATE_ROUNDS, Candidate, PAUSE, refused},
-    claim::{Claim, Tried},
+    contested_node::{ContestedNode, Tried},
     foreign_parent,
     grant::{Caller, Grant, Stop},
 };
@@ -33,7 +33,7 @@ pub struct ExclusiveNode<L: Link> {
     /// Path of our node in line, once it is first.
     place: OnceCell<String>,
     path: String,
-    claim: Claim<L>,
+    node: ContestedNode<L>,
 }
 
 /// How often a node of ours is written when it is made, and so its version. Programs that make one and leave it have 0,
@@ -45,8 +45,8 @@ impl<L: Link> ExclusiveNode<L> {
     /// At `path`, for the key by which the installation knows it. That may wait for room.
     pub async fn begin(live: &Rc<Live<L>>, key: &ResourceKey, path: &str) -> Result<Self, NotGranted> {
         let line = Attempt::begin(live, key, &LockSite::Native, Mode::Exclusive).await?.towards(path);
-        let claim = Claim::begin(&line, path.len(), WRITES).await?;
-        Ok(Self { line, place: OnceCell::new(), path: path.to_owned(), claim })
+        let node = ContestedNode::begin(&line, path.len(), WRITES).await?;
+        Ok(Self { line, place: OnceCell::new(), path: path.to_owned(), node })
     }
 
     fn candidate(&self) -> &Candidate<L> {
@@ -69,7 +69,7 @@ impl<L: Link> ExclusiveNode<L> {
             contended = true;
             self.wait(caller).await?;
         };
-        let epoch = self.claim.epoch(seen)?;
+        let epoch = self.node.epoch(seen)?;
         self.candidate().proven(caller).await?;
         let evidence = Arc::new(Evidence::of(self.live().proof.clone()));
         let nodes = [place.clone(), self.path.clone()].into();
@@ -80,7 +80,7 @@ impl<L: Link> ExclusiveNode<L> {
     async fn make(&self, place: &str) -> Result<Option<Seen>, NotGranted> {
         for _ in 0..=CREATE_ROUNDS {
             let first = Step::Check { path: place, version: ANY };
-            match self.claim.make(self.candidate(), &self.path, first).await? {
+            match self.node.make(self.candidate(), &self.path, first).await? {
                 Tried::Ours(seen) => return Ok(Some(seen)),
                 Tried::Taken(Some(owner)) if KEPT_WITHOUT_SESSION.contains(&owner) => {
                     return Err(NotGranted::Service(NO_LOCK.into()));
@@ -127,7 +127,7 @@ impl<L: Link> ExclusiveNode<L> {
                     }
                 }
                 (_, Err(Fault::NoNode)) => return gone(&self.path),
-                (_, Ok((says, seen))) if !self.claim.is_ours(&says, seen) => return gone(&self.path),
+                (_, Ok((says, seen))) if !self.node.is_ours(&says, seen) => return gone(&self.path),
                 (Ok(changed), Ok(_)) => changed.await,
                 (Err(Fault::NoNode), _) => sleep(AGAIN).await,
                 // It says no now. For as long nobody sees that the node goes.
@@ -138,7 +138,7 @@ impl<L: Link> ExclusiveNode<L> {
 
     /// Returns when neither the node nor our place in line is left, or the session is over.
     pub async fn clear(&self) {
-        self.claim.clear(&self.line, self.place.get().map(String::as_str)).await;
+        self.node.clear(&self.line, self.place.get().map(String::as_str)).await;
     }
 }
 

@@ -4,13 +4,13 @@
 //! at one key, `line` how they wait there, [`layout`] how nodes are named and ordered, `made` what is known of them,
 //! [`rotate`] what happens when the numbers run out, `foreign_parent` where other programs have their locks; [`grant`] is what an
 //! attempt comes to. Where nobody compares tokens, [`delayed`] hands a key over, by its [`grant_record`]. [`exclusive_node`]
-//! is a lock without a line, [`semaphore`] one that several hold; `claim` is the node that both make out of the line, and
+//! is a lock without a line, [`semaphore`] one that several hold; `contested_node` is the node that both make out of the line, and
 //! [`saying`] what is written in it. [`registered`] and [`janitor`] see that no node is
 //! forgotten. [`signpost`] finds out which gateway holds a key.
 
 pub mod attempt;
 pub mod candidate;
-mod claim;
+mod contested_node;
 pub mod delayed;
 pub mod exclusive_node;
 mod foreign_parent;

@@ -1,6 +1,6 @@
 //! A lock that several hold at once, each with a permit of its own.
 //!
-//! Contenders stand in the line of the key. The first `N` of them may make one of `N` nodes beside it, each as its [`Claim`]:
+//! Contenders stand in the line of the key. The first `N` of them may make one of `N` nodes beside it, each as its [`ContestedNode`]:
 //! `permit-0` to `permit-<N-1>`. Whoever has made one holds the permit of that number. The token is made of that node,
 //! because of the nodes under one name each is younger than all before it; of places in line that is not so, as one of the
 //! first `N` may be slow, and take the permit of another that came behind it and has gone.
@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use super::{
     attempt::Attempt,
     candidate::{AGAIN, Candidate, PAUSE, refused},
-    claim::{Claim, Tried},
+    contested_node::{ContestedNode, Tried},
     grant::{Caller, Grant, Stop},
     layout::{Prospect, named_for},
 };
@@ -36,11 +36,12 @@ pub struct Semaphore<L: Link> {
     /// Path of our node in line, once it is among the first.
     place: OnceCell<String>,
     /// That may be ours.
-    claim: Claim<L>,
+    node: ContestedNode<L>,
 }
 
-/// Nobody but us writes to the node of a permit.
-const WRITES: u8 = 0;
+/// The node of a permit is written between 0 and 7 times when it is made. Should a stranger remove it, and another of ours take
+/// the permit before we know, a delete that is on its way mostly misses what that one made.
+const WRITES: u8 = 8;
 
 /// Tries before the list is looked at again: it may be old, and others try as well.
 const TRIES: usize = 8;
@@ -53,8 +54,10 @@ impl<L: Link> Semaphore<L> {
         }
         let line = Attempt::begin(live, key, &LockSite::Semaphore { permits }, Mode::Exclusive).await?;
         let longest = line.candidate.path(&named_for(permits.last())).len();
-        let claim = Claim::begin(&line, longest, WRITES).await?;
-        Ok(Self { permits, line, place: OnceCell::new(), claim })
+        let mut writes = [0];
+        live.randomness.fill(&mut writes);
+        let node = ContestedNode::begin(&line, longest, writes[0] % WRITES).await?;
+        Ok(Self { permits, line, place: OnceCell::new(), node })
     }
 
     fn candidate(&self) -> &Candidate<L> {
@@ -93,10 +96,10 @@ impl<L: Link> Semaphore<L> {
             };
             children = seen;
         };
-        let epoch = self.claim.epoch(seen)?;
+        let epoch = self.node.epoch(seen)?;
         self.candidate().proven(caller).await?;
         let evidence = Arc::new(Evidence::of(self.live().proof.clone()));
-        let nodes = [place.clone(), self.claim.path().to_string()].into();
+        let nodes = [place.clone(), self.node.path().to_string()].into();
         Ok(Grant { epoch, sequence: 0, permit: Some(permit), evidence, nodes, contended })
     }
 
@@ -106,7 +109,7 @@ impl<L: Link> Semaphore<L> {
             let (node, number) = (self.candidate().path(&named_for(*permit)), permit.to_string());
             // Our place is there, and whoever watches it is told that we hold.
             let first = Step::Set { path: place, data: number.as_bytes() };
-            match self.claim.make(self.candidate(), &node, first).await? {
+            match self.node.make(self.candidate(), &node, first).await? {
                 Tried::Ours(seen) => return Ok(Some((*permit, seen))),
                 Tried::Taken(_) => {}
                 // Our place was below it.
@@ -172,7 +175,7 @@ impl<L: Link> Semaphore<L> {
     /// Returns when our place or our permit is not ours any more, calling `gone` with the path of that, or when the session
     /// is over. Without the place others would count one holder less; without the permit somebody else takes it.
     pub async fn watch_own(&self, gone: &impl Fn(&str)) {
-        let (link, path) = (&self.live().link, self.claim.path());
+        let (link, path) = (&self.live().link, self.node.path());
         let Some(place) = self.place.get() else { return };
         loop {
             let (stands, holds, read) = (link.watch(place), link.watch(&path), link.data(&path));
@@ -191,7 +194,7 @@ impl<L: Link> Semaphore<L> {
             match (stands, holds, read) {
                 (Err(Fault::NoNode), _, _) => return gone(place),
                 (_, _, Err(Fault::NoNode)) => return gone(&path),
-                (_, _, Ok((says, seen))) if !self.claim.is_ours(&says, seen) => return gone(&path),
+                (_, _, Ok((says, seen))) if !self.node.is_ours(&says, seen) => return gone(&path),
                 (Ok(stands), Ok(holds), Ok(_)) => tokio::select! {
                     () = stands => {}
                     () = holds => {}
@@ -205,6 +208,6 @@ impl<L: Link> Semaphore<L> {
 
     /// Returns when neither the permit nor our place in line is left, or the session is over.
     pub async fn clear(&self) {
-        self.claim.clear(&self.line, self.place.get().map(String::as_str)).await;
+        self.node.clear(&self.line, self.place.get().map(String::as_str)).await;
     }
 }

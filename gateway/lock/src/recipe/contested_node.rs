@@ -23,8 +23,8 @@ use crate::session::{
     live::Live,
 };
 
-/// Such a node of one attempt. Whatever happens, [`Claim::clear`] has to be the last call.
-pub(super) struct Claim<L: Link> {
+/// Such a node of one attempt. Whatever happens, [`ContestedNode::clear`] has to be the last call.
+pub(super) struct ContestedNode<L: Link> {
     live: Rc<Live<L>>,
     /// Where it is, or was tried last.
     path: RefCell<Rc<str>>,
@@ -47,7 +47,7 @@ pub(super) enum Tried {
     NoParent,
 }
 
-impl<L: Link> Claim<L> {
+impl<L: Link> ContestedNode<L> {
     /// Of whoever stands in `line`. `longest`: bytes of its path. That may wait for room.
     pub(super) async fn begin(line: &Attempt<L>, longest: usize, writes: u8) -> Result<Self, NotGranted> {
         let Candidate { live, guid, .. } = &line.candidate;
@@ -220,7 +220,7 @@ impl<L: Link> Claim<L> {
     }
 }
 
-impl<L: Link> Drop for Claim<L> {
+impl<L: Link> Drop for ContestedNode<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
             // Not cleared: it may still hold.

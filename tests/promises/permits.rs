@@ -1,0 +1,96 @@
+//! A key with permits has as many holders at once as it has permits, and never one more, each with marks of its own.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    guarded::Guarded,
+    permits::{Storm, most_at_once},
+    policy::Policy,
+    site::Site,
+};
+use serde_json::Value;
+
+const PERMITS: usize = 3;
+
+/// What fits into the time of one promise. The whole ten thousand are among the faults.
+const STORM: Storm = Storm { accounts: 3, clients: 18, rounds: 3, requests: 400 };
+
+fn several(policy: Policy) -> Policy {
+    policy.with("/routes/0/fence/permits", PERMITS).with("/routes/0/fence/queue", 200)
+}
+
+#[tokio::test]
+async fn so_many_work_at_once_each_under_a_key_of_its_own_and_the_next_one_waits() {
+    let site = Site::fresh().await;
+    let (one, two) = Gateway::start_both(&several(site.policy("gw-1")), &several(site.policy("gw-2"))).await;
+    let latch = site.origin.holds("/pay/7");
+    let mut begun = Vec::new();
+    for count in 1..=PERMITS {
+        begun.push([&one, &two][count % 2].begin(Ask::post("/pay/7")));
+        site.origin.request("/pay/7", count).await;
+    }
+    let keys: BTreeSet<_> =
+        site.origin.log().records.iter().map(|record| record.key().expect("fenced").to_owned()).collect();
+    let wanted = ["account/7#0", "account/7#1", "account/7#2"].map(str::to_owned);
+    assert_eq!(keys, wanted.into());
+
+    let refused = two.send(&Ask::post("/pay/7").field("Prefer", "wait=0")).await;
+    assert_eq!((refused.status, refused.outcome()), (423, Some(Outcome::NotDispatched)));
+    let next = two.begin(Ask::post("/pay/7"));
+    let tree = site.tree().await;
+    // Four in line, three of them with a permit.
+    tree.locks_become("four in line", |locks| locks.len() == PERMITS * 2 + 1).await;
+    let shown: Value =
+        serde_json::from_slice(&one.admin("/api/v1/locks/account%2F7").await.body).expect("JSON");
+    let line = shown["line"].as_array().expect("a line");
+    let permits: Vec<_> =
+        line.iter().map(|node| (node["holds"].as_bool(), node["permit"].as_u64())).collect();
+    assert_eq!(
+        permits.iter().filter(|(holds, permit)| *holds == Some(true) && permit.is_some()).count(),
+        PERMITS
+    );
+    assert_eq!(permits.last(), Some(&(Some(false), None)));
+    assert_eq!(site.origin.count("/pay/7"), PERMITS, "one more than there may be");
+
+    latch.let_go();
+    for request in begun {
+        assert_eq!(request.answer().await.status, 200);
+    }
+    assert_eq!(next.answer().await.status, 200);
+    tree.no_lock_is_left().await;
+}
+
+#[tokio::test]
+async fn gateways_that_count_otherwise_do_not_serve_the_key_beside_each_other() {
+    let site = Site::fresh().await;
+    let one = Gateway::start(&several(site.policy("gw-1"))).await;
+    let two = Gateway::start(&several(site.policy("gw-2")).with("/routes/0/fence/permits", 4)).await;
+    assert_eq!(one.send(&Ask::post("/pay/7")).await.status, 200);
+    let refused = two.send(&Ask::post("/pay/7")).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (503, "config-mismatch"));
+}
+
+#[tokio::test]
+async fn behind_a_guard_never_more_than_so_many_work_and_nothing_stale_while_gateways_are_killed() {
+    let guarded = Guarded::fresh().await;
+    guarded.site.origin.works_for(Duration::from_millis(5));
+    let guard = guarded.guard().await;
+    let crowd =
+        STORM.rages(&guarded.site.origin, |name| several(guarded.policy(name, &[guard.public]))).await;
+    crowd.history.assert_holds();
+    assert_eq!(most_at_once(&crowd.history), PERMITS);
+}
+
+#[tokio::test]
+async fn before_a_service_that_compares_never_more_than_so_many_work_while_gateways_are_killed() {
+    let site = Site::fresh().await.comparing();
+    site.origin.works_for(Duration::from_millis(5));
+    let crowd = STORM
+        .rages(&site.origin, |name| several(site.policy(name)).with("/routes/0/fence/wait", "15s"))
+        .await;
+    crowd.history.assert_holds();
+    assert_eq!(most_at_once(&crowd.history), PERMITS);
+    assert!(crowd.told.iter().any(|told| told.answer.is_err()), "not exercised: nobody lost an answer");
+}

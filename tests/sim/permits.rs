@@ -1,0 +1,246 @@
+//! A key that several hold at once: never more than it has permits, first come, first served, and of each permit the tokens grow.
+
+mod each_step;
+mod stage;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use fencegate_lock::tenures::{keeper::Refused, question::Broken, tenure::Tenure};
+use fencegate_policies::plan::LockSite;
+use fencegate_tests::memory::Direction;
+use stage::{Stage, T, asks, granted, of};
+use tokio::time::{sleep, timeout};
+
+use crate::{doctored::Fate, simulated};
+
+/// As a guard would have them: the newest epoch of each permit.
+#[derive(Default)]
+struct Marks(BTreeMap<u16, u64>);
+
+impl Marks {
+    fn announce(&mut self, tenure: &Tenure) -> u16 {
+        let permit = tenure.permit().expect("one of several").number();
+        let epoch = tenure.dispatch().expect("open").token.number();
+        let before = self.0.insert(permit, epoch).unwrap_or_default();
+        assert!(epoch > before, "permit {permit}: {epoch} after {before}");
+        permit
+    }
+}
+
+#[test]
+fn never_more_than_n_hold_and_whoever_came_first_is_served_first() {
+    simulated::run(async {
+        let (stage, mut marks) = (Stage::of_gateways(2).await, Marks::default());
+        let mut asking = Vec::new();
+        for number in 0..12 {
+            asking.push(asks(&stage.gateways[number % 2], of(3)));
+            // In this order.
+            sleep(T / 50).await;
+        }
+        let (mut asking, mut held) = (asking.into_iter(), Vec::new());
+        for _ in 0..3 {
+            held.push(granted(asking.next().expect("twelve")).await);
+        }
+        let mut permits: Vec<u16> = held.iter().map(|tenure| marks.announce(tenure)).collect();
+        permits.sort_unstable();
+        assert_eq!(permits, [0, 1, 2]);
+        let mut waiting: Vec<_> = asking.collect();
+        // Whichever of the holders leaves.
+        for leaves in [1, 0, 2, 2, 0, 1, 1, 0, 0] {
+            sleep(T / 2).await;
+            assert!(waiting.iter().all(|asked| !asked.is_finished()), "more than three hold");
+            held.remove(leaves).known();
+            let next = waiting.remove(0);
+            let next = timeout(T / 4, next).await.expect("it is its turn").expect("no panic");
+            held.push(next.expect("granted"));
+            marks.announce(&held[2]);
+        }
+        held.into_iter().for_each(|tenure| tenure.known());
+        sleep(T / 2).await;
+        stage.assert_nothing_left();
+        stage.end().await;
+    });
+}
+
+/// What ZooKeeper is asked by all who wait when one holder leaves.
+async fn asked_at_one_leaving(waiters: usize) -> u32 {
+    let stage = Stage::of_gateways(2).await;
+    let mut held = Vec::new();
+    for number in 0..2 {
+        held.push(granted(asks(&stage.gateways[number], of(2))).await);
+    }
+    let mut waiting = Vec::new();
+    for number in 0..waiters {
+        waiting.push(asks(&stage.gateways[number % 2], of(2)));
+        sleep(T / 50).await;
+    }
+    let asked = stage.count();
+    held.remove(0).known();
+    let next = granted(waiting.remove(0)).await;
+    sleep(T / 2).await;
+    let counted = asked.get();
+    drop((next, held, waiting));
+    counted
+}
+
+/// Whoever is next looks on, and the one behind it is told when it holds; nobody else hears of anything.
+#[test]
+fn one_who_leaves_wakes_two_and_not_all_who_wait() {
+    let few = simulated::run(asked_at_one_leaving(3));
+    let many = simulated::run(asked_at_one_leaving(60));
+    assert_eq!(few, many);
+    assert!(many <= 16, "{many}");
+}
+
+/// Of two that are among the first the one behind is faster, has a permit and gives it back, twice, before the slow one has
+/// its own: its place in line is the oldest, and its token has to be the newest.
+#[test]
+fn the_token_of_a_slow_one_is_newer_than_those_of_all_that_had_a_permit_before_it() {
+    simulated::run(async {
+        let (stage, mut marks) = (Stage::of_gateways(2).await, Marks::default());
+        let doctor = stage.gateways[0].doctor.clone();
+        doctor.clone().rules(move |asked| {
+            if stage::takes_a_permit(asked) {
+                doctor.wire().stall(Direction::ToServer);
+            }
+            Fate::Passes
+        });
+        let slow = asks(&stage.gateways[0], of(2));
+        sleep(T / 20).await;
+        for _ in 0..2 {
+            let fast = granted(asks(&stage.gateways[1], of(2))).await;
+            marks.announce(&fast);
+            drop(fast);
+            sleep(T / 20).await;
+        }
+        assert!(!slow.is_finished());
+        stage.gateways[0].doctor.rules(|_| Fate::Passes);
+        stage.gateways[0].doctor.wire().flow();
+        let slow = granted(slow).await;
+        let permit = marks.announce(&slow);
+        assert_eq!(marks.0.get(&permit), marks.0.values().max());
+        drop(slow);
+        stage.end().await;
+    });
+}
+
+#[test]
+fn who_asks_for_another_number_is_refused_and_keeps_nobody_waiting() {
+    simulated::run(async {
+        let stage = Stage::of_gateways(3).await;
+        let held = granted(asks(&stage.gateways[0], of(2))).await;
+        for site in [of(3), LockSite::Native] {
+            let unlike = asks(&stage.gateways[1], site);
+            let like = asks(&stage.gateways[2], of(2));
+            let like =
+                timeout(T / 4, like).await.expect("not behind it").expect("no panic").expect("granted");
+            let told = timeout(T, unlike).await.expect("at once").expect("no panic").map(drop);
+            assert_eq!(told, Err(Refused::PermitsDiffer));
+            drop(like);
+        }
+        held.known();
+        drop(held);
+        sleep(T / 4).await;
+        let alone = asks(&stage.gateways[1], LockSite::Native);
+        let alone = alone.await.expect("no panic").expect("nobody is before it");
+        let told = asks(&stage.gateways[0], of(2)).await.expect("no panic").map(drop);
+        assert_eq!(told, Err(Refused::PermitsDiffer));
+        drop(alone);
+        sleep(T / 4).await;
+        stage.assert_nothing_left();
+        stage.end().await;
+    });
+}
+
+/// The last of those who asked for it as it was leaves while the first of the others asks.
+#[test]
+fn a_number_that_was_just_changed_refuses_nobody() {
+    simulated::run(async {
+        let stage = Stage::of_gateways(2).await;
+        let held = granted(asks(&stage.gateways[0], of(2))).await;
+        let changed = asks(&stage.gateways[1], of(3));
+        sleep(Duration::from_millis(20)).await;
+        held.known();
+        drop(held);
+        drop(granted(changed).await);
+        stage.end().await;
+    });
+}
+
+#[test]
+fn what_is_held_shows_in_line_and_an_operator_can_end_it() {
+    simulated::run(async {
+        let stage = Stage::of_gateways(2).await;
+        let mut held = Vec::new();
+        for number in 0..2 {
+            held.push(granted(asks(&stage.gateways[number], of(2))).await);
+        }
+        let waits = asks(&stage.gateways[0], of(2));
+        sleep(T / 10).await;
+        let keeper = &stage.gateways[1].locks.keeper;
+        let line = keeper.line_of(&stage::key(), of(2)).await.expect("told");
+        let shown: Vec<_> =
+            line.iter().map(|one| (one.holds, one.permit.map(|permit| permit.number()))).collect();
+        assert_eq!(shown, [(true, Some(0)), (true, Some(1)), (false, None)]);
+        let number = held[0].first_token().map(|token| token.number());
+        assert_eq!((line[0].number, line[2].number), (number, None));
+        let broken = keeper.break_lock(&stage::key(), of(2), line[0].node.clone()).await;
+        assert_eq!(broken, Ok(Broken::Gone));
+        let next = granted(waits).await;
+        assert_eq!(next.permit().map(|permit| permit.number()), Some(0));
+        sleep(T / 2).await;
+        let now = stage.gateways[0].locks.clock.now();
+        assert!(!held[0].evidence().holds(now) && held[1].evidence().holds(now), "one was told");
+        drop((next, held));
+        sleep(T / 4).await;
+        stage.assert_nothing_left();
+        stage.end().await;
+    });
+}
+
+/// Either of the two nodes is enough: without the place others count one less, without the permit somebody takes it.
+#[test]
+fn whoever_loses_its_place_or_its_permit_to_a_stranger_writes_nothing_more() {
+    for permit in [true, false] {
+        simulated::run(async move {
+            let stage = Stage::of_gateways(2).await;
+            let held = granted(asks(&stage.gateways[0], of(2))).await;
+            sleep(T / 4).await;
+            let now = || stage.gateways[0].locks.clock.now();
+            assert!(held.evidence().holds(now()));
+            let stolen = stage.nodes().into_iter().find(|path| path.contains("/permit-") == permit);
+            stage.ensemble.steal(&stolen.expect("held"));
+            sleep(T / 4).await;
+            assert!(!held.evidence().holds(now()), "permit: {permit}");
+            held.known();
+            drop(held);
+            sleep(T / 4).await;
+            stage.assert_nothing_left();
+            stage.end().await;
+        });
+    }
+}
+
+#[test]
+fn the_end_of_a_session_gives_back_what_it_held_and_keeps_nobody_waiting() {
+    simulated::run(async {
+        let stage = Stage::of_gateways(2).await;
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            held.push(granted(asks(&stage.gateways[0], of(2))).await);
+        }
+        let (behind, last) = (asks(&stage.gateways[0], of(2)), asks(&stage.gateways[1], of(2)));
+        sleep(T / 10).await;
+        stage.gateways[0].doctor.wire().expire();
+        let last = timeout(T * 3, last).await.expect("its turn").expect("no panic").expect("granted");
+        let behind =
+            timeout(T * 5, behind).await.expect("in line again").expect("no panic").expect("granted");
+        assert_ne!(last.permit(), behind.permit());
+        let now = stage.gateways[0].locks.clock.now();
+        assert!(held.iter().all(|lost| !lost.evidence().holds(now)));
+        drop((held, last, behind));
+        sleep(T).await;
+        stage.assert_nothing_left();
+        stage.end().await;
+    });
+}

@@ -1,0 +1,172 @@
+//! At each step of one contender the answer is lost, whether it was done or not, or who asked goes away, or the session ends, or
+//! a stranger takes something away: it has its permit or it has none, nothing of it is left, and the others lose nothing.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+use fencegate_lock::{
+    session::link::{Fault, Step},
+    tenures::tenure::Tenure,
+};
+use tokio::{
+    task::{AbortHandle, spawn_local},
+    time::{sleep, timeout},
+};
+
+use super::stage::{Gateway, Stage, T, asks, granted, of};
+use crate::{
+    doctored::{Asked, Fate},
+    simulated,
+};
+
+/// What happens directly before, or at, one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Accident {
+    LostAnswer,
+    LostRequest,
+    CallerGone,
+    SessionEnds,
+    PlaceStolen,
+    PermitStolen,
+}
+
+/// From asking for a permit to its end there are so many operations at least.
+const LEAST: u32 = 6;
+
+fn is_heartbeat(asked: Asked<'_>) -> bool {
+    let of_a_member = |step: &Step<'_>| matches!(step, Step::Set { path, .. } if path.contains("/members/"));
+    matches!(asked, Asked::Commit { steps } if steps.iter().any(of_a_member))
+}
+
+/// How many had the key when ours came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Nobody,
+    /// There is one permit left.
+    One,
+    /// Ours waits, and somebody behind it.
+    All,
+}
+
+/// At this operation of the gateway, counted from now.
+fn happens(
+    stage: &Rc<Stage>,
+    accident: Accident,
+    at: u32,
+    caller: &Rc<RefCell<Option<AbortHandle>>>,
+) -> Rc<Cell<bool>> {
+    let struck = Rc::<Cell<bool>>::default();
+    let (stage, caller, told, mut count) = (stage.clone(), caller.clone(), struck.clone(), 0);
+    let doctor = stage.gateways[0].doctor.clone();
+    doctor.rules(move |asked| {
+        if is_heartbeat(asked) || told.get() {
+            return Fate::Passes;
+        }
+        count += 1;
+        if count <= at {
+            return Fate::Passes;
+        }
+        told.set(true);
+        let lost = Fault::Ambiguous("the connection broke".into());
+        let gateway = &stage.gateways[0];
+        let session = gateway.locks.keeper.session_of(&super::stage::key());
+        let ours = |path: &&String| stage.ensemble.seen(path).map(|seen| seen.owner) == session;
+        let steal = |permit: bool| {
+            let found = stage.nodes().into_iter().filter(|path| path.contains("/permit-") == permit);
+            found.filter(|path| ours(&path)).for_each(|path| stage.ensemble.steal(&path));
+        };
+        match accident {
+            Accident::LostAnswer => return Fate::Done(lost),
+            Accident::LostRequest => return Fate::Refused(lost),
+            Accident::CallerGone => caller.borrow().iter().for_each(AbortHandle::abort),
+            Accident::SessionEnds => gateway.doctor.wire().expire(),
+            Accident::PlaceStolen => steal(false),
+            Accident::PermitStolen => steal(true),
+        }
+        Fate::Passes
+    });
+    struck
+}
+
+/// One that holds gives back after a while.
+fn gives_back(held: Tenure, after: Duration) {
+    drop(spawn_local(async move {
+        sleep(after).await;
+        held.known();
+    }));
+}
+
+async fn held_by(gateway: &Gateway, count: usize) -> Vec<Tenure> {
+    let mut held = Vec::new();
+    for _ in 0..count {
+        held.push(granted(asks(gateway, of(2))).await);
+    }
+    held
+}
+
+/// Whether it came to that operation at all.
+fn play(before: Before, accident: Accident, at: u32) -> bool {
+    simulated::run(async move {
+        let what = format!("{accident:?} at operation {at}, after {before:?}");
+        let stage = Rc::new(Stage::of_gateways(2).await);
+        let (ours, theirs) = (&stage.gateways[0], &stage.gateways[1]);
+        let count = match before {
+            Before::Nobody => 0,
+            Before::One => 1,
+            Before::All => 2,
+        };
+        for held in held_by(theirs, count).await {
+            gives_back(held, T / 4);
+        }
+        let caller = Rc::<RefCell<Option<AbortHandle>>>::default();
+        let struck = happens(&stage, accident, at, &caller);
+        let asked = asks(ours, of(2));
+        caller.replace(Some(asked.abort_handle()));
+        sleep(T / 50).await;
+        let behind = asks(theirs, of(2));
+        let came_to = timeout(T * 20, asked).await.unwrap_or_else(|_| panic!("{what}: it does not end"));
+        if let Ok(got) = came_to {
+            let may_fail = matches!(accident, Accident::SessionEnds);
+            assert!(got.is_ok() || may_fail, "{what}: {:?}", got.map(drop));
+            if let Ok(tenure) = got {
+                sleep(T / 4).await;
+                tenure.known();
+            }
+        }
+        let behind = timeout(T * 20, behind).await.unwrap_or_else(|_| panic!("{what}: it waits for ever"));
+        let behind = behind.expect("no panic").unwrap_or_else(|why| panic!("{what}: {why}"));
+        let beside = timeout(T * 20, asks(theirs, of(2))).await;
+        let beside = beside.unwrap_or_else(|_| panic!("{what}: a permit is not given back"));
+        let beside = beside.expect("no panic").unwrap_or_else(|why| panic!("{what}: {why}"));
+        // Where a stranger has taken our permit, another of ours may have taken it before we knew, and lose it by us.
+        if accident != Accident::PermitStolen {
+            assert_ne!(behind.permit(), beside.permit(), "{what}");
+            sleep(T).await;
+            let now = theirs.locks.clock.now();
+            let held = [&behind, &beside].map(|held| held.evidence().holds(now));
+            assert_eq!(held, [true; 2], "{what}: a node of theirs was removed");
+        }
+        drop((behind, beside));
+        // Whatever of ours is still on its way.
+        sleep(T * 3).await;
+        assert_eq!(stage.nodes(), [""; 0], "{what}");
+        assert!(stage.gateways.iter().all(|gateway| gateway.locks.keeper.keys() == 0), "{what}");
+        stage.gateways[0].doctor.rules(|_| Fate::Passes);
+        struck.get()
+    })
+}
+
+#[test]
+fn an_accident_at_any_step_leaves_nothing_of_ours_and_all_of_theirs() {
+    use Accident::*;
+    for before in [Before::Nobody, Before::One, Before::All] {
+        for accident in [LostAnswer, LostRequest, CallerGone, SessionEnds, PlaceStolen, PermitStolen] {
+            let steps = (0..200).find(|at| !play(before, accident, *at)).expect("it ends");
+            eprintln!("{accident:?} after {before:?}: {steps} operations");
+            assert!(steps >= LEAST, "{accident:?} after {before:?}: {steps} operations");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Gateways with a session each, over libraries that can be made to lie, and one key that all of them ask for.
+
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+use fencegate_lock::{
+    session::link::Step,
+    tenures::{
+        keeper::Refused,
+        tenure::Tenure,
+        wish::{Waits, Wish},
+    },
+};
+use fencegate_policies::{
+    key::ResourceKey,
+    permits::Permits,
+    plan::{Hold, LockSite, Mode},
+};
+use fencegate_tests::memory::{Ensemble, Settings};
+use tokio::task::{JoinHandle, spawn_local};
+
+use crate::{
+    doctored::{self, Asked, Doctor, Fate, Library, Locks},
+    plan::ROOT,
+};
+
+pub(super) const T: Duration = Duration::from_secs(2);
+
+pub(super) struct Stage {
+    pub(super) ensemble: Ensemble,
+    pub(super) gateways: Vec<Gateway>,
+}
+
+pub(super) struct Gateway {
+    pub(super) doctor: Doctor,
+    pub(super) locks: Locks,
+}
+
+pub(super) fn key() -> ResourceKey {
+    doctored::key("stock")
+}
+
+pub(super) fn of(permits: u16) -> LockSite {
+    LockSite::Semaphore { permits: Permits::new(permits).expect("within bounds") }
+}
+
+impl Stage {
+    pub(super) async fn of_gateways(count: usize) -> Self {
+        let ensemble = Ensemble::start(Settings::default());
+        let mut gateways = Vec::new();
+        for _ in 0..count {
+            let doctor = Doctor::new();
+            let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+            gateways.push(Gateway { doctor, locks: Locks::over(library).await });
+        }
+        Self { ensemble, gateways }
+    }
+
+    /// All that contenders and holders ask about the key from now on. Whoever looks for records of dead holders reads parents.
+    pub(super) fn count(&self) -> Rc<Cell<u32>> {
+        let counted = Rc::<Cell<u32>>::default();
+        for gateway in &self.gateways {
+            let count = counted.clone();
+            gateway.doctor.rules(move |asked| {
+                let record = matches!(asked, Asked::Data { path } if path.ends_with("/stock"));
+                let about = asked.path().contains("/stock") && !record;
+                count.set(count.get() + u32::from(about));
+                Fate::Passes
+            });
+        }
+        counted
+    }
+
+    /// Places in line and permits.
+    pub(super) fn nodes(&self) -> Vec<String> {
+        let below = format!("{ROOT}/locks/");
+        let of_a_key =
+            |path: &String| path.strip_prefix(&below).is_some_and(|rest| rest.matches('/').count() == 2);
+        self.ensemble.paths().into_iter().filter(of_a_key).collect()
+    }
+
+    pub(super) fn assert_nothing_left(&self) {
+        assert_eq!(self.nodes(), [""; 0]);
+        assert!(self.gateways.iter().all(|gateway| gateway.locks.keeper.keys() == 0));
+    }
+
+    pub(super) async fn end(self) {
+        for gateway in self.gateways {
+            gateway.locks.stop().await;
+        }
+    }
+}
+
+/// Asks for the key there, and waits for long.
+pub(super) fn asks(at: &Gateway, site: LockSite) -> JoinHandle<Result<Tenure, Refused>> {
+    let keeper = at.locks.keeper.clone();
+    spawn_local(async move {
+        let (keys, sites, route) = ([key()], [site], "sim".into());
+        let (mode, hold, wait, queue) = (Mode::Exclusive, Hold::Strict, T * 20, 1000);
+        let (waits, delay) = (Waits::Here, None);
+        let wish = Wish { keys: &keys, sites: &sites, mode, hold, wait, queue, waits, delay, route: &route };
+        keeper.acquire(wish).await
+    })
+}
+
+pub(super) async fn granted(asked: JoinHandle<Result<Tenure, Refused>>) -> Tenure {
+    asked.await.expect("no panic").unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// Does a transaction make the node of a permit?
+pub(super) fn takes_a_permit(asked: Asked<'_>) -> bool {
+    let makes = |step: &Step<'_>| matches!(step, Step::Create { path, .. } if path.contains("/permit-"));
+    matches!(asked, Asked::Commit { steps } if steps.iter().any(makes))
+}

@@ -1,0 +1,74 @@
+//! Gateways under load that are killed in turn, where several requests may hold one key; and how many of them were at work at once.
+
+use std::collections::BTreeMap;
+
+use fencegate::demo::child::Signal;
+
+use crate::{
+    gateway::Gateway,
+    history::{Execution, History},
+    load::{Load, Plan, Told},
+    origin::Origin,
+    policy::Policy,
+};
+
+/// What became of a load.
+pub struct Crowd {
+    pub history: History,
+    pub told: Vec<Told>,
+}
+
+/// How much is done to whom.
+#[derive(Debug, Clone, Copy)]
+pub struct Storm {
+    pub accounts: usize,
+    pub clients: usize,
+    /// In each a gateway is killed.
+    pub rounds: usize,
+    /// Executions of each round, at least.
+    pub requests: usize,
+}
+
+impl Storm {
+    /// Two gateways that stay, and one more in each round, which is killed in the middle of it.
+    pub async fn rages(self, origin: &Origin, policy: impl Fn(&str) -> Policy) -> Crowd {
+        let (one, two) = Gateway::start_both(&policy("stays-1"), &policy("stays-2")).await;
+        let mut told = Vec::new();
+        for round in 0..self.rounds {
+            let victim = Gateway::start(&policy(&format!("victim-{round}"))).await;
+            let plan = Plan::paying(&[&victim, &one, &two], self.accounts, self.clients, usize::MAX);
+            let before = origin.log().records.len();
+            let load = Load::start(&format!("round-{round}"), &plan);
+            let done = |part: usize| {
+                move |log: &crate::origin::Log| (log.records.len() >= before + part).then_some(())
+            };
+            origin.when("half of a round", done(self.requests / 2)).await;
+            victim.signal(Signal::KILL);
+            origin.when("the rest of a round", done(self.requests)).await;
+            told.extend(load.stop().await);
+        }
+        Crowd { history: History::of(&origin.log()).with(&told), told }
+    }
+}
+
+/// The most executions of one resource at one time, of all that were ever at work under any of its permits.
+pub fn most_at_once(history: &History) -> usize {
+    let mut resources = BTreeMap::<&str, Vec<&Execution>>::new();
+    for execution in &history.executions {
+        let resource = execution.key.split_once('#').map_or(&*execution.key, |(resource, _)| resource);
+        resources.entry(resource).or_default().push(execution);
+    }
+    let most = |executions: Vec<&Execution>| {
+        let begun = executions.iter().map(|one| (one.began, 1));
+        let ended = executions.iter().filter_map(|one| Some((one.ended?, -1)));
+        let mut events: Vec<_> = begun.chain(ended).collect();
+        // What ends at the moment at which another begins is over.
+        events.sort_unstable();
+        let counts = events.into_iter().scan(0_isize, |count, (_, change)| {
+            *count += change;
+            Some(*count)
+        });
+        counts.max().unwrap_or_default()
+    };
+    resources.into_values().map(most).max().map_or(0, |most| usize::try_from(most).expect("not below zero"))
+}

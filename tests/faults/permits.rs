@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fencegate_tests::{
+    crowd::{Storm, most_at_once},
     guarded::Guarded,
-    permits::{Storm, most_at_once},
 };
 
 const PERMITS: usize = 3;

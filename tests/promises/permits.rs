@@ -4,9 +4,9 @@ use std::{collections::BTreeSet, time::Duration};
 
 use fencegate_tests::{
     client::{Ask, Outcome},
+    crowd::{Storm, most_at_once},
     gateway::Gateway,
     guarded::Guarded,
-    permits::{Storm, most_at_once},
     policy::Policy,
     site::Site,
 };

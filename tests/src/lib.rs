@@ -8,7 +8,7 @@
 //! were spelled, [`prometheus`] watches, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to
 //! compare with. [`zombie`] is a set-up with an accident behind it, for whoever shows what happens, and [`browser`] who
 //! looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session.
-//! [`permits`] is a load on keys that several hold at once. [`charged`] is a command under a lock, and the mishaps of
+//! [`crowd`] is a load on keys that several hold at once. [`charged`] is a command under a lock, and the mishaps of
 //! who watches over it. [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks.
 
 pub mod balancer;
@@ -16,6 +16,7 @@ pub mod browser;
 pub mod case;
 pub mod charged;
 pub mod client;
+pub mod crowd;
 pub mod curator;
 pub mod ensemble;
 pub mod faulty_link;
@@ -36,7 +37,6 @@ pub mod origin;
 pub mod origin_h2;
 pub mod patience;
 pub mod peers;
-pub mod permits;
 pub mod policy;
 pub mod postgres;
 pub mod process;

@@ -116,7 +116,9 @@ fn advice(reason: Reason) -> &'static str {
         (_, _, "deadlock-avoided") => {
             "repeat, when the request that you work for is answered, or the key that you hold is given up"
         }
-        (_, _, "permits-differ") => "ask with the number that the holders have, or repeat when they have left",
+        (_, _, "permits-differ") => {
+            "ask with the number that the holders have, or repeat when they have left"
+        }
         (_, _, "stale-token") => "do not repeat; begin anew: read again, decide anew",
         (_, _, "in-progress") => "repeat with the same `Idempotency-Key`, after `Retry-After`",
         (Outcome::Done, ..) => "nothing: it is finished",

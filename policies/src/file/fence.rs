@@ -6,15 +6,14 @@ use super::{
     block::Block,
     delay, former_lock,
     hold::{self, Of},
+    holders::{self, Company},
     key::{self, Naming},
     large_bodies::{body_type, large_bodies},
     layout::{self, WrittenLayout},
     lease_use,
     nested::nested,
     once::{self, Fencing},
-    peer_forwarding,
-    permits::{self, Beside},
-    scalar,
+    peer_forwarding, scalar,
 };
 use crate::{
     diagnose::{Code, Diagnostic, Place},
@@ -114,13 +113,13 @@ pub(super) fn fence(
 
 fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &Terms) -> Option<Fenced> {
     let layout = WrittenLayout::read(block);
-    let permits = permits::written(block);
+    let permits = holders::written(block);
     let former = former_lock::former(block, naming);
     // Both locks are taken at once.
     let both = block.is_present("keys") || block.is_present("migrate_from");
     let of = Of::written(both, layout.foreign(), permits.is_some());
     let keys = key::keys(block, naming);
-    let placing = permits::placing(permits, layout.placing(block, naming, keys.as_deref()));
+    let placing = holders::placing(permits, layout.placing(block, naming, keys.as_deref()));
     let terms = Terms::read(block, defaults, of);
     let (mode, enforce) = (terms.mode.unwrap_or(ModeRule::Exclusive), terms.enforce.unwrap_or_default());
     layout::shared(block, layout.foreign(), mode);
@@ -130,7 +129,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
     }
     if permits.is_some() {
         let (foreign, nested) = (layout.foreign(), terms.nested);
-        permits::alone(block, &Beside { level, mode, foreign, nested });
+        holders::alone(block, &Company { level, mode, foreign, nested });
     }
     let once = once::once(block, naming, &Fencing { level, mode, enforce });
     let locked_status = block.value("locked_status", locked_status).unwrap_or(423);

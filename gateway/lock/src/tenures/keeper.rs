@@ -12,19 +12,19 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-pub use super::refused::Refused;
+pub use super::lock_refused::Refused;
 use super::{
     ahead::Ahead,
     deadline::Deadline,
     desk::Desk,
     leased_lock::LeasedLock,
+    other_number::Unlike,
     own_node::{self, OwnNode},
     queue::Patience,
     roll::{Asking, Roll},
     slot::{Entered, Wants},
     strict::{Granted, StrictRequest},
     tenure::Tenure,
-    unlike::Unlike,
     wish::Wish,
 };
 use crate::not_granted::NotGranted;

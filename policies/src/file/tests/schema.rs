@@ -46,7 +46,7 @@ fn single(reader: &str) -> Value {
         | "scalar::limit"
         | "hold::max_local"
         | "fence::queue"
-        | "permits::permits"
+        | "holders::permits"
         | "zookeeper::sessions" => count,
         "listener::protocol" => json!({"enum": ["http1", "http2"]}),
         "fence::locked_status" => one_of(&[423, 409, 429, 503]),

@@ -36,7 +36,7 @@ pub(super) fn placing(permits: Option<Permits>, placing: Option<Placing>) -> Opt
 }
 
 /// What a fence says beside its permits.
-pub(super) struct Beside {
+pub(super) struct Company {
     /// Of its upstream, where that is known.
     pub(super) level: Option<Level>,
     pub(super) mode: ModeRule,
@@ -45,7 +45,7 @@ pub(super) struct Beside {
 }
 
 /// Says what a fence with permits cannot have.
-pub(super) fn alone(fence: &mut Block, beside: &Beside) {
+pub(super) fn alone(fence: &mut Block, beside: &Company) {
     if beside.mode != ModeRule::Exclusive {
         let message = format!("`mode: {}` does not exist with `permits`", beside.mode.word());
         let remedy =

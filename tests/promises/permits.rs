@@ -25,14 +25,11 @@ fn several(policy: Policy) -> Policy {
 async fn so_many_work_at_once_each_under_a_key_of_its_own_and_the_next_one_waits() {
     let site = Site::fresh().await;
     let (one, two) = Gateway::start_both(&several(site.policy("gw-1")), &several(site.policy("gw-2"))).await;
-    let latch = site.origin.holds("/pay/7");
-    let mut begun = Vec::new();
-    for count in 1..=PERMITS {
-        begun.push([&one, &two][count % 2].begin(Ask::post("/pay/7")));
-        site.origin.request("/pay/7", count).await;
+    let mut held = Vec::new();
+    for count in 0..PERMITS {
+        held.push(site.origin.holds_one([&one, &two][count % 2], Ask::post("/pay/7")).await);
     }
-    let keys: BTreeSet<_> =
-        site.origin.log().records.iter().map(|record| record.key().expect("fenced").to_owned()).collect();
+    let keys: BTreeSet<_> = held.iter().map(|held| held.record.key().expect("fenced").to_owned()).collect();
     let wanted = ["account/7#0", "account/7#1", "account/7#2"].map(str::to_owned);
     assert_eq!(keys, wanted.into());
 
@@ -54,9 +51,8 @@ async fn so_many_work_at_once_each_under_a_key_of_its_own_and_the_next_one_waits
     assert_eq!(permits.last(), Some(&(Some(false), None)));
     assert_eq!(site.origin.count("/pay/7"), PERMITS, "one more than there may be");
 
-    latch.let_go();
-    for request in begun {
-        assert_eq!(request.answer().await.status, 200);
+    for held in held {
+        assert_eq!(held.finishes().await.status, 200);
     }
     assert_eq!(next.answer().await.status, 200);
     tree.no_lock_is_left().await;

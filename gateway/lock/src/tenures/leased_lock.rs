@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fencegate_policies::{plan::Mode, token::Token};
+use fencegate_policies::{permits::Permit, plan::Mode, token::Token};
 use fencegate_process::clock::{Boot, Permission as _};
 use tokio::sync::Semaphore;
 
@@ -21,6 +21,7 @@ pub struct LeasedLock {
     /// Whoever has it is next: first come, first served.
     turn: Semaphore,
     token: Token,
+    permit: Option<Permit>,
     evidence: Arc<Evidence>,
     nodes: Arc<[String]>,
 }
@@ -28,13 +29,18 @@ pub struct LeasedLock {
 impl LeasedLock {
     pub(super) fn of(lock: Arc<OwnNode>, held: Tenure) -> Self {
         let token = held.first_token().expect("nothing was dispatched under it");
-        let (evidence, nodes) = (held.shared_evidence(), held.nodes());
-        Self { lock, held: Mutex::new(Some(held)), turn: Semaphore::new(1), token, evidence, nodes }
+        let (evidence, nodes, permit) = (held.shared_evidence(), held.nodes(), held.permit());
+        Self { lock, held: Mutex::new(Some(held)), turn: Semaphore::new(1), token, permit, evidence, nodes }
     }
 
     /// What the client holds: below the tokens of all that it asks for under it, and of one number with them.
     pub fn token(&self) -> Token {
         self.token
+    }
+
+    /// Which of several permits of its key it is; see [`Tenure::permit`].
+    pub fn permit(&self) -> Option<Permit> {
+        self.permit
     }
 
     /// The ZooKeeper session that the lock nodes are of.

@@ -69,6 +69,7 @@ pub struct LineEntry {
     pub holds: bool,
     /// Which of several permits of the key it holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u16>))]
     pub permit: Option<Permit>,
     /// The node that it waits for; none where it may be any of several.
     pub behind: Option<String>,

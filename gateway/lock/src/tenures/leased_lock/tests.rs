@@ -45,7 +45,7 @@ fn bench(mode: Mode) -> Bench {
     let enrolled = roll.enrol(wish, Asking { asked: Boot::from_nanos(0), ahead: Arc::default() });
     let proof = Arc::new(Proof::until(1, Boot::from_nanos(1 << 50)));
     let evidence = Arc::new(Evidence::of(proof.clone()));
-    let grant = Grant { epoch: 7, sequence: 0, evidence, nodes: [].into(), contended: false };
+    let grant = Grant { epoch: 7, sequence: 0, permit: None, evidence, nodes: [].into(), contended: false };
     enrolled.granted(&grant, Boot::from_nanos(0));
     let (sender, over) = oneshot::channel();
     let clock = Arc::<ManualClock>::default();

@@ -1,5 +1,5 @@
-//! The admin listeners answer as the OpenAPI documents say, whatever they are asked: schemathesis, which knows nothing of us
-//! but these documents, makes requests of them and judges the answers.
+//! The admin listeners, and what is asked about leases, answer as the OpenAPI documents say, whatever they are asked:
+//! schemathesis, which knows nothing of us but these documents, makes requests of them and judges the answers.
 //!
 //! `drain` is left out: it ends the process that is asked. No answer of 500 and more is a right one here, because everything
 //! that could be away is there; only a guard's `ready` says 503 for as long as its new store rests.
@@ -7,8 +7,15 @@
 use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command};
 
 use fencegate_guard::announce::ANNOUNCEMENT;
-use fencegate_tests::{client::Ask, gateway::Launch, guard::Beside, scratch, site::Site};
-use serde_json::json;
+use fencegate_tests::{
+    client::Ask,
+    gateway::Launch,
+    guard::Beside,
+    leases::{CLIENT, Lease, Tokens},
+    scratch,
+    site::Site,
+};
+use serde_json::{Value, json};
 use tokio::{sync::OnceCell, task::spawn_blocking};
 
 use super::clients::venv;
@@ -33,10 +40,15 @@ fn document(name: &str) -> String {
 
 /// Asks for everything that a document describes, but for what `arguments` leave out.
 async fn answers_as(name: &str, address: SocketAddr, arguments: &[&str]) {
+    answers_with(name, address, KNOWN, arguments).await;
+}
+
+/// The same, with what the document cannot say.
+async fn answers_with(name: &str, address: SocketAddr, known: &str, arguments: &[&str]) {
     static MADE: OnceCell<String> = OnceCell::const_new();
     let python = MADE.get_or_init(|| venv("schemathesis", "schemathesis==4.32.5")).await;
     let folder = scratch::place();
-    fs::write(folder.path().join("schemathesis.toml"), KNOWN).expect("our own folder");
+    fs::write(folder.path().join("schemathesis.toml"), known).expect("our own folder");
     let mut command = Command::new("timeout");
     command.arg("100").arg(python).args(["-m", "schemathesis.cli", "run", &document(name)]);
     command.args([
@@ -86,4 +98,45 @@ async fn a_guards_admin_listener_answers_as_described() {
     // By another method it is a request for the service, and refused as one that has no token.
     let announced = ["--include-path", ANNOUNCEMENT, "--exclude-checks", "unsupported_method"];
     answers_as("guard-admin.json", guard.public, &announced).await;
+}
+
+/// What only the policy says, and what a document cannot: bounds of times; that the path and a field name one lease, which may
+/// be over by then; that 428 is what is told where the field is missing; and numbers of 64 bits without a sign.
+fn known_of_leases(lease: &Lease) -> String {
+    let (reference, id) = (&lease.reference, &lease.id);
+    let mut known = String::new();
+    for (operation, watch) in [("showLease", ", watch = 0"), ("renewLease", ""), ("releaseLease", "")] {
+        // What is given back is another lease, which is none.
+        let named = if operation == "releaseLease" { "0000000000000000" } else { reference };
+        known += &format!(
+            "[[operations]]\ninclude-operation-id = \"{operation}\"\n\
+             parameters = {{ reference = \"{named}\", \"Fencing-Lease\" = \"{id}\"{watch} }}\n\
+             checks.positive_data_acceptance.enabled = false\n\
+             checks.negative_data_rejection.enabled = false\n\
+             checks.missing_required_header.expected-statuses = [403, 428]\n"
+        );
+    }
+    for operation in ["acquireLease", "revokeLease"] {
+        known += &format!(
+            "[[operations]]\ninclude-operation-id = \"{operation}\"\nchecks.positive_data_acceptance.enabled = false\n"
+        );
+    }
+    known
+}
+
+#[tokio::test]
+async fn questions_about_leases_are_answered_as_described() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let policy = tokens.policy(&site, "gw-1").with("/leases/max_wait", "500ms");
+    let policy =
+        policy.with("/leases/principals/0/operator", true).with("/leases/principals/0/keys", json!(["*"]));
+    let gateway = Launch::new(&policy).start().await;
+    gateway.becomes_ready().await;
+    let lease = Lease::of(&gateway, json!({"keys": ["election/night"], "ttl_ms": 30_000})).await;
+    let bearer = format!("Authorization: Bearer {CLIENT}");
+    answers_with("leases.json", gateway.public, &known_of_leases(&lease), &["-H", &bearer]).await;
+    // Some of what was asked for was granted.
+    let listed = gateway.send(&Ask::get("/.fencegate/v1/leases").field("authorization", &bearer[15..])).await;
+    let listed: Value = serde_json::from_slice(&listed.body).expect("JSON");
+    assert!(listed["leases"].as_array().is_some_and(|leases| leases.len() > 1), "{listed}");
 }

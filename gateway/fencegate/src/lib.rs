@@ -33,6 +33,8 @@ pub mod json_client;
 pub mod leases;
 pub mod metrics;
 pub mod notes;
+#[cfg(feature = "openapi")]
+pub mod openapi;
 pub mod refusal;
 pub mod serve;
 pub mod siblings;

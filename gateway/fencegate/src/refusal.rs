@@ -43,6 +43,8 @@ pub struct Refusal {
     advice: Option<&'static str>,
     /// What the service answered when the operation was carried out.
     recorded: Option<u16>,
+    /// The methods that there are, where the reason is that it was another one; else all that are served.
+    allow: Option<Box<HeaderValue>>,
     /// It is known when it helps to ask again.
     after: Option<Duration>,
     /// Nothing was dispatched, and yet nothing may be under the same tenure any more.
@@ -58,6 +60,7 @@ impl Refusal {
             reference: None,
             advice: None,
             recorded: None,
+            allow: None,
             after: None,
             retires: false,
         }
@@ -76,6 +79,11 @@ impl Refusal {
     /// The service answered the operation with this status, before.
     pub fn recorded(self, status: u16) -> Self {
         Self { recorded: Some(status), ..self }
+    }
+
+    /// It may be asked for by these methods.
+    pub fn allowing(self, methods: HeaderValue) -> Self {
+        Self { allow: Some(Box::new(methods)), ..self }
     }
 
     /// It does not help to ask again before then.
@@ -158,7 +166,8 @@ impl Refusal {
         }
         // RFC 9110, 15.5.6.
         if self.status() == StatusCode::METHOD_NOT_ALLOWED {
-            headers.insert(ALLOW, HeaderValue::from_static(SERVED_METHODS));
+            let served = || HeaderValue::from_static(SERVED_METHODS);
+            headers.insert(ALLOW, self.allow.as_deref().cloned().unwrap_or_else(served));
         }
         if let Some(after) = self.retry_after() {
             headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs()));

@@ -26,8 +26,10 @@ pub struct Handshake {
 /// Who a client's certificate says it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// As RFC 4514 writes it.
+    /// As RFC 4514 writes it. For people: a part of it may look like another one.
     pub subject: String,
+    /// The common names of the subject, as they are.
+    pub common_names: Vec<String>,
     /// Its alternative names, each with its kind: `DNS:`, `URI:` or `email:`.
     pub names: Vec<String>,
     /// SHA-256 of the certificate, in lower-case hex.

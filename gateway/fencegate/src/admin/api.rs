@@ -57,7 +57,7 @@ async fn jwks(State(seen): State<GatewaySeen>) -> Result<([(HeaderName, &'static
 
 #[derive(Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-pub(super) struct LocksPage {
+pub(crate) struct LocksPage {
     #[cfg_attr(feature = "openapi", param(value_type = i64, required = false, minimum = 0, maximum = 4_294_967_295_i64))]
     limit: Option<u32>,
     /// The key of the last one that is known.
@@ -116,7 +116,7 @@ impl GatewaySeen {
 
 #[derive(Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-pub(super) struct Hottest {
+pub(crate) struct Hottest {
     #[cfg_attr(feature = "openapi", param(value_type = i64, required = false, minimum = 0, maximum = 4_294_967_295_i64))]
     top: Option<u32>,
 }
@@ -181,7 +181,7 @@ async fn operations(State(seen): State<GatewaySeen>) -> Looked<Operations> {
 #[derive(Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub(super) struct ResolveAtGateway {
+pub(crate) struct ResolveAtGateway {
     outcome: ResolvedAs,
     #[serde(default)]
     force: bool,
@@ -221,7 +221,7 @@ impl GatewaySeen {
 
 #[derive(Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-pub(super) struct Dry {
+pub(crate) struct Dry {
     #[serde(default)]
     dry_run: bool,
     /// Also what the file means beside the other gateways: only of a dry run.

@@ -20,7 +20,7 @@ use crate::admin::{
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(super) struct Breaking {
+pub(crate) struct Breaking {
     /// The key once more: nobody breaks the wrong one by a slip of a script.
     pub(super) confirm: String,
     /// Name of the node that is meant. Without it: whoever holds now.

@@ -22,7 +22,7 @@ pub struct Fault {
 /// The body of an answer that is none.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Fault))]
-pub(super) struct FaultTold {
+pub(crate) struct FaultTold {
     /// A sentence for people.
     error: String,
     /// A word for programs.
@@ -59,7 +59,7 @@ pub enum Word {
 }
 
 impl Word {
-    pub(super) fn status(self) -> StatusCode {
+    pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::Host => StatusCode::MISDIRECTED_REQUEST,
             Self::CrossOrigin | Self::Open => StatusCode::FORBIDDEN,

@@ -3,13 +3,12 @@
 //!
 //! [`authorize`] is who gets in, [`listen`] bounds what each may ask, [`api`] what programs are told and [`page`] what
 //! people see. [`documents`] are its JSON, described in `gateway/API.md`; [`outcomes`] is what a guard's operators
-//! decide, `backup_download` what they take away. `openapi` describes all of it to programs. The listeners of both roles are
-//! put together here.
+//! decide, `backup_download` what they take away. The listeners of both roles are put together here.
 
 pub mod api;
 pub mod authorize;
 mod backup_download;
-mod breaking;
+pub(crate) mod breaking;
 pub mod command;
 mod csrf;
 mod deed;
@@ -21,12 +20,10 @@ mod gateway_seen;
 pub mod input;
 pub mod listen;
 pub mod names;
-#[cfg(feature = "openapi")]
-pub mod openapi;
 pub mod outcomes;
 mod page;
 mod places;
-mod replies;
+pub(crate) mod replies;
 pub mod trends;
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};

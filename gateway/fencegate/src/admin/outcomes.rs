@@ -24,21 +24,21 @@ use crate::admin::{
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub(super) struct ResolveAtGuard {
+pub(crate) struct ResolveAtGuard {
     outcome: ResolvedAs,
 }
 
 /// `GET /api/v1/operations`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(super) struct Doubtful {
+pub(crate) struct Doubtful {
     operations: Vec<Open>,
 }
 
 /// `POST /api/v1/operations/REF/forget`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(super) struct Forgotten {
+pub(crate) struct Forgotten {
     /// The reference of the operation.
     forgotten: String,
 }
@@ -46,7 +46,7 @@ pub(super) struct Forgotten {
 /// `GET /api/v1/keys/KEY`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(super) struct KnownKey {
+pub(crate) struct KnownKey {
     key: String,
     /// The newest token that was announced for it, of requests that write.
     write: Option<Token>,
@@ -59,7 +59,7 @@ pub(super) struct KnownKey {
 /// `GET /api/v1/refusals`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(super) struct StaleRefusals {
+pub(crate) struct StaleRefusals {
     /// Dispatches that were refused as stale, since the start.
     stale: u64,
     latest: Option<StaleRefusal>,
@@ -68,7 +68,7 @@ pub(super) struct StaleRefusals {
 /// The last one of them.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(super) struct StaleRefusal {
+pub(crate) struct StaleRefusal {
     keys: Vec<String>,
     presented: Token,
     newest: Token,

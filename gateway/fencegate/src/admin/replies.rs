@@ -14,14 +14,14 @@ pub(super) type Done<T> = Result<(Extension<Deed>, Json<T>), Fault>;
 /// The process ends when everything that runs has ended.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(super) struct DrainBegun {
+pub(crate) struct DrainBegun {
     draining: bool,
 }
 
 /// What came of the operation is written down.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(super) struct ResolvedOperation {
+pub(crate) struct ResolvedOperation {
     /// Its reference.
     resolved: String,
 }

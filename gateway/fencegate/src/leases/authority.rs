@@ -55,9 +55,9 @@ impl Authority {
         let shows = |credential: &Credential| match credential {
             Credential::Bearer(known) => token.is_some_and(|token| known.is(token)),
             Credential::Certificate(name) => certificate.is_some_and(|client| {
-                let common = client.subject.split(',').filter_map(|part| part.trim().strip_prefix("CN="));
+                let common = client.common_names.iter().map(String::as_str);
                 let names = client.names.iter().filter_map(|name| name.split_once(':').map(|(_, name)| name));
-                common.chain(names).any(|known| known == &**name)
+                common.chain(names).any(|known| known.eq_ignore_ascii_case(name))
             }),
         };
         let mut found = None;

@@ -6,9 +6,9 @@
 mod client_calls;
 mod elections;
 mod key_line;
-mod oversight;
+pub(crate) mod oversight;
 pub mod setting;
-mod watching;
+pub(crate) mod watching;
 
 use axum::{
     Router,

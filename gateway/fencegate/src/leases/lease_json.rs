@@ -14,6 +14,7 @@ use crate::ticketing::Ticketing;
 /// `POST /.fencegate/v1/leases`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LeaseRequest {
     /// 1 to 16, all or none.
     pub keys: Vec<String>,
@@ -35,6 +36,7 @@ fn exclusive() -> Mode {
 /// `POST /.fencegate/v1/leases/{reference}/renew`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Renewal {
     /// As before, unless said.
     pub ttl_ms: Option<u64>,
@@ -43,6 +45,7 @@ pub struct Renewal {
 /// `POST /.fencegate/v1/leases/{reference}/revoke`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Revocation {
     /// For its client.
     pub why: String,
@@ -50,6 +53,7 @@ pub struct Revocation {
 
 /// A lease. Times are milliseconds.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LeaseDocument {
     /// For its client only: whoever has it may use the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,6 +62,7 @@ pub struct LeaseDocument {
     pub reference: String,
     pub gateway: String,
     /// `waiting`, `held` or `over`.
+    #[cfg_attr(feature = "openapi", schema(pattern = "^(waiting|held|over)$"))]
     pub state: String,
     /// Why it is over.
     pub why: Option<String>,
@@ -91,6 +96,7 @@ pub struct LeaseDocument {
 
 /// `GET /.fencegate/v1/leases`.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LeaseList {
     pub gateway: String,
     pub leases: Vec<LeaseDocument>,
@@ -98,6 +104,7 @@ pub struct LeaseList {
 
 /// `GET /.fencegate/v1/keys/{key}`.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct KeyDocument {
     pub key: String,
     /// Of each lock node, those that hold first.
@@ -108,6 +115,7 @@ pub struct KeyDocument {
 
 /// One lock node.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LineNode {
     pub gateway: Option<String>,
     pub mode: Mode,
@@ -121,6 +129,7 @@ pub struct LineNode {
 
 /// `GET /.fencegate/v1/elections/{name}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ElectionDocument {
     pub name: String,
     /// The key that candidates hold or wait for.
@@ -132,6 +141,7 @@ pub struct ElectionDocument {
 
 /// Who leads, and since which token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Leader {
     pub gateway: Option<String>,
     pub number: Option<u64>,

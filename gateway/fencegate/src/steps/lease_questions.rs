@@ -13,7 +13,7 @@ use fencegate_http::body::{Body, Piece, Reply};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::{
     body::Frame,
-    header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
+    header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
 };
 use tokio::{sync::mpsc, task::spawn_local, time::timeout};
 use tower::ServiceExt as _;
@@ -95,7 +95,10 @@ async fn answered(asking: &LeaseQuestions, request: Clean) -> Result<Reply, Refu
 async fn reply(answer: Response<Said>) -> Result<Reply, Refusal> {
     let (mut head, body) = answer.into_parts();
     if let Some(refusal) = head.extensions.remove::<Refusal>() {
-        return Err(refusal);
+        return Err(match head.headers.remove(ALLOW) {
+            Some(methods) => refusal.allowing(methods),
+            None => refusal,
+        });
     }
     if head.status.is_client_error() && body_kind(&head.headers) != Some("application/problem+json") {
         // Of the library, which reads path and query.

@@ -3,7 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use x509_cert::{
     Certificate,
-    der::Decode,
+    der::{Decode, oid::ObjectIdentifier},
     ext::pkix::{SubjectAltName, name::GeneralName},
 };
 
@@ -16,7 +16,18 @@ pub(super) fn identity(certificate: &[u8]) -> Identity {
         digest(&SHA256, certificate).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     let read = Certificate::from_der(certificate).ok();
     let subject = read.as_ref().map(|read| read.tbs_certificate.subject.to_string()).unwrap_or_default();
-    Identity { subject, names: read.as_ref().map(names).unwrap_or_default(), fingerprint }
+    let common_names = read.as_ref().map(common_names).unwrap_or_default();
+    Identity { subject, common_names, names: read.as_ref().map(names).unwrap_or_default(), fingerprint }
+}
+
+/// Of X.520.
+const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+
+/// Read from their own fields: in the text of a subject, `O=x,CN=y` may be a part of one name.
+fn common_names(certificate: &Certificate) -> Vec<String> {
+    let parts = certificate.tbs_certificate.subject.0.iter().flat_map(|part| part.0.iter());
+    let common = parts.filter(|part| part.oid == COMMON_NAME);
+    common.filter_map(|part| String::from_utf8(part.value.value().to_vec()).ok()).collect()
 }
 
 /// Of the kinds that a client can be known by.
@@ -46,17 +57,30 @@ mod tests {
         params.distinguished_name.push(rcgen::DnType::CommonName, "till 7");
         params.not_after = rcgen::date_time_ymd(2031, 2, 3);
         let certificate = params.self_signed(&key).expect("sound");
-        let Identity { subject, names, fingerprint } = identity(certificate.der());
+        let Identity { subject, common_names, names, fingerprint } = identity(certificate.der());
         assert!(subject.contains("CN=till 7"), "{subject}");
+        assert_eq!(common_names, ["till 7"]);
         assert_eq!(names, ["DNS:pay.example"]);
         assert_eq!(fingerprint.len(), 64);
         assert_eq!(not_after(certificate.der()), Some(1_927_843_200));
     }
 
+    /// Whoever may choose a part of its subject may not choose whose name it has.
+    #[test]
+    fn a_name_within_a_part_of_the_subject_is_no_name() {
+        let key = rcgen::KeyPair::generate().expect("randomness");
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, "x,CN=batch.internal");
+        params.distinguished_name.push(rcgen::DnType::CommonName, "guest,CN=batch.internal");
+        let certificate = params.self_signed(&key).expect("sound");
+        assert_eq!(identity(certificate.der()).common_names, ["guest,CN=batch.internal"]);
+    }
+
     #[test]
     fn what_is_no_certificate_has_a_fingerprint_and_nothing_else() {
-        let Identity { subject, names, fingerprint } = identity(b"nothing");
-        assert_eq!((subject.as_str(), names.len(), fingerprint.len()), ("", 0, 64));
+        let Identity { subject, common_names, names, fingerprint } = identity(b"nothing");
+        assert_eq!((subject.as_str(), common_names.len(), names.len(), fingerprint.len()), ("", 0, 0, 64));
         assert_eq!(not_after(b"nothing"), None);
     }
 }

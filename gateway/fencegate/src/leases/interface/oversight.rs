@@ -6,7 +6,7 @@ use axum::{
     extract::{Path, State},
     response::Response,
 };
-use serde_json::json;
+use serde::Serialize;
 use tracing::info;
 
 use super::setting::{Applicant, Interface, json as document, read};
@@ -22,6 +22,22 @@ use crate::{
 
 /// Bytes of what the client is told.
 const LONGEST: usize = 256;
+
+/// The answer to `revoke`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(crate) struct RevokedLease {
+    /// Its reference.
+    revoked: String,
+}
+
+/// The answer to `break`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(crate) struct BrokenLease {
+    /// Its reference.
+    broken: String,
+}
 
 pub(super) async fn list(
     State(interface): State<Interface>,
@@ -41,7 +57,7 @@ pub(super) async fn revoke(
     let operator = applicant.operator()?;
     let Revocation { why } = read(&body)?;
     interface.leases.revoke(&reference, &why, &operator.name)?;
-    Ok(document(&json!({ "revoked": reference })))
+    Ok(document(&RevokedLease { revoked: reference }))
 }
 
 pub(super) async fn break_lease(
@@ -51,7 +67,7 @@ pub(super) async fn break_lease(
 ) -> Result<Response, Refusal> {
     let operator = applicant.operator()?;
     interface.leases.break_off(&reference, &operator.name)?;
-    Ok(document(&json!({ "broken": reference })))
+    Ok(document(&BrokenLease { broken: reference }))
 }
 
 impl Leases {

@@ -37,10 +37,15 @@ pub(super) struct Watching {
 }
 
 #[derive(Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-struct WatchQuery {
+pub(crate) struct WatchQuery {
+    /// Answer when it changes, and after so many seconds at the latest; 60 at most.
     #[serde(default)]
-    watch: u64,
+    #[cfg_attr(feature = "openapi", param(maximum = 4_294_967_295_i64))]
+    watch: u32,
+    /// The revision that is known already.
+    #[cfg_attr(feature = "openapi", param(value_type = i64, required = false, minimum = 0))]
     seen: Option<u64>,
 }
 
@@ -54,7 +59,11 @@ impl Watching {
         let asked = axum::extract::Query::<WatchQuery>::try_from_uri(uri);
         let axum::extract::Query(WatchQuery { watch, seen }) =
             asked.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?;
-        Ok(Self { longest: Duration::from_secs(watch.min(LONGEST)), seen, streams: streams(headers) })
+        Ok(Self {
+            longest: Duration::from_secs(u64::from(watch).min(LONGEST)),
+            seen,
+            streams: streams(headers),
+        })
     }
 
     /// Until it has changed since it was seen; without a word on that, since now.

@@ -22,6 +22,7 @@ fn keep_current(file: &str, made: &str) {
 fn the_documents_are_what_the_types_make() {
     keep_current("gateway-admin.json", &gateway());
     keep_current("guard-admin.json", &guard());
+    keep_current("leases.json", &leases());
 }
 
 /// The paths that a source gives to the router, as a document writes them, each with what it is asked by.
@@ -29,10 +30,13 @@ fn routed(sources: &[&str]) -> BTreeSet<(String, String)> {
     let routes = sources.iter().flat_map(|source| source.split(".route(").skip(1));
     let read = |route: &str| {
         let (path, rest) = route.trim_start().strip_prefix('"')?.split_once('"')?;
-        let method = rest.trim_start_matches([',', ' ', '\n']).split('(').next()?;
-        Some((path.replace("{*", "{"), method.to_owned()))
+        // `get(one).post(another))`
+        let (methods, _) = rest.split_once("))")?;
+        let methods = methods.split([',', '.', ')']).filter_map(|called| called.trim().split_once('('));
+        let named = methods.map(|(method, _)| (path.replace("{*", "{"), method.to_owned()));
+        Some(named.collect::<Vec<_>>())
     };
-    routes.map(|route| read(route).unwrap_or_else(|| panic!("no path in {route}"))).collect()
+    routes.flat_map(|route| read(route).unwrap_or_else(|| panic!("no path in {route}"))).collect()
 }
 
 fn described(document: &str) -> BTreeSet<(String, String)> {
@@ -49,12 +53,15 @@ fn described(document: &str) -> BTreeSet<(String, String)> {
 
 #[test]
 fn every_path_that_programs_are_answered_is_described_and_no_other() {
-    let both = include_str!("../exposed.rs");
-    let gateways = routed(&[both, include_str!("../mod.rs"), include_str!("../api.rs")]);
+    let both = include_str!("../admin/exposed.rs");
+    let gateways = routed(&[both, include_str!("../admin/mod.rs"), include_str!("../admin/api.rs")]);
     assert!(gateways.len() > 10, "{gateways:?}");
     assert_eq!(described(&gateway()), gateways);
-    let sources = [both, include_str!("../outcomes.rs"), include_str!("../backup_download.rs")];
+    let sources = [both, include_str!("../admin/outcomes.rs"), include_str!("../admin/backup_download.rs")];
     let mut guards = routed(&sources);
     guards.insert((ANNOUNCEMENT.to_owned(), "get".to_owned()));
     assert_eq!(described(&guard()), guards);
+    let of_leases = routed(&[include_str!("../leases/interface.rs")]);
+    let of_leases = of_leases.into_iter().map(|(path, method)| (format!("/.fencegate/v1{path}"), method));
+    assert_eq!(described(&leases()), of_leases.collect());
 }

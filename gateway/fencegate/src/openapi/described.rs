@@ -1,0 +1,339 @@
+//! Puts an OpenAPI document together, of what is said of each operation and of the types of its answers.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use utoipa::{
+    IntoParams, ToSchema,
+    openapi::{
+        AllOfBuilder, ComponentsBuilder, Content, ContentBuilder, HttpMethod, InfoBuilder, LicenseBuilder,
+        ObjectBuilder, OpenApiBuilder, PathItem, Paths, Ref, RefOr, Required, ResponseBuilder, Schema,
+        SecurityRequirement, Server,
+        path::{OperationBuilder, ParameterBuilder, ParameterIn},
+        request_body::RequestBodyBuilder,
+        schema::Type,
+        security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
+    },
+};
+
+use crate::{
+    admin::fault::{FaultTold, Word},
+    refusal::{Problem, Reason, Refusal},
+};
+
+/// A document that is being written.
+pub(super) struct Described {
+    title: &'static str,
+    says: &'static str,
+    server: &'static str,
+    /// What a caller shows.
+    bearer: &'static str,
+    paths: Paths,
+    schemas: BTreeMap<String, RefOr<Schema>>,
+}
+
+/// One operation of it.
+pub(super) struct PathOperation<'d> {
+    of: &'d mut Described,
+    method: HttpMethod,
+    path: &'static str,
+    written: OperationBuilder,
+    faults: Vec<Word>,
+    refusals: Vec<Reason>,
+    answers: BTreeMap<u16, ResponseBuilder>,
+}
+
+const JSON: &str = "application/json";
+const PROBLEM: &str = "application/problem+json";
+const BEARER: &str = "bearer";
+
+/// Printable ASCII without spaces, as all keys and references are.
+const VISIBLE: &str = "^[!-~]+$";
+
+impl Described {
+    pub(super) fn new(title: &'static str, server: &'static str, says: &'static str) -> Self {
+        let bearer = "The token of `admin.auth`. A listener without it asks for none.";
+        Self { title, says, server, bearer, paths: Paths::new(), schemas: BTreeMap::new() }
+    }
+
+    /// What a caller shows, where that is no token of an admin listener.
+    pub(super) fn known_by(self, bearer: &'static str) -> Self {
+        Self { bearer, ..self }
+    }
+
+    /// Something that no admin listener is asked.
+    ///
+    /// # Panics
+    /// If no method is called so.
+    pub(super) fn asked(
+        &mut self,
+        method: &str,
+        path: &'static str,
+        name: &str,
+        says: &str,
+    ) -> PathOperation<'_> {
+        let method = match method {
+            "get" => HttpMethod::Get,
+            "post" => HttpMethod::Post,
+            "delete" => HttpMethod::Delete,
+            other => panic!("{other} is no method of ours"),
+        };
+        self.operation(method, path, (name, says), Vec::new())
+    }
+
+    /// Something that is looked at.
+    pub(super) fn get(&mut self, path: &'static str, name: &str, says: &str) -> PathOperation<'_> {
+        self.operation(HttpMethod::Get, path, (name, says), vec![Word::Host, Word::Credentials, Word::Late])
+    }
+
+    /// Something that is done.
+    pub(super) fn post(&mut self, path: &'static str, name: &str, says: &str) -> PathOperation<'_> {
+        let faults = vec![Word::Host, Word::Credentials, Word::CrossOrigin, Word::Late, Word::Unknown];
+        self.operation(HttpMethod::Post, path, (name, says), faults)
+    }
+
+    fn operation(
+        &mut self,
+        method: HttpMethod,
+        path: &'static str,
+        (name, says): (&str, &str),
+        faults: Vec<Word>,
+    ) -> PathOperation<'_> {
+        let written = OperationBuilder::new().operation_id(Some(name)).summary(Some(says));
+        PathOperation {
+            of: self,
+            method,
+            path,
+            written,
+            faults,
+            refusals: Vec::new(),
+            answers: BTreeMap::new(),
+        }
+    }
+
+    /// A reference to the schema of a type, which is kept with those that it refers to.
+    fn schema<T: ToSchema>(&mut self) -> Ref {
+        let mut others = Vec::new();
+        T::schemas(&mut others);
+        self.schemas.extend(others);
+        self.schemas.insert(T::name().into_owned(), T::schema());
+        Ref::from_schema_name(T::name())
+    }
+
+    pub(super) fn document(self) -> String {
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(self.bearer));
+        let components = self
+            .schemas
+            .into_iter()
+            .fold(ComponentsBuilder::new(), |all, (name, schema)| all.schema(name, schema))
+            .security_scheme(BEARER, SecurityScheme::Http(bearer.build()));
+        let license = LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0"));
+        let info = InfoBuilder::new()
+            .title(self.title)
+            .version(env!("CARGO_PKG_VERSION"))
+            .description(Some(self.says))
+            .license(Some(license.build()));
+        let document = OpenApiBuilder::new()
+            .info(info)
+            .servers(Some([Server::new(self.server)]))
+            .paths(self.paths)
+            .components(Some(components.build()))
+            .security(Some([SecurityRequirement::new::<_, [&str; 0], &str>(BEARER, [])]))
+            .build();
+        document.to_pretty_json().expect("plain fields serialise") + "\n"
+    }
+}
+
+impl PathOperation<'_> {
+    /// Probes and guards, which have no credentials, may ask it too.
+    pub(super) fn open(mut self) -> Self {
+        self.faults.retain(|word| *word != Word::Credentials);
+        self.written = self.written.securities(Some([]));
+        self
+    }
+
+    /// Nothing of the admin listener: it is asked for elsewhere.
+    pub(super) fn elsewhere(mut self, server: &str) -> Self {
+        self.faults.clear();
+        self.written = self.written.securities(Some([])).server(Server::new(server));
+        self
+    }
+
+    /// What the path names.
+    pub(super) fn named(self, name: &str, says: &str) -> Self {
+        self.named_like(name, VISIBLE, says)
+    }
+
+    pub(super) fn named_like(mut self, name: &str, pattern: &str, says: &str) -> Self {
+        let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build();
+        let parameter = ParameterBuilder::new()
+            .name(name)
+            .parameter_in(ParameterIn::Path)
+            .required(Required::True)
+            .description(Some(says))
+            .schema(Some(text));
+        self.written = self.written.parameter(parameter);
+        self
+    }
+
+    /// A header field that has to be there.
+    pub(super) fn field(mut self, name: &str, pattern: &str, says: &str) -> Self {
+        let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build();
+        let parameter = ParameterBuilder::new()
+            .name(name)
+            .parameter_in(ParameterIn::Header)
+            .required(Required::True)
+            .description(Some(says))
+            .schema(Some(text));
+        self.written = self.written.parameter(parameter);
+        self
+    }
+
+    /// Whoever asks need not be known.
+    pub(super) fn known_by_nothing(mut self) -> Self {
+        self.written = self.written.securities(Some([]));
+        self
+    }
+
+    /// What the query says.
+    pub(super) fn asks<T: IntoParams>(mut self) -> Self {
+        let parameters = T::into_params(|| Some(ParameterIn::Query));
+        self.written = self.written.parameters(Some(parameters));
+        self.cannot_be_read(&[Word::Malformed])
+    }
+
+    /// What the body says.
+    pub(super) fn given<T: ToSchema>(self) -> Self {
+        self.body::<T>(Required::True)
+    }
+
+    /// What the body says, if there is one.
+    pub(super) fn may_give<T: ToSchema>(self) -> Self {
+        self.body::<T>(Required::False)
+    }
+
+    fn body<T: ToSchema>(mut self, required: Required) -> Self {
+        let content = ContentBuilder::new().schema(Some(self.of.schema::<T>())).build();
+        let body = RequestBodyBuilder::new().required(Some(required)).content(JSON, content).build();
+        self.written = self.written.request_body(Some(body));
+        self.cannot_be_read(&[Word::Malformed, Word::TooLarge])
+    }
+
+    /// Elsewhere than at an admin listener, every request may be one that cannot be read.
+    fn cannot_be_read(self, words: &[Word]) -> Self {
+        if self.faults.is_empty() { self } else { self.fails(words) }
+    }
+
+    pub(super) fn tells<T: ToSchema>(self, status: u16, says: &str) -> Self {
+        self.tells_as::<T>(status, JSON, says)
+    }
+
+    pub(super) fn tells_as<T: ToSchema>(self, status: u16, kind: &str, says: &str) -> Self {
+        let content = ContentBuilder::new().schema(Some(self.of.schema::<T>())).build();
+        self.answer(status, says, |answer| answer.content(kind, content))
+    }
+
+    /// An answer that is no document of ours.
+    pub(super) fn shows(self, status: u16, kind: &str, says: &str) -> Self {
+        let text = ObjectBuilder::new().schema_type(Type::String).build();
+        let content = ContentBuilder::new().schema(Some(text)).build();
+        self.answer(status, says, |answer| answer.content(kind, content))
+    }
+
+    /// An answer without a body.
+    pub(super) fn says(self, status: u16, says: &str) -> Self {
+        self.answer(status, says, |answer| answer)
+    }
+
+    fn answer(
+        mut self,
+        status: u16,
+        says: &str,
+        with: impl FnOnce(ResponseBuilder) -> ResponseBuilder,
+    ) -> Self {
+        let answer = self.answers.remove(&status).unwrap_or_default().description(says);
+        self.answers.insert(status, with(answer));
+        self
+    }
+
+    pub(super) fn fails(mut self, words: &[Word]) -> Self {
+        self.faults.extend(words);
+        self
+    }
+
+    /// A refusal as requests have them.
+    pub(super) fn refuses(mut self, reasons: &[Reason]) -> Self {
+        self.refusals.extend(reasons);
+        self
+    }
+
+    pub(super) fn end(mut self) {
+        let faults = std::mem::take(&mut self.faults);
+        let faults = faults.into_iter().map(|word| {
+            let name = json!(word).as_str().unwrap_or_default().to_owned();
+            (word.status().as_u16(), name, said(word))
+        });
+        for (status, (reasons, says)) in by_status(faults) {
+            let content = with_reason(self.of.schema::<FaultTold>(), reasons);
+            self = self.answer(status, &says, |answer| answer.content(JSON, content));
+        }
+        let refusals = std::mem::take(&mut self.refusals);
+        let refusals = refusals.into_iter().map(|reason| {
+            (Refusal::new(reason, "").status().as_u16(), reason.word().to_owned(), reason.title())
+        });
+        for (status, (reasons, says)) in by_status(refusals) {
+            let content = with_reason(self.of.schema::<Problem>(), reasons);
+            self = self.answer(status, &says, |answer| answer.content(PROBLEM, content));
+        }
+        let answers = self.answers.into_iter();
+        let written = answers
+            .fold(self.written, |all, (status, answer)| all.response(status.to_string(), answer.build()));
+        let item = PathItem::new(self.method, written);
+        match self.of.paths.paths.get_mut(self.path) {
+            Some(there) => there.merge_operations(item),
+            None => drop(self.of.paths.paths.insert(self.path.to_owned(), item)),
+        }
+    }
+}
+
+/// The reasons of each status, each once, and what they say.
+fn by_status(all: impl Iterator<Item = (u16, String, &'static str)>) -> BTreeMap<u16, (Vec<String>, String)> {
+    let mut found: BTreeMap<u16, (Vec<String>, String)> = BTreeMap::new();
+    for (status, reason, says) in all {
+        let (reasons, said) = found.entry(status).or_default();
+        if !reasons.contains(&reason) {
+            let between = if said.is_empty() { "" } else { "; " };
+            said.push_str(&format!("{between}`{reason}`: {says}"));
+            reasons.push(reason);
+        }
+    }
+    found
+}
+
+/// A body that gives one of these reasons.
+fn with_reason(body: Ref, reasons: Vec<String>) -> Content {
+    let reason = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(reasons));
+    let one_of = ObjectBuilder::new().property("reason", reason);
+    let body = AllOfBuilder::new().item(body).item(one_of).build();
+    ContentBuilder::new().schema(Some(Schema::AllOf(body))).build()
+}
+
+fn said(word: Word) -> &'static str {
+    match word {
+        Word::Host => "the listener is not called by that name",
+        Word::CrossOrigin => "a page of another origin may change nothing",
+        Word::Credentials => "the token is missing, or another one",
+        Word::Open => "it is for those who have shown who they are, and the listener asks nobody",
+        Word::Confirm => "what was to be confirmed is not what was said",
+        Word::Malformed => "it cannot be read",
+        Word::TooLarge => "the body has more than 16 KiB",
+        Word::NotFound => "there is nothing of that name",
+        Word::Method => "it is asked for by another method",
+        Word::Changed => "it is not as it was seen any more; nothing was done",
+        Word::Force => "it is unsafe, and `force` was not said; nothing was done",
+        Word::Elsewhere => "others do that",
+        Word::Away => "who could tell or do it does not answer; nothing was done",
+        Word::Late => "no answer in time; what was asked for may go on",
+        Word::Unknown => "it may have been done, or a part of it: look again",
+    }
+}

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 use fencegate_lock::tenures::{keeper::Refused, question::Broken, tenure::Tenure};
 use fencegate_policies::plan::LockSite;
 use fencegate_tests::memory::Direction;
-use stage::{Stage, T, asks, granted, of};
+use stage::{Stage, T, asks, asks_behind, granted, of};
 use tokio::time::{sleep, timeout};
 
 use crate::{doctored::Fate, simulated};
@@ -58,6 +58,24 @@ fn never_more_than_n_hold_and_whoever_came_first_is_served_first() {
         held.into_iter().for_each(|tenure| tenure.known());
         sleep(T / 2).await;
         stage.assert_nothing_left();
+        stage.end().await;
+    });
+}
+
+#[test]
+fn the_queue_of_a_gateway_is_for_those_who_wait_behind_all_holders() {
+    simulated::run(async {
+        let stage = Stage::of_gateways(1).await;
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            held.push(granted(asks_behind(&stage.gateways[0], of(2), 1)).await);
+        }
+        let waits = asks_behind(&stage.gateways[0], of(2), 1);
+        sleep(T / 20).await;
+        let told = asks_behind(&stage.gateways[0], of(2), 1).await.expect("no panic").map(drop);
+        assert_eq!(told, Err(Refused::QueueFull));
+        held.remove(0).known();
+        drop((granted(waits).await, held));
         stage.end().await;
     });
 }

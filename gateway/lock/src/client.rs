@@ -35,6 +35,7 @@ use std::{
 
 use fencegate_policies::{
     key::ResourceKey,
+    permits::Permits,
     plan::{Caching, Hold, LockSite, Mode},
 };
 use fencegate_process::{
@@ -270,6 +271,17 @@ impl Ask<'_> {
         Self { delay: Some(delay), ..self }
     }
 
+    /// Up to `count` hold the key at once, in all processes: 2 to 1000, and all who ask for the key have to say the same. Each
+    /// of them has a permit, see [`Held::permit`]. For one key that is asked for alone and to write, and nothing is kept.
+    pub fn permits(self, count: u16) -> Self {
+        let site = Permits::new(count).map(|permits| LockSite::Semaphore { permits });
+        let most = Permits::MOST;
+        Self {
+            site: site.ok_or_else(|| Error::Key(format!("{count} permits: there may be 2 to {most}"))),
+            ..self
+        }
+    }
+
     /// Where the lock of each key lies, in their order; nothing where every one is native.
     fn sites(&self) -> Result<Vec<LockSite>, Error> {
         match self.site.clone()? {
@@ -279,8 +291,13 @@ impl Ask<'_> {
             {
                 Err(Error::Key("a node that is shared with other programs is neither read nor kept".into()))
             }
+            LockSite::Semaphore { .. }
+                if self.hold != Hold::Strict || self.mode != Mode::Exclusive || self.delay.is_some() =>
+            {
+                Err(Error::Key("a permit is neither read nor kept, and has no delay".into()))
+            }
             _ if self.keys.as_ref().is_ok_and(|keys| keys.len() > 1) => {
-                Err(Error::Key("a node that is shared with other programs is asked for alone".into()))
+                Err(Error::Key("a node that others make as well is asked for alone".into()))
             }
             site => Ok(vec![site]),
         }

@@ -92,10 +92,15 @@ impl Stage {
 
 /// Asks for the key there, and waits for long.
 pub(super) fn asks(at: &Gateway, site: LockSite) -> JoinHandle<Result<Tenure, Refused>> {
+    asks_behind(at, site, 1000)
+}
+
+/// The same where so many may wait.
+pub(super) fn asks_behind(at: &Gateway, site: LockSite, queue: usize) -> JoinHandle<Result<Tenure, Refused>> {
     let keeper = at.locks.keeper.clone();
     spawn_local(async move {
         let (keys, sites, route) = ([key()], [site], "sim".into());
-        let (mode, hold, wait, queue) = (Mode::Exclusive, Hold::Strict, T * 20, 1000);
+        let (mode, hold, wait) = (Mode::Exclusive, Hold::Strict, T * 20);
         let (waits, delay) = (Waits::Here, None);
         let wish = Wish { keys: &keys, sites: &sites, mode, hold, wait, queue, waits, delay, route: &route };
         keeper.acquire(wish).await

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::token::Token;
+use fencegate_policies::{permits::Permit, token::Token};
 use fencegate_process::clock::{Boot, Permission, SharedClock};
 
 use crate::tenures::tenure::{Dispatch, Tenure};
@@ -36,6 +36,14 @@ impl Held {
     /// the largest that came with it, and refuses smaller ones: only that stops a holder that was asleep.
     pub fn token(&self) -> Token {
         self.token
+    }
+
+    /// Which of several permits of the key it is. Tokens grow for each permit by itself: whoever stores something keeps the largest
+    /// one by the name of the permit, [`ResourceKey::of_permit`]. `None` where one at a time holds the key.
+    ///
+    /// [`ResourceKey::of_permit`]: fencegate_policies::key::ResourceKey::of_permit
+    pub fn permit(&self) -> Option<Permit> {
+        self.tenure.lock().unwrap_or_else(PoisonError::into_inner).permit()
     }
 
     /// Is it proven now that nobody else holds it? Read from memory: ask before each effect. It can be taken away between

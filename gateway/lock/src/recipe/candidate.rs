@@ -348,7 +348,7 @@ impl<L> Drop for Candidate<L> {
 }
 
 /// The version of a parent in which no holder has left a word, whichever of its lives it is.
-const UNWRITTEN: i32 = 0;
+pub(super) const UNWRITTEN: i32 = 0;
 
 /// Before what had an ambiguous end is tried again: an error that comes at once must not come in a circle.
 pub const AGAIN: Duration = Duration::from_millis(20);

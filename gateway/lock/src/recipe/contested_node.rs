@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use super::{
     attempt::Attempt,
-    candidate::{Candidate, PAUSE, refused},
+    candidate::{Candidate, PAUSE, UNWRITTEN, refused},
     made::Made,
     registered::Registered,
     saying,
@@ -161,7 +161,9 @@ impl<L: Link> ContestedNode<L> {
         let (live, candidate, path) = (&self.live, &line.candidate, self.path());
         let node = Step::Delete { path: &path, version: Some(self.writes.into()) };
         let own = Step::Delete { path: place, version: None };
-        let steps = [own, node, Step::Delete { path: &candidate.parent, version: None }];
+        // Not one in which the holder of a lock with a record has left a word.
+        let parent = Step::Delete { path: &candidate.parent, version: Some(UNWRITTEN) };
+        let steps = [own, node, parent];
         while !live.registry.is_closing() {
             let last = candidate.is_alone();
             let steps = if last { &steps[..] } else { &steps[..2] };

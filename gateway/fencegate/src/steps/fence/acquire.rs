@@ -105,7 +105,7 @@ impl<N: Network> Fencing<N> {
 }
 
 /// As guards, tickets and services see its keys: whoever has one of several permits has marks of its own.
-fn shown_as(tenure: &Tenure, keys: &Rc<[ResourceKey]>) -> Rc<[ResourceKey]> {
+pub(super) fn shown_as(tenure: &Tenure, keys: &Rc<[ResourceKey]>) -> Rc<[ResourceKey]> {
     let Some(permit) = tenure.permit() else { return keys.clone() };
     let of_permit = |key: &ResourceKey| key.of_permit(permit);
     keys.iter().map(of_permit).collect::<Option<_>>().expect("a key with permits has room for their numbers")

@@ -1,6 +1,6 @@
 //! A request under a client's lease: it takes its turn there, at the gateway that holds it, with the next token of that.
 
-use std::{borrow::Cow, rc::Rc};
+use std::borrow::Cow;
 
 use fencegate_http::network::Network;
 use fencegate_lock::tenures::question::Holder;
@@ -8,6 +8,7 @@ use fencegate_policies::plan::{Fence, LeaseUse};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
+    acquire::shown_as,
     called::Called,
     courier::{Carried, Errand},
     elsewhere::Waited,
@@ -73,7 +74,7 @@ impl<N: Network> Fencing<N> {
             () = client.gone() => return Err(locked("the client went away while waiting")),
         };
         let tenured = entered.map_err(unusable)?;
-        let keys: Rc<[_]> = (*lease.keys).into();
+        let keys = shown_as(&tenured.0, &(*lease.keys).into());
         let held = self.holds(request, (fenced, fence), (keys, None), tenured);
         request.notes.waited.set(Some(asked.elapsed()));
         Ok(Waited::Held(held))

@@ -5,4 +5,5 @@ mod ends;
 mod leads;
 mod outlives;
 mod passes;
+mod through;
 mod turns;

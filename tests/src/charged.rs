@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use crate::{
-    gateway::{PolicyFile, write_policy},
+    gateway::{Gateway, PolicyFile, write_policy},
     patience::patiently,
     policy::Policy,
     process::binary,
@@ -34,6 +34,26 @@ pub struct Life {
     pub token: String,
     pub began: Boot,
     pub last: Boot,
+}
+
+/// Where its lock comes from: from ZooKeeper, as a policy says, or by these arguments.
+pub struct Way(Result<String, Vec<String>>);
+
+impl From<&Policy> for Way {
+    fn from(policy: &Policy) -> Self {
+        Self(Ok(policy.to_string()))
+    }
+}
+
+impl Way {
+    /// Through one of these gateways, for a client with the token in `bearer`.
+    pub fn through(gateways: &[&Gateway], bearer: &Path) -> Self {
+        let doors = gateways
+            .iter()
+            .flat_map(|gateway| ["--gateway".to_owned(), format!("http://{}", gateway.public)]);
+        let shown = ["--bearer-file".to_owned(), bearer.display().to_string()];
+        Self(Err(doors.chain(shown).collect()))
+    }
 }
 
 /// How a command behaves.
@@ -70,9 +90,9 @@ impl Charged {
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn living(policy: &Policy, verb: &[&str], manner: Manner) -> Self {
+    pub fn living(way: impl Into<Way>, verb: &[&str], manner: Manner) -> Self {
         let (heart, life) = (heart().display().to_string(), "life".to_owned());
-        Self::begin(policy, verb, |home| {
+        Self::begin(way.into(), verb, |home| {
             let life = home.join(&life).display().to_string();
             vec!["python3".to_owned(), heart, life, manner.word().to_owned()]
         })
@@ -82,17 +102,23 @@ impl Charged {
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn shell(policy: &Policy, verb: &[&str], line: &str) -> Self {
-        Self::begin(policy, verb, |_| ["sh", "-c", line].map(str::to_owned).into())
+    pub fn shell(way: impl Into<Way>, verb: &[&str], line: &str) -> Self {
+        Self::begin(way.into(), verb, |_| ["sh", "-c", line].map(str::to_owned).into())
     }
 
-    fn begin(policy: &Policy, verb: &[&str], command: impl FnOnce(&Path) -> Vec<String>) -> Self {
+    fn begin(Way(way): Way, verb: &[&str], command: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let home = scratch::place();
-        let file = write_policy(home.path(), &policy.to_string()).display().to_string();
         let folder = format!("HOME_OF_TEST={}", home.path().display());
         let mut line = vec![folder, binary().display().to_string()];
         line.extend(verb.iter().map(|word| (*word).to_owned()));
-        line.extend(["-c".to_owned(), file, "--".to_owned()]);
+        match way {
+            Ok(policy) => {
+                let file = write_policy(home.path(), &policy).display().to_string();
+                line.extend(["-c".to_owned(), file]);
+            }
+            Err(arguments) => line.extend(arguments),
+        }
+        line.push("--".to_owned());
         line.extend(command(home.path()));
         let keeper = Child::spawn("env", line).expect("setpriv");
         Self { keeper, home }

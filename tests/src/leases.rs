@@ -1,6 +1,6 @@
 //! Clients that hold leases of gateways under test.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use fencegate_policies::token::Token;
 use serde_json::{Value, json};
@@ -40,9 +40,14 @@ impl Default for Tokens {
 }
 
 impl Tokens {
+    /// The file of the token of `client`, `other` or `operator`.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
     /// A gateway of the site that grants leases, sends requests to others, and listens to them.
     pub fn policy(&self, site: &Site, name: &str) -> Policy {
-        let file = |name: &str| json!({"file": self.0.path().join(name)});
+        let file = |name: &str| json!({"file": self.file(name)});
         let leases = json!({"min_ttl": "300ms", "max_ttl": "30s", "default_ttl": "10s", "max_wait": "20s", "principals": [
             {"name": "client", "bearer": file("client"), "keys": ["account/*", "job/*", "election/*"]},
             {"name": "other", "bearer": file("other"), "keys": ["other/*"]},

@@ -5,6 +5,7 @@ pub mod streamed_answer;
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,7 +25,7 @@ pub struct JsonClient {
     /// How the other end is called.
     host: String,
     bearer: Option<HeaderValue>,
-    tls: Option<Secured>,
+    tls: Option<Arc<Secured>>,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
@@ -76,8 +77,8 @@ impl JsonClient {
     }
 
     #[must_use]
-    pub fn over(self, tls: Secured) -> Self {
-        Self { tls: Some(tls), ..self }
+    pub fn over(self, tls: impl Into<Arc<Secured>>) -> Self {
+        Self { tls: Some(tls.into()), ..self }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -87,7 +88,7 @@ impl JsonClient {
     /// # Errors
     /// [`NoJsonAnswer`] when no complete answer came within `timeout`.
     pub async fn get(&mut self, path: &str, timeout: Duration) -> Result<JsonAnswer, NoJsonAnswer> {
-        self.send(Method::GET, path, None, Bytes::new(), timeout).await
+        self.ask(Method::GET, path, &[], Bytes::new(), timeout).await
     }
 
     /// # Errors
@@ -98,7 +99,7 @@ impl JsonClient {
         body: &Value,
         timeout: Duration,
     ) -> Result<JsonAnswer, NoJsonAnswer> {
-        self.send(Method::POST, path, None, Bytes::from(body.to_string()), timeout).await
+        self.ask(Method::POST, path, &[], Bytes::from(body.to_string()), timeout).await
     }
 
     /// A POST that is to happen once, under this name.
@@ -112,18 +113,23 @@ impl JsonClient {
         body: &Value,
         timeout: Duration,
     ) -> Result<JsonAnswer, NoJsonAnswer> {
-        self.send(Method::POST, path, Some(operation), Bytes::from(body.to_string()), timeout).await
+        let fields = [("idempotency-key", operation)];
+        self.ask(Method::POST, path, &fields, Bytes::from(body.to_string()), timeout).await
     }
 
-    async fn send(
+    /// Any question, with fields that it needs.
+    ///
+    /// # Errors
+    /// [`NoJsonAnswer`] when no complete answer came within `timeout`.
+    pub async fn ask(
         &mut self,
         method: Method,
         path: &str,
-        operation: Option<&str>,
+        fields: &[(&str, &str)],
         body: Bytes,
         timeout: Duration,
     ) -> Result<JsonAnswer, NoJsonAnswer> {
-        let answer = tokio::time::timeout(timeout, self.exchange(method, path, operation, body)).await;
+        let answer = tokio::time::timeout(timeout, self.exchange(method, path, fields, body)).await;
         let answer = answer.unwrap_or(Err(NoJsonAnswer::Timeout(timeout)));
         if answer.is_err() {
             // An answer that is still to come would be taken for that of the next request.
@@ -136,10 +142,10 @@ impl JsonClient {
         &mut self,
         method: Method,
         path: &str,
-        operation: Option<&str>,
+        fields: &[(&str, &str)],
         body: Bytes,
     ) -> Result<JsonAnswer, NoJsonAnswer> {
-        let (answer, sender) = self.begin(method, path, operation, body).await?;
+        let (answer, sender) = self.begin(method, path, fields, body).await?;
         let answer = JsonAnswer::of(answer).await?;
         self.connection = Some(sender);
         Ok(answer)
@@ -150,7 +156,7 @@ impl JsonClient {
         &mut self,
         method: Method,
         path: &str,
-        operation: Option<&str>,
+        fields: &[(&str, &str)],
         body: Bytes,
     ) -> Result<(Response<Incoming>, SendRequest<Full<Bytes>>), NoJsonAnswer> {
         let mut sender = match self.connection.take().filter(|sender| !sender.is_closed()) {
@@ -165,8 +171,8 @@ impl JsonClient {
         if let Some(bearer) = &self.bearer {
             request = request.header(header::AUTHORIZATION, bearer);
         }
-        if let Some(operation) = operation {
-            request = request.header("idempotency-key", operation);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
         }
         let request = request.body(Full::new(body)).expect("whoever asks knows how to write a path");
         sender.ready().await?;

@@ -43,9 +43,12 @@ use super::{
 pub struct Charge {
     pub key: ResourceKey,
     pub command: Vec<OsString>,
-    /// Between the request to end and the kill.
-    pub grace: Duration,
+    /// Between the request to end and the kill; a third of what the lock is proven for unless given, and a half at most.
+    pub grace: Option<Duration>,
 }
+
+/// Longer than this nobody waits for a command to end who was not asked to.
+const LONGEST_GRACE: Duration = Duration::from_secs(10);
 
 /// What concerns the process, once for all that it runs.
 pub struct House {
@@ -156,7 +159,9 @@ impl House {
         };
         let (ours, theirs) = net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let orders = Orders { group: self.group, grace: charge.grace, until };
+        let proves = until.since(MachineClock.now());
+        let grace = charge.grace.unwrap_or((proves / 3).min(LONGEST_GRACE)).min(proves / 2);
+        let orders = Orders { group: self.group, grace, until };
         let watchman = started(charge, &lock.shown, orders, theirs)?;
         channel::hand_over_input(&ours)?;
         let (heard, to) = UnixStream::from_std(ours)?.into_split();
@@ -165,7 +170,7 @@ impl House {
             watchman: Some(watchman),
             to,
             proven: until,
-            moments: LastMoments::of(until, charge.grace).second(SECOND),
+            moments: LastMoments::of(until, grace).second(SECOND),
             all: Descendants { of: getpid(), but: Some(watchman), group: None },
             asked: false,
             lost: None,

@@ -5,11 +5,13 @@ use std::time::Duration;
 use super::{
     asked_lock::{LockStands, NoLock, ShownLock, WantedLock},
     from_ensemble::{FromEnsemble, HeldHere},
+    from_gateway::{FromGateway, HeldThere},
 };
 
 /// Where locks come from.
 pub enum LockSource {
     Ensemble(FromEnsemble),
+    Gateway(FromGateway),
 }
 
 /// A lock that is held.
@@ -22,6 +24,7 @@ pub struct CommandLock {
 #[derive(Debug)]
 enum By {
     Us(HeldHere),
+    AGateway(HeldThere),
 }
 
 impl LockSource {
@@ -36,13 +39,18 @@ impl LockSource {
                 let held = ensemble.take(wanted).await?;
                 Ok(CommandLock { shown: held.shown(), held: By::Us(held) })
             }
+            Self::Gateway(gateway) => {
+                let held = gateway.take(wanted).await?;
+                Ok(CommandLock { shown: held.shown(), held: By::AGateway(held) })
+            }
         }
     }
 
-    /// For how long a renewal proves a lock, as far as it is known before there is one.
-    pub fn proves(&self) -> Duration {
+    /// For how long a renewal proves a lock, where it is known before there is one.
+    pub fn proves(&self) -> Option<Duration> {
         match self {
-            Self::Ensemble(ensemble) => ensemble.proves(),
+            Self::Ensemble(ensemble) => Some(ensemble.proves()),
+            Self::Gateway(_) => None,
         }
     }
 
@@ -53,6 +61,7 @@ impl LockSource {
     pub async fn close(self) {
         match self {
             Self::Ensemble(ensemble) => ensemble.close().await,
+            Self::Gateway(gateway) => gateway.close().await,
         }
     }
 }
@@ -61,6 +70,7 @@ impl CommandLock {
     pub fn stands(&self) -> LockStands {
         match &self.held {
             By::Us(held) => held.stands(),
+            By::AGateway(held) => held.stands(),
         }
     }
 
@@ -68,6 +78,7 @@ impl CommandLock {
     pub async fn give_back(self) {
         match self.held {
             By::Us(held) => held.give_back(),
+            By::AGateway(held) => held.give_back().await,
         }
     }
 }

@@ -12,6 +12,7 @@ mod explain;
 mod guard_backups;
 mod keys;
 mod lock_arguments;
+mod lock_way;
 mod locks;
 mod log;
 mod migrate_guard;

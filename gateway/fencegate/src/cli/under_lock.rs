@@ -5,14 +5,12 @@ use std::{ffi::OsString, process::ExitCode, str::FromStr, time::Duration};
 use clap::Args;
 use fencegate_policies::key::ResourceKey;
 
-use super::{config::Config, out::complain};
+use super::{lock_way::LockWay, out::complain};
 use crate::charge::{
     asked_lock::{Access, LockWait, WantedLock},
     campaign::{Campaign, NotRun, Stage, Turns},
     exit_code::NOT_RUN,
-    from_ensemble::FromEnsemble,
     keeping::{Charge, House, Lost},
-    lock_source::LockSource,
 };
 
 /// What the command ends with.
@@ -21,7 +19,7 @@ Exit codes: that of the command, or 128 and the number of the signal that ended 
 and the command was ended; 124 another holds the lock, and the wait is over; 125 nothing was run for another reason, which stderr \
 says; 126 the command cannot be run; 127 it was not found.
 
-The command has FENCING_TOKEN, FENCING_NUMBER and FENCING_KEY in its environment. It is ended (SIGTERM, after --grace SIGKILL) so that it is dead \
+The command has FENCING_TOKEN, FENCING_NUMBER and FENCING_KEY in its environment, through a gateway FENCING_LEASE as well. It is ended (SIGTERM, after --grace SIGKILL) so that it is dead \
 before the lock could be another's, also when this process is stopped or killed. That is not so where both of its processes are \
 stopped, or the machine stands still: then only whoever compares FENCING_TOKEN keeps the resource safe.";
 
@@ -38,7 +36,7 @@ pub(super) struct UnderLock {
     #[arg(long)]
     shared: bool,
     #[command(flatten)]
-    way: Way,
+    keeping: Keeping,
     /// What is run, and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -53,21 +51,21 @@ pub(super) struct Election {
     /// Stand for election again when the command has ended or the lead was lost, until SIGTERM. Without it the process ends.
     #[arg(long)]
     again: bool,
+    /// What a gateway tells those who ask who leads, as `10.0.0.7:8080`.
+    #[arg(long, value_name = "TEXT", requires = "gateway")]
+    address: Option<String>,
     #[command(flatten)]
-    way: Way,
+    keeping: Keeping,
     /// What the leader runs, and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-/// Where the lock comes from, and how it is kept.
+/// How the lock is kept.
 #[derive(Debug, Args)]
-struct Way {
+struct Keeping {
     #[command(flatten)]
-    config: Config,
-    /// How long the lock outlives this process and its machine; unless given, the session timeout of the policy.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    ttl: Option<Duration>,
+    way: LockWay,
     /// Between SIGTERM and SIGKILL; a third of the time for which a renewal proves the lock, unless given.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     grace: Option<Duration>,
@@ -97,42 +95,46 @@ enum Unfit {
 
 impl UnderLock {
     pub(super) fn run(self) -> ExitCode {
-        let Self { key, wait, shared, way, command } = self;
+        let Self { key, wait, shared, keeping, command } = self;
         let access = if shared { Access::Shared } else { Access::Alone };
         let wanted = WantedLock { key: key.0, access, wait: wait.0 };
-        way.runs(wanted, command, Turns::Once)
+        keeping.runs(wanted, command, Turns::Once, None)
     }
 
     pub(super) fn is_verbose(&self) -> bool {
-        self.way.verbose
+        self.keeping.verbose
     }
 }
 
 impl Election {
     pub(super) fn run(self) -> ExitCode {
-        let Self { name, again, way, command } = self;
+        let Self { name, again, address, keeping, command } = self;
         let Ok(key) = ResourceKey::parse(&format!("election/{name}")) else {
             return not_run(&Unfit::Name(name));
         };
         let wanted = WantedLock { key, access: Access::Alone, wait: LockWait::AsLongAsItTakes };
-        way.runs(wanted, command, if again { Turns::Again } else { Turns::Once })
+        keeping.runs(wanted, command, if again { Turns::Again } else { Turns::Once }, address)
     }
 
     pub(super) fn is_verbose(&self) -> bool {
-        self.way.verbose
+        self.keeping.verbose
     }
 }
 
-impl Way {
-    fn runs(self, wanted: WantedLock, command: Vec<OsString>, turns: Turns) -> ExitCode {
-        // Whatever is wrong with the policy was said; nothing was run.
-        let Ok(plan) = self.config.plan() else { return ExitCode::from(NOT_RUN) };
-        let mut source = LockSource::Ensemble(FromEnsemble::of(plan, self.ttl));
-        let grace = match grace(self.grace, source.proves()) {
-            Ok(grace) => grace,
-            Err(unfit) => return not_run(&unfit),
-        };
-        let charge = Charge { key: wanted.key.clone(), command, grace };
+impl Keeping {
+    fn runs(
+        self,
+        wanted: WantedLock,
+        command: Vec<OsString>,
+        turns: Turns,
+        note: Option<String>,
+    ) -> ExitCode {
+        // Whatever is wrong was said; nothing was run.
+        let Ok(mut source) = self.way.source(note) else { return ExitCode::from(NOT_RUN) };
+        if let Err(unfit) = fits(self.grace, source.proves()) {
+            return not_run(&unfit);
+        }
+        let charge = Charge { key: wanted.key.clone(), command, grace: self.grace };
         let campaign = Campaign { wanted, charge, turns };
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
@@ -163,14 +165,11 @@ fn not_run(why: &(dyn std::error::Error + 'static)) -> ExitCode {
     ExitCode::from(NOT_RUN)
 }
 
-/// Between the request to end and the kill. The rest is for renewals that are late.
-fn grace(asked: Option<Duration>, proves: Duration) -> Result<Duration, Unfit> {
+/// A grace leaves time for renewals that are late. Of a gateway it is not known before how much a renewal proves.
+fn fits(grace: Option<Duration>, proves: Option<Duration>) -> Result<(), Unfit> {
+    let (Some(grace), Some(proves)) = (grace, proves) else { return Ok(()) };
     let most = proves / 2;
-    match asked {
-        Some(grace) if grace > most => Err(Unfit::Grace { proves, grace, most }),
-        Some(grace) => Ok(grace),
-        None => Ok((proves / 3).min(Duration::from_secs(10))),
-    }
+    if grace > most { Err(Unfit::Grace { proves, grace, most }) } else { Ok(()) }
 }
 
 fn says(key: &ResourceKey, stage: &Stage<'_>, verbose: bool) {
@@ -226,10 +225,9 @@ mod tests {
 
     #[test]
     fn the_grace_leaves_time_for_renewals_that_are_late() {
-        assert_eq!(grace(None, 9 * SECOND).ok(), Some(3 * SECOND));
-        assert_eq!(grace(None, 90 * SECOND).ok(), Some(10 * SECOND));
-        assert_eq!(grace(Some(4 * SECOND), 9 * SECOND).ok(), Some(4 * SECOND));
-        let refused = grace(Some(5 * SECOND), 9 * SECOND).expect_err("no time").to_string();
+        let of = |grace: u32, proves: u32| fits(Some(grace * SECOND), Some(proves * SECOND));
+        assert!(of(4, 9).is_ok() && fits(None, Some(SECOND)).is_ok() && fits(Some(SECOND), None).is_ok());
+        let refused = of(5, 9).expect_err("no time").to_string();
         assert!(refused.contains("FG0624") && refused.contains("at most 4.5s"), "{refused}");
     }
 

@@ -28,7 +28,7 @@ impl JsonClient {
         patience: Duration,
     ) -> Result<Result<Streamed, JsonAnswer>, NoJsonAnswer> {
         let begun = async {
-            let (answer, connection) = self.begin(Method::POST, path, None, Bytes::new()).await?;
+            let (answer, connection) = self.begin(Method::POST, path, &[], Bytes::new()).await?;
             if !answer.status().is_success() {
                 return Ok(Err(JsonAnswer::of(answer).await?));
             }

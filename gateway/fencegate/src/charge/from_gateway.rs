@@ -1,0 +1,281 @@
+//! Takes a lock through the HTTP interface of gateways, as a lease, and has it renewed there.
+
+use std::time::Duration;
+
+use fencegate_policies::key::ResourceKey;
+use fencegate_process::clock::{Boot, Clock, MachineClock};
+use hyper::StatusCode;
+use serde_json::json;
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+use super::{
+    asked_lock::{Access, LockStands, LockWait, NoLock, ShownLock, WantedLock},
+    lease_client::{Gateways, LeaseClient, LeaseName, Told},
+};
+use crate::leases::lease_json::{HELD, LeaseDocument, WAITING};
+
+/// Some gateways of one installation.
+pub struct FromGateway {
+    gateways: Gateways,
+    client: LeaseClient,
+    /// How long a lease outlives its renewals; the gateways' own default unless given.
+    ttl: Option<Duration>,
+    /// What others are told who ask who holds.
+    note: Option<String>,
+    /// A lease that nobody has been told of yet.
+    open: Option<LeaseName>,
+}
+
+/// A lease that a gateway holds for us.
+#[derive(Debug)]
+pub(super) struct HeldThere {
+    shown: ShownLock,
+    lease: LeaseName,
+    stands: watch::Receiver<LockStands>,
+    gateways: Gateways,
+    /// Those that renew and watch, for as long as this is there.
+    _renewed: JoinSet<()>,
+}
+
+/// Between two tries, where no gateway has a word.
+const PAUSE: Duration = Duration::from_millis(250);
+/// One answer, beside what it waits for.
+const ANSWER: Duration = Duration::from_secs(3);
+/// A renewal that has not been answered for so long is asked again, of another gateway.
+const RENEWAL: Duration = Duration::from_secs(1);
+/// Seconds for which a change of a lease that is held is waited for.
+const WATCH: u64 = 20;
+
+impl FromGateway {
+    pub fn of(gateways: Gateways, ttl: Option<Duration>, note: Option<String>) -> Self {
+        let client = LeaseClient::of(&gateways);
+        Self { gateways, client, ttl, note, open: None }
+    }
+
+    pub(super) async fn take(&mut self, wanted: &WantedLock) -> Result<HeldThere, NoLock> {
+        let late = match wanted.wait {
+            LockWait::For(wait) => Some(Instant::now() + wait),
+            LockWait::AsLongAsItTakes => None,
+        };
+        loop {
+            let refused = match self.attempt(wanted, late).await {
+                Ok(held) => return Ok(held),
+                Err(refused) => refused,
+            };
+            self.forget().await;
+            let again = late.is_none_or(|late| Instant::now() + PAUSE < late);
+            match refused {
+                NoLock::Unavailable { .. } if again => sleep(PAUSE).await,
+                refused => return Err(refused),
+            }
+        }
+    }
+
+    /// Stands in line with one lease.
+    async fn attempt(&mut self, wanted: &WantedLock, late: Option<Instant>) -> Result<HeldThere, NoLock> {
+        let key = &wanted.key;
+        let left = || late.map(|late| late.saturating_duration_since(Instant::now()));
+        let mode = match wanted.access {
+            Access::Alone => "exclusive",
+            Access::Shared => "shared",
+        };
+        let mut body = json!({"keys": [key.as_str()], "mode": mode, "note": self.note});
+        if let Some(ttl) = self.ttl {
+            body["ttl_ms"] = json!(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        }
+        // Whoever does not wait is answered at once, one way or the other.
+        let in_line = left() != Some(Duration::ZERO);
+        let mut told = self.client.asks(&body, in_line, ANSWER).await;
+        loop {
+            let (lease, sent) = document(key, told)?;
+            let name = LeaseName::of(&lease).or(self.open.take()).ok_or_else(|| unavailable(key, "no id"))?;
+            self.open = Some(name.clone());
+            match lease.state.as_str() {
+                HELD => return self.held(key, name, &lease, sent),
+                WAITING => {}
+                _ if lease.why.as_deref() == Some("locked") => {
+                    return Err(NoLock::HeldByAnother(key.clone()));
+                }
+                _ => return Err(unavailable(key, lease.why.as_deref().unwrap_or("the lease is over"))),
+            }
+            if left() == Some(Duration::ZERO) {
+                return Err(NoLock::HeldByAnother(key.clone()));
+            }
+            told = self.stands_in_line(&name, &lease, left()).await;
+        }
+    }
+
+    /// Until something has changed, or it is time for a renewal, which says how the lease stands as well.
+    async fn stands_in_line(
+        &mut self,
+        name: &LeaseName,
+        lease: &LeaseDocument,
+        left: Option<Duration>,
+    ) -> Told {
+        let turn = (Duration::from_millis(lease.ttl_ms) / 3).min(left.unwrap_or(Duration::MAX));
+        let seconds = turn.as_secs().min(WATCH);
+        if seconds == 0 {
+            sleep(turn.min(PAUSE)).await;
+        } else {
+            let told = self
+                .client
+                .watches(name, lease.revision, seconds, Duration::from_secs(seconds) + ANSWER)
+                .await;
+            if let Told::Lease(now, _) = &told
+                && now.state != WAITING
+            {
+                return told;
+            }
+        }
+        self.client.renews(name, ANSWER).await
+    }
+
+    fn held(
+        &mut self,
+        key: &ResourceKey,
+        lease: LeaseName,
+        document: &LeaseDocument,
+        sent: Boot,
+    ) -> Result<HeldThere, NoLock> {
+        let (Some(token), Some(number)) = (document.token, document.number) else {
+            return Err(unavailable(key, "a lease without a token"));
+        };
+        self.open = None;
+        let shown =
+            ShownLock { token: token.to_string(), number, lease: Some(lease.id.clone()), permit: None };
+        let (told, stands) = watch::channel(standing(document, sent));
+        let mut renewed = JoinSet::new();
+        renewed.spawn(renew(LeaseClient::of(&self.gateways), lease.clone(), told.clone()));
+        renewed.spawn(watch(LeaseClient::of(&self.gateways), lease.clone(), told, document.revision));
+        Ok(HeldThere { shown, lease, stands, gateways: self.gateways.clone(), _renewed: renewed })
+    }
+
+    /// Gives up a lease that nobody works under.
+    async fn forget(&mut self) {
+        if let Some(lease) = self.open.take() {
+            self.client.gives_back(&lease, ANSWER).await;
+        }
+    }
+
+    pub(super) async fn close(mut self) {
+        self.forget().await;
+    }
+}
+
+/// Three times in the time that an answer proves, so that two answers may be lost.
+async fn renew(mut client: LeaseClient, lease: LeaseName, told: watch::Sender<LockStands>) {
+    loop {
+        let left = until(&told.borrow()).since(MachineClock.now());
+        sleep((left / 3).clamp(Duration::from_millis(50), Duration::from_secs(5))).await;
+        let patience = RENEWAL.min(left / 3).max(Duration::from_millis(200));
+        match client.renews(&lease, patience).await {
+            Told::Lease(document, sent) => tell(&told, standing(&document, sent)),
+            Told::Refused(..) => tell(&told, LockStands::Gone),
+            // What is proven comes to its end by itself.
+            Told::Silent(_) => {}
+        }
+    }
+}
+
+/// Hears at once where the lease is over, or wanted back.
+async fn watch(mut client: LeaseClient, lease: LeaseName, told: watch::Sender<LockStands>, mut seen: u64) {
+    loop {
+        match client.watches(&lease, seen, WATCH, Duration::from_secs(WATCH) + ANSWER).await {
+            Told::Lease(document, sent) => {
+                seen = document.revision;
+                tell(&told, standing(&document, sent));
+            }
+            Told::Refused(..) => tell(&told, LockStands::Gone),
+            Told::Silent(_) => sleep(PAUSE).await,
+        }
+        if *told.borrow() == LockStands::Gone {
+            return;
+        }
+    }
+}
+
+/// What is over does not come back, and an answer that was long on its way takes nothing back.
+fn tell(told: &watch::Sender<LockStands>, news: LockStands) {
+    told.send_modify(|stands| {
+        let until = until(stands).max(until(&news));
+        *stands = match (&*stands, news) {
+            (LockStands::Gone, _) | (_, LockStands::Gone) => LockStands::Gone,
+            (LockStands::WantedBack(_), _) | (_, LockStands::WantedBack(_)) => LockStands::WantedBack(until),
+            (LockStands::Proven(_), LockStands::Proven(_)) => LockStands::Proven(until),
+        };
+    });
+}
+
+fn until(stands: &LockStands) -> Boot {
+    match stands {
+        LockStands::Proven(until) | LockStands::WantedBack(until) => *until,
+        LockStands::Gone => Boot::from_nanos(0),
+    }
+}
+
+/// From the moment at which the question was sent: the gateway has reckoned from a later one.
+fn standing(document: &LeaseDocument, sent: Boot) -> LockStands {
+    let until = document.held_for_ms.map(|held_for| sent + Duration::from_millis(held_for));
+    match until.filter(|_| document.state == HELD) {
+        None => LockStands::Gone,
+        Some(until) if document.revocation.is_some() => LockStands::WantedBack(until),
+        Some(until) => LockStands::Proven(until),
+    }
+}
+
+fn document(key: &ResourceKey, told: Told) -> Result<(LeaseDocument, Boot), NoLock> {
+    match told {
+        Told::Lease(document, sent) => Ok((*document, sent)),
+        Told::Refused(StatusCode::LOCKED, _) => Err(NoLock::HeldByAnother(key.clone())),
+        // It was ours, and is over: the next try begins anew.
+        Told::Refused(StatusCode::PRECONDITION_FAILED, why) | Told::Silent(why) => {
+            Err(unavailable(key, &why))
+        }
+        Told::Refused(_, why) => Err(NoLock::Never { key: key.clone(), why }),
+    }
+}
+
+fn unavailable(key: &ResourceKey, why: &str) -> NoLock {
+    NoLock::Unavailable { key: key.clone(), why: why.to_owned() }
+}
+
+impl HeldThere {
+    pub(super) fn shown(&self) -> ShownLock {
+        self.shown.clone()
+    }
+
+    pub(super) fn stands(&self) -> LockStands {
+        let stands = self.stands.borrow().clone();
+        if until(&stands) <= MachineClock.now() { LockStands::Gone } else { stands }
+    }
+
+    pub(super) async fn give_back(self) {
+        LeaseClient::of(&self.gateways).gives_back(&self.lease, ANSWER).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Boot {
+        Boot::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn an_answer_that_was_long_on_its_way_takes_nothing_back() {
+        let (told, stands) = watch::channel(LockStands::Proven(at(900)));
+        tell(&told, LockStands::Proven(at(500)));
+        assert_eq!(*stands.borrow(), LockStands::Proven(at(900)));
+        tell(&told, LockStands::WantedBack(at(1000)));
+        tell(&told, LockStands::Proven(at(1100)));
+        assert_eq!(*stands.borrow(), LockStands::WantedBack(at(1100)));
+        tell(&told, LockStands::Gone);
+        tell(&told, LockStands::Proven(at(2000)));
+        assert_eq!(*stands.borrow(), LockStands::Gone);
+    }
+}

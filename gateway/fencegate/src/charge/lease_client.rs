@@ -1,0 +1,237 @@
+//! Asks gateways about one lease, the next one where one does not answer.
+
+use std::{fmt, io, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use fencegate_http::upstream::tls::Secured;
+use fencegate_process::{
+    clock::{Boot, Clock, MachineClock},
+    said::causes,
+};
+use hyper::{Method, StatusCode};
+use serde_json::Value;
+use tokio::net::lookup_host;
+
+use crate::{
+    json_client::{JsonAnswer, JsonClient, NoJsonAnswer},
+    leases::{id::LeaseId, lease_json::LeaseDocument},
+};
+
+/// Which gateways there are, and what is shown to them.
+#[derive(Clone)]
+pub struct Gateways {
+    pub doors: Vec<Door>,
+    /// A token, where clients are known by tokens.
+    pub bearer: Option<Vec<u8>>,
+    /// Whom we believe, and the certificate that we show.
+    pub secured: Option<Arc<Secured>>,
+}
+
+/// Where one gateway listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Door {
+    /// With its port.
+    pub host: String,
+    pub speaks_tls: bool,
+}
+
+/// One connection, to one of them.
+pub(super) struct LeaseClient {
+    gateways: Gateways,
+    at: usize,
+    connection: Option<JsonClient>,
+}
+
+/// The name of a lease. Its id is known to its client alone, and is shown nowhere.
+#[derive(Clone)]
+pub(super) struct LeaseName {
+    pub(super) id: String,
+    reference: String,
+}
+
+/// What a gateway has said.
+pub(super) enum Told {
+    /// Of the lease, as it was at some moment after the question was sent.
+    Lease(Box<LeaseDocument>, Boot),
+    Refused(StatusCode, String),
+    /// Nothing: another try may be better.
+    Silent(String),
+}
+
+const LEASES: &str = "/.fencegate/v1/leases";
+
+impl LeaseClient {
+    pub(super) fn of(gateways: &Gateways) -> Self {
+        Self { gateways: gateways.clone(), at: 0, connection: None }
+    }
+
+    /// `in_line`: the lease is there at once, and stands in line for as long as it is renewed.
+    pub(super) async fn asks(&mut self, body: &Value, in_line: bool, patience: Duration) -> Told {
+        let prefer: &[(&str, &str)] = if in_line { &[("prefer", "respond-async")] } else { &[] };
+        self.tells(Method::POST, LEASES, prefer, Some(body), patience).await
+    }
+
+    pub(super) async fn renews(&mut self, lease: &LeaseName, patience: Duration) -> Told {
+        self.about(Method::POST, lease, "/renew", patience).await
+    }
+
+    /// Waits for a change for so many seconds.
+    pub(super) async fn watches(
+        &mut self,
+        lease: &LeaseName,
+        seen: u64,
+        seconds: u64,
+        patience: Duration,
+    ) -> Told {
+        self.about(Method::GET, lease, &format!("?watch={seconds}&seen={seen}"), patience).await
+    }
+
+    pub(super) async fn gives_back(&mut self, lease: &LeaseName, patience: Duration) {
+        self.about(Method::DELETE, lease, "", patience).await;
+    }
+
+    async fn about(&mut self, method: Method, lease: &LeaseName, below: &str, patience: Duration) -> Told {
+        let path = format!("{LEASES}/{}{below}", lease.reference);
+        self.tells(method, &path, &[("fencing-lease", &lease.id)], None, patience).await
+    }
+
+    async fn tells(
+        &mut self,
+        method: Method,
+        path: &str,
+        fields: &[(&str, &str)],
+        body: Option<&Value>,
+        patience: Duration,
+    ) -> Told {
+        let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+        let sent = MachineClock.now();
+        match self.exchange(method, path, fields, body, patience).await {
+            Ok(answer) => told(answer, sent),
+            Err(why) => {
+                let door = self.gateways.doors[self.at].host.clone();
+                // What was asked may have been done; whoever asks again is told by the lease itself.
+                (self.connection, self.at) = (None, (self.at + 1) % self.gateways.doors.len());
+                Told::Silent(format!("{door}: {}", causes(&why)))
+            }
+        }
+    }
+
+    async fn exchange(
+        &mut self,
+        method: Method,
+        path: &str,
+        fields: &[(&str, &str)],
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<JsonAnswer, NoJsonAnswer> {
+        let Door { host, speaks_tls } = &self.gateways.doors[self.at];
+        let client = match &mut self.connection {
+            Some(client) => client,
+            none => {
+                let found = tokio::time::timeout(patience, lookup_host(host)).await;
+                let found = found.map_err(|_| NoJsonAnswer::Timeout(patience))?;
+                let address = found.map_err(NoJsonAnswer::Connect)?.next();
+                let address = address.ok_or_else(|| NoJsonAnswer::Connect(io::ErrorKind::NotFound.into()))?;
+                let mut client = JsonClient::of(address).called(host);
+                if let Some(bearer) = &self.gateways.bearer {
+                    client = client.bearing(bearer);
+                }
+                if let Some(secured) = self.gateways.secured.clone().filter(|_| *speaks_tls) {
+                    client = client.over(secured);
+                }
+                none.insert(client)
+            }
+        };
+        client.ask(method, path, fields, body, patience).await
+    }
+}
+
+fn told(answer: JsonAnswer, sent: Boot) -> Told {
+    let JsonAnswer { status, body, .. } = answer;
+    if status.is_success() {
+        return match serde_json::from_value(body) {
+            Ok(lease) => Told::Lease(Box::new(lease), sent),
+            Err(_) => Told::Refused(status, "what answers is no gateway with leases".to_owned()),
+        };
+    }
+    let text = |member: &str| body[member].as_str().map(str::to_owned);
+    let said = text("detail").or_else(|| text("title")).unwrap_or_else(|| "no word of why".to_owned());
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => Told::Silent(said),
+        _ if status.is_server_error() => Told::Silent(said),
+        _ => Told::Refused(status, format!("{said} ({status})")),
+    }
+}
+
+impl fmt::Debug for LeaseName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reference)
+    }
+}
+
+impl fmt::Debug for Gateways {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.doors).finish()
+    }
+}
+
+impl LeaseName {
+    /// `None`: it is not ours, or no gateway has named it.
+    pub(super) fn of(lease: &LeaseDocument) -> Option<Self> {
+        let id = lease.lease.clone()?;
+        let reference = LeaseId::parse(&id)?.reference().to_string();
+        Some(Self { id, reference })
+    }
+}
+
+impl Door {
+    /// `http://host:port` or `https://host:port`, without a path.
+    pub fn parse(url: &str) -> Option<Self> {
+        let (scheme, rest) = url.split_once("://")?;
+        let host = rest.strip_suffix('/').unwrap_or(rest);
+        let speaks_tls = match scheme {
+            "http" => false,
+            "https" => true,
+            _ => return None,
+        };
+        let plain =
+            !host.is_empty() && !host.contains(['/', '?', '#', '@']) && !host.contains(char::is_whitespace);
+        let port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let usual = if speaks_tls { 443 } else { 80 };
+        let host = if port { host.to_owned() } else { format!("{host}:{usual}") };
+        plain.then_some(Self { host, speaks_tls })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_is_named_by_a_url_without_a_path() {
+        let door = |url| Door::parse(url).map(|door| (door.host, door.speaks_tls));
+        assert_eq!(door("http://gw-1:8080"), Some(("gw-1:8080".to_owned(), false)));
+        assert_eq!(door("https://gw-1/"), Some(("gw-1:443".to_owned(), true)));
+        assert_eq!(door("http://[::1]:8080/"), Some(("[::1]:8080".to_owned(), false)));
+        for wrong in ["gw-1:8080", "ftp://gw-1", "http://", "http://gw-1/x", "http://a@b", "http://a b"] {
+            assert_eq!(door(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_better_at_another_try_is_told_apart() {
+        let answer = |status: u16, body: Value| JsonAnswer {
+            status: StatusCode::from_u16(status).expect("a status"),
+            outcome: None,
+            token: None,
+            body,
+        };
+        let told = |status| {
+            told(answer(status, serde_json::json!({"title": "t", "detail": "why"})), Boot::from_nanos(1))
+        };
+        assert!(matches!(told(423), Told::Refused(StatusCode::LOCKED, why) if why.contains("why")));
+        assert!(matches!(told(503), Told::Silent(why) if why == "why"));
+        assert!(matches!(told(429), Told::Silent(_)));
+        assert!(matches!(told(200), Told::Refused(..)), "no lease");
+    }
+}

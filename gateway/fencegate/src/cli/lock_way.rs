@@ -1,0 +1,66 @@
+//! Where the lock of a command comes from: the policy of a gateway leads to ZooKeeper, or a gateway is asked.
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use clap::Args;
+use fencegate_guard::ticket::secret;
+use fencegate_http::upstream::tls::Secured;
+use fencegate_policies::plan;
+
+use super::{config::Config, out::failed};
+use crate::charge::{
+    from_ensemble::FromEnsemble,
+    from_gateway::FromGateway,
+    lease_client::{Door, Gateways},
+    lock_source::LockSource,
+};
+
+#[derive(Debug, Args)]
+pub(super) struct LockWay {
+    #[command(flatten)]
+    config: Config,
+    /// A gateway that grants leases: `http://host:port` or `https://host:port`. Several are tried one after the other.
+    #[arg(long, value_name = "URL", value_parser = door, conflicts_with = "config")]
+    gateway: Vec<Door>,
+    /// The file of the token by which gateways know us.
+    #[arg(long, value_name = "FILE", requires = "gateway")]
+    bearer_file: Option<PathBuf>,
+    /// Whose certificate for a gateway is believed; those that the system believes unless given.
+    #[arg(long, value_name = "FILE", requires = "gateway")]
+    ca_file: Option<PathBuf>,
+    /// A certificate by which gateways know us.
+    #[arg(long, value_name = "FILE", requires = "key_file")]
+    certificate_file: Option<PathBuf>,
+    /// The private key of that certificate.
+    #[arg(long, value_name = "FILE", requires = "certificate_file")]
+    key_file: Option<PathBuf>,
+    /// How long the lock outlives this process and its machine. Unless given, the session timeout of the policy, or what the gateway
+    /// has for leases.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    ttl: Option<Duration>,
+}
+
+impl LockWay {
+    /// `note`: what others are told of the holder.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is wrong; stderr says so.
+    pub(super) fn source(&self, note: Option<String>) -> Result<LockSource, ExitCode> {
+        if self.gateway.is_empty() {
+            return Ok(LockSource::Ensemble(FromEnsemble::of(self.config.plan()?, self.ttl)));
+        }
+        let bearer = self.bearer_file.as_deref().map(secret).transpose().map_err(|bad| failed(&bad))?;
+        let bearer = bearer.map(|bearer| bearer.trim_ascii().to_vec());
+        let client = self.certificate_file.clone().zip(self.key_file.clone());
+        let client = client.map(|(chain, key)| plan::ClientCertificate { chain, key });
+        let tls = plan::Tls { ca_file: self.ca_file.clone(), server_name: None, client };
+        let secured = self.gateway.iter().any(|door| door.speaks_tls).then(|| Secured::open(&tls));
+        let secured = secured.transpose().map_err(|bad| failed(&bad))?;
+        let gateways = Gateways { doors: self.gateway.clone(), bearer, secured: secured.map(Arc::new) };
+        Ok(LockSource::Gateway(FromGateway::of(gateways, self.ttl, note)))
+    }
+}
+
+fn door(url: &str) -> Result<Door, &'static str> {
+    Door::parse(url).ok_or("not `http://host:port` or `https://host:port`")
+}

@@ -1,0 +1,156 @@
+//! The same through the HTTP interface of gateways: the lock is a lease, which the command may show.
+
+use fencegate::demo::child::Signal;
+use fencegate_lock::client::{Client, Options};
+use fencegate_process::clock::{Clock, MachineClock};
+use fencegate_tests::{
+    charged::{Charged, Manner, Way},
+    client::Ask,
+    gateway::Gateway,
+    leases::{CLIENT, OPERATOR, Tokens, said},
+    patience::patiently,
+    site::Site,
+};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::sleep;
+
+async fn one() -> (Site, Tokens, Gateway) {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
+    (site, tokens, gateway)
+}
+
+fn way(gateway: &Gateway, tokens: &Tokens) -> Way {
+    Way::through(&[gateway], &tokens.file("client"))
+}
+
+/// Whoever stands in line behind it gets the lock only when the command is dead.
+async fn is_dead_before_the_next_one(site: &Site, charged: &Charged, key: &str) {
+    let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
+    let options =
+        Options { session_timeout, tick, ..Options::of(&site.zookeeper.to_string(), &site.root, "next") };
+    let next = Client::connect(options).await.expect("ZooKeeper serves");
+    let held = next.lock(key).wait(Duration::from_secs(20)).await.expect("its turn comes");
+    let granted = MachineClock.now();
+    let life = charged.life().expect("it lived");
+    assert!(life.last < granted && life.token < held.token().to_string(), "{life:?} {granted:?}");
+    held.release();
+    next.close().await;
+}
+
+/// The reference of the only lease there is.
+async fn reference(gateway: &Gateway) -> String {
+    let list = Ask::get("/.fencegate/v1/leases").field("authorization", &format!("Bearer {OPERATOR}"));
+    let list = said(&gateway.send(&list).await);
+    list["leases"][0]["reference"].as_str().expect("one lease").to_owned()
+}
+
+#[tokio::test]
+async fn a_command_shows_its_lease_and_may_be_asked_to_give_it_back() {
+    let (site, tokens, gateway) = one().await;
+    let verb = ["lock", "account/7", "--ttl", "5s", "-v"];
+    let line = "trap 'echo asked; exit 3' TERM; echo lease=$FENCING_LEASE; while :; do sleep 0.05; done";
+    let charged = Charged::shell(way(&gateway, &tokens), &verb, line);
+    let lease = charged.says("lease=v1.").await.replace("lease=", "");
+    assert!(
+        !charged.log().lines().any(|said| !said.starts_with("lease=") && said.contains(&lease)),
+        "the log tells it"
+    );
+    let without = gateway.send(&Ask::post("/pay/7").field("prefer", "wait=0")).await;
+    let under = gateway.send(&Ask::post("/pay/7").field("fencing-lease", &lease)).await;
+    assert_eq!((without.status, under.status), (423, 200));
+    // It is renewed for longer than it lasts.
+    sleep(Duration::from_secs(6)).await;
+    assert!(charged.is_running(), "{}", charged.log());
+    let revoke = format!("/.fencegate/v1/leases/{}/revoke", reference(&gateway).await);
+    let revoke = Ask::post(&revoke)
+        .field("authorization", &format!("Bearer {OPERATOR}"))
+        .body(json!({"why": "maintenance"}).to_string());
+    assert!(gateway.send(&revoke).await.status < 300);
+    charged.says("asked").await;
+    assert_eq!(charged.exit().await, 123, "{}", charged.log());
+    assert!(charged.log().contains("wanted back"), "{}", charged.log());
+    // It was given back, and not left to its ttl.
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    drop(site);
+}
+
+#[tokio::test]
+async fn who_waits_stands_in_line_and_leaves_it() {
+    let (_site, tokens, gateway) = one().await;
+    let holder = Charged::shell(way(&gateway, &tokens), &["lock", "job/1"], "echo up; exec sleep 60");
+    holder.says("up").await;
+    for (wait, code) in [("0s", 124), ("1500ms", 124)] {
+        let refused = Charged::shell(way(&gateway, &tokens), &["lock", "job/1", "--wait", wait], "echo ran");
+        assert_eq!(refused.exit().await, code, "{}", refused.log());
+        assert!(refused.log().contains("FG0621") && !refused.log().contains("ran"), "{}", refused.log());
+    }
+    let leaves = Charged::shell(way(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
+    leaves.says("waits for").await;
+    let waits = Charged::shell(way(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
+    waits.says("waits for").await;
+    leaves.signal(Signal::TERM);
+    assert_eq!(leaves.exit().await, 125, "{}", leaves.log());
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.exit().await, 143);
+    assert_eq!(waits.exit().await, 0, "{}", waits.log());
+    for (file, key) in [("other", "job/1"), ("nobody", "job/1"), ("client", "secret/1")] {
+        let refused =
+            Charged::shell(Way::through(&[&gateway], &tokens.file(file)), &["lock", key], "echo ran");
+        assert_eq!(refused.exit().await, 125, "{file} {key}: {}", refused.log());
+        assert!(!refused.log().contains("ran"), "{}", refused.log());
+    }
+}
+
+#[tokio::test]
+async fn a_command_is_dead_before_the_next_one_whatever_becomes_of_its_gateway() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
+    let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
+    let doors = || Way::through(&[&one, &other], &tokens.file("client"));
+    let begin = |key: &str| Charged::living(doors(), &["lock", key, "--ttl", "3s"], Manner::Stubborn);
+
+    let broken = begin("job/broken");
+    broken.lives().await;
+    let path = format!("/.fencegate/v1/leases/{}/break", reference(&one).await);
+    let breaks = Ask::post(&path).field("authorization", &format!("Bearer {OPERATOR}")).body("{}");
+    assert!(one.send(&breaks).await.status < 300);
+    // Its node is gone at once, so the next one may overlap with it for as long as a word takes on its way.
+    assert_eq!(broken.exit().await, 123, "{}", broken.log());
+
+    let stopped = begin("job/stopped");
+    stopped.lives().await;
+    stopped.signal(Signal::STOP);
+    is_dead_before_the_next_one(&site, &stopped, "job/stopped").await;
+    stopped.signal(Signal::CONT);
+    assert_eq!(stopped.exit().await, 123, "{}", stopped.log());
+
+    let (left, killed) = (begin("job/left"), begin("job/killed"));
+    tokio::join!(left.lives(), killed.lives());
+    left.signal(Signal::KILL);
+    is_dead_before_the_next_one(&site, &left, "job/left").await;
+    one.signal(Signal::KILL);
+    is_dead_before_the_next_one(&site, &killed, "job/killed").await;
+    assert_eq!(killed.exit().await, 123, "{}", killed.log());
+}
+
+#[tokio::test]
+async fn a_leader_is_told_with_its_address() {
+    let (_site, tokens, gateway) = one().await;
+    let verb = ["elect", "billing", "--address", "10.0.0.7:8080"];
+    let leader = Charged::shell(way(&gateway, &tokens), &verb, "echo leads $FENCING_TOKEN; exec sleep 60");
+    let token = leader.says("leads v1-").await.replace("leads ", "");
+    let asked =
+        Ask::get("/.fencegate/v1/elections/billing").field("authorization", &format!("Bearer {CLIENT}"));
+    let told = said(&gateway.send(&asked).await);
+    assert_eq!((&told["leader"]["note"], &told["leader"]["token"]), (&json!("10.0.0.7:8080"), &json!(token)));
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.exit().await, 143, "{}", leader.log());
+    let nobody = async {
+        while !said(&gateway.send(&asked).await)["leader"].is_null() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    patiently("nobody to lead", nobody, || leader.log()).await;
+}

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    charged::{Charged, dies, installed, is_alive},
+    charged::{Charged, dies, heart, installed, is_alive},
     gateway::PolicyFile,
     policy::Policy,
     scratch,
@@ -102,4 +102,17 @@ async fn it_is_the_first_process_of_a_container() {
     command.arg(binary).args(["lock", "job", "-c", &file, "--", "sh", "-c", LINE]);
     let output = spawn_blocking(move || command.output().expect("util-linux")).await.expect("no panic");
     assert_eq!(output.status.code(), Some(128 + 15), "{output:?}");
+}
+
+/// At a terminal, in a shell with jobs.
+#[tokio::test]
+async fn what_is_typed_reaches_the_command_once_and_a_stopped_job_gives_its_lock_up() {
+    let (_site, policy) = place().await;
+    let (file, folder) = (PolicyFile::of(&policy), scratch::place());
+    let binary = scratch::binaries().join("fencegate");
+    let mut command = Command::new("timeout");
+    command.args(["60", "python3"]).arg(heart().with_file_name("typed.py"));
+    command.arg(binary).arg(&*file).arg(folder.path()).arg(heart());
+    let output = spawn_blocking(move || command.output().expect("coreutils")).await.expect("no panic");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "as told", "{output:?}");
 }

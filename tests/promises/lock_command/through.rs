@@ -17,7 +17,9 @@ use tokio::time::sleep;
 
 async fn one() -> (Site, Tokens, Gateway) {
     let (site, tokens) = (Site::fresh().await, Tokens::default());
-    let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
+    // Nothing is lost here, also where the machine is busy for a second.
+    let policy = tokens.policy(&site, "gw-1").with("/zookeeper/session_timeout", "8s");
+    let gateway = Gateway::start(&policy).await;
     (site, tokens, gateway)
 }
 
@@ -109,7 +111,9 @@ async fn a_command_is_dead_before_the_next_one_whatever_becomes_of_its_gateway()
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
     let doors = || Way::through(&[&one, &other], &tokens.file("client"));
-    let begin = |key: &str| Charged::living(doors(), &["lock", key, "--ttl", "3s"], Manner::Stubborn);
+    let begin = |key: &str| {
+        Charged::living(doors(), &["lock", key, "--ttl", "3s", "--grace", "250ms"], Manner::Stubborn)
+    };
 
     let broken = begin("job/broken");
     broken.lives().await;

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     asked_lock::{Access, LockStands, LockWait, NoLock, ShownLock, WantedLock},
-    lease_client::{Gateways, LeaseClient, LeaseName, Told},
+    lease_client::{Gateways, LeaseAnswer, LeaseClient, LeaseName},
 };
 use crate::leases::lease_json::{HELD, LeaseDocument, WAITING};
 
@@ -115,7 +115,7 @@ impl FromGateway {
         name: &LeaseName,
         lease: &LeaseDocument,
         left: Option<Duration>,
-    ) -> Told {
+    ) -> LeaseAnswer {
         let turn = (Duration::from_millis(lease.ttl_ms) / 3).min(left.unwrap_or(Duration::MAX));
         let seconds = turn.as_secs().min(WATCH);
         if seconds == 0 {
@@ -125,7 +125,7 @@ impl FromGateway {
                 .client
                 .watches(name, lease.revision, seconds, Duration::from_secs(seconds) + ANSWER)
                 .await;
-            if let Told::Lease(now, _) = &told
+            if let LeaseAnswer::Lease(now, _) = &told
                 && now.state != WAITING
             {
                 return told;
@@ -166,17 +166,17 @@ impl FromGateway {
     }
 }
 
-/// Three times in the time that an answer proves, so that two answers may be lost.
+/// Six times in the time that an answer proves: the grace of the command takes a half of it, and an answer may be lost.
 async fn renew(mut client: LeaseClient, lease: LeaseName, told: watch::Sender<LockStands>) {
     loop {
         let left = until(&told.borrow()).since(MachineClock.now());
-        sleep((left / 3).clamp(Duration::from_millis(50), Duration::from_secs(5))).await;
+        sleep((left / 6).clamp(Duration::from_millis(50), Duration::from_secs(5))).await;
         let patience = RENEWAL.min(left / 3).max(Duration::from_millis(200));
         match client.renews(&lease, patience).await {
-            Told::Lease(document, sent) => tell(&told, standing(&document, sent)),
-            Told::Refused(..) => tell(&told, LockStands::Gone),
+            LeaseAnswer::Lease(document, sent) => tell(&told, standing(&document, sent)),
+            LeaseAnswer::Refused(..) => tell(&told, LockStands::Gone),
             // What is proven comes to its end by itself.
-            Told::Silent(_) => {}
+            LeaseAnswer::Silent(_) => {}
         }
     }
 }
@@ -185,12 +185,12 @@ async fn renew(mut client: LeaseClient, lease: LeaseName, told: watch::Sender<Lo
 async fn watch(mut client: LeaseClient, lease: LeaseName, told: watch::Sender<LockStands>, mut seen: u64) {
     loop {
         match client.watches(&lease, seen, WATCH, Duration::from_secs(WATCH) + ANSWER).await {
-            Told::Lease(document, sent) => {
+            LeaseAnswer::Lease(document, sent) => {
                 seen = document.revision;
                 tell(&told, standing(&document, sent));
             }
-            Told::Refused(..) => tell(&told, LockStands::Gone),
-            Told::Silent(_) => sleep(PAUSE).await,
+            LeaseAnswer::Refused(..) => tell(&told, LockStands::Gone),
+            LeaseAnswer::Silent(_) => sleep(PAUSE).await,
         }
         if *told.borrow() == LockStands::Gone {
             return;
@@ -227,15 +227,15 @@ fn standing(document: &LeaseDocument, sent: Boot) -> LockStands {
     }
 }
 
-fn document(key: &ResourceKey, told: Told) -> Result<(LeaseDocument, Boot), NoLock> {
+fn document(key: &ResourceKey, told: LeaseAnswer) -> Result<(LeaseDocument, Boot), NoLock> {
     match told {
-        Told::Lease(document, sent) => Ok((*document, sent)),
-        Told::Refused(StatusCode::LOCKED, _) => Err(NoLock::HeldByAnother(key.clone())),
+        LeaseAnswer::Lease(document, sent) => Ok((*document, sent)),
+        LeaseAnswer::Refused(StatusCode::LOCKED, _) => Err(NoLock::HeldByAnother(key.clone())),
         // It was ours, and is over: the next try begins anew.
-        Told::Refused(StatusCode::PRECONDITION_FAILED, why) | Told::Silent(why) => {
+        LeaseAnswer::Refused(StatusCode::PRECONDITION_FAILED, why) | LeaseAnswer::Silent(why) => {
             Err(unavailable(key, &why))
         }
-        Told::Refused(_, why) => Err(NoLock::Never { key: key.clone(), why }),
+        LeaseAnswer::Refused(_, why) => Err(NoLock::Never { key: key.clone(), why }),
     }
 }
 

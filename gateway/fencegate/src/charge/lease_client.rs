@@ -20,7 +20,7 @@ use crate::{
 /// Which gateways there are, and what is shown to them.
 #[derive(Clone)]
 pub struct Gateways {
-    pub doors: Vec<Door>,
+    pub doors: Vec<GatewayDoor>,
     /// A token, where clients are known by tokens.
     pub bearer: Option<Vec<u8>>,
     /// Whom we believe, and the certificate that we show.
@@ -29,7 +29,7 @@ pub struct Gateways {
 
 /// Where one gateway listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Door {
+pub struct GatewayDoor {
     /// With its port.
     pub host: String,
     pub speaks_tls: bool,
@@ -50,7 +50,7 @@ pub(super) struct LeaseName {
 }
 
 /// What a gateway has said.
-pub(super) enum Told {
+pub(super) enum LeaseAnswer {
     /// Of the lease, as it was at some moment after the question was sent.
     Lease(Box<LeaseDocument>, Boot),
     Refused(StatusCode, String),
@@ -66,12 +66,12 @@ impl LeaseClient {
     }
 
     /// `in_line`: the lease is there at once, and stands in line for as long as it is renewed.
-    pub(super) async fn asks(&mut self, body: &Value, in_line: bool, patience: Duration) -> Told {
+    pub(super) async fn asks(&mut self, body: &Value, in_line: bool, patience: Duration) -> LeaseAnswer {
         let prefer: &[(&str, &str)] = if in_line { &[("prefer", "respond-async")] } else { &[] };
         self.tells(Method::POST, LEASES, prefer, Some(body), patience).await
     }
 
-    pub(super) async fn renews(&mut self, lease: &LeaseName, patience: Duration) -> Told {
+    pub(super) async fn renews(&mut self, lease: &LeaseName, patience: Duration) -> LeaseAnswer {
         self.about(Method::POST, lease, "/renew", patience).await
     }
 
@@ -82,7 +82,7 @@ impl LeaseClient {
         seen: u64,
         seconds: u64,
         patience: Duration,
-    ) -> Told {
+    ) -> LeaseAnswer {
         self.about(Method::GET, lease, &format!("?watch={seconds}&seen={seen}"), patience).await
     }
 
@@ -90,7 +90,13 @@ impl LeaseClient {
         self.about(Method::DELETE, lease, "", patience).await;
     }
 
-    async fn about(&mut self, method: Method, lease: &LeaseName, below: &str, patience: Duration) -> Told {
+    async fn about(
+        &mut self,
+        method: Method,
+        lease: &LeaseName,
+        below: &str,
+        patience: Duration,
+    ) -> LeaseAnswer {
         let path = format!("{LEASES}/{}{below}", lease.reference);
         self.tells(method, &path, &[("fencing-lease", &lease.id)], None, patience).await
     }
@@ -102,7 +108,7 @@ impl LeaseClient {
         fields: &[(&str, &str)],
         body: Option<&Value>,
         patience: Duration,
-    ) -> Told {
+    ) -> LeaseAnswer {
         let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
         let sent = MachineClock.now();
         match self.exchange(method, path, fields, body, patience).await {
@@ -111,7 +117,7 @@ impl LeaseClient {
                 let door = self.gateways.doors[self.at].host.clone();
                 // What was asked may have been done; whoever asks again is told by the lease itself.
                 (self.connection, self.at) = (None, (self.at + 1) % self.gateways.doors.len());
-                Told::Silent(format!("{door}: {}", causes(&why)))
+                LeaseAnswer::Silent(format!("{door}: {}", causes(&why)))
             }
         }
     }
@@ -124,7 +130,7 @@ impl LeaseClient {
         body: Bytes,
         patience: Duration,
     ) -> Result<JsonAnswer, NoJsonAnswer> {
-        let Door { host, speaks_tls } = &self.gateways.doors[self.at];
+        let GatewayDoor { host, speaks_tls } = &self.gateways.doors[self.at];
         let client = match &mut self.connection {
             Some(client) => client,
             none => {
@@ -146,20 +152,20 @@ impl LeaseClient {
     }
 }
 
-fn told(answer: JsonAnswer, sent: Boot) -> Told {
+fn told(answer: JsonAnswer, sent: Boot) -> LeaseAnswer {
     let JsonAnswer { status, body, .. } = answer;
     if status.is_success() {
         return match serde_json::from_value(body) {
-            Ok(lease) => Told::Lease(Box::new(lease), sent),
-            Err(_) => Told::Refused(status, "what answers is no gateway with leases".to_owned()),
+            Ok(lease) => LeaseAnswer::Lease(Box::new(lease), sent),
+            Err(_) => LeaseAnswer::Refused(status, "what answers is no gateway with leases".to_owned()),
         };
     }
     let text = |member: &str| body[member].as_str().map(str::to_owned);
     let said = text("detail").or_else(|| text("title")).unwrap_or_else(|| "no word of why".to_owned());
     match status {
-        StatusCode::TOO_MANY_REQUESTS => Told::Silent(said),
-        _ if status.is_server_error() => Told::Silent(said),
-        _ => Told::Refused(status, format!("{said} ({status})")),
+        StatusCode::TOO_MANY_REQUESTS => LeaseAnswer::Silent(said),
+        _ if status.is_server_error() => LeaseAnswer::Silent(said),
+        _ => LeaseAnswer::Refused(status, format!("{said} ({status})")),
     }
 }
 
@@ -184,7 +190,7 @@ impl LeaseName {
     }
 }
 
-impl Door {
+impl GatewayDoor {
     /// `http://host:port` or `https://host:port`, without a path.
     pub fn parse(url: &str) -> Option<Self> {
         let (scheme, rest) = url.split_once("://")?;
@@ -209,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_gateway_is_named_by_a_url_without_a_path() {
-        let door = |url| Door::parse(url).map(|door| (door.host, door.speaks_tls));
+        let door = |url| GatewayDoor::parse(url).map(|door| (door.host, door.speaks_tls));
         assert_eq!(door("http://gw-1:8080"), Some(("gw-1:8080".to_owned(), false)));
         assert_eq!(door("https://gw-1/"), Some(("gw-1:443".to_owned(), true)));
         assert_eq!(door("http://[::1]:8080/"), Some(("[::1]:8080".to_owned(), false)));
@@ -229,9 +235,9 @@ mod tests {
         let told = |status| {
             told(answer(status, serde_json::json!({"title": "t", "detail": "why"})), Boot::from_nanos(1))
         };
-        assert!(matches!(told(423), Told::Refused(StatusCode::LOCKED, why) if why.contains("why")));
-        assert!(matches!(told(503), Told::Silent(why) if why == "why"));
-        assert!(matches!(told(429), Told::Silent(_)));
-        assert!(matches!(told(200), Told::Refused(..)), "no lease");
+        assert!(matches!(told(423), LeaseAnswer::Refused(StatusCode::LOCKED, why) if why.contains("why")));
+        assert!(matches!(told(503), LeaseAnswer::Silent(why) if why == "why"));
+        assert!(matches!(told(429), LeaseAnswer::Silent(_)));
+        assert!(matches!(told(200), LeaseAnswer::Refused(..)), "no lease");
     }
 }

@@ -11,7 +11,7 @@ use super::{config::Config, out::failed};
 use crate::charge::{
     from_ensemble::FromEnsemble,
     from_gateway::FromGateway,
-    lease_client::{Door, Gateways},
+    lease_client::{GatewayDoor, Gateways},
     lock_source::LockSource,
 };
 
@@ -21,7 +21,7 @@ pub(super) struct LockWay {
     config: Config,
     /// A gateway that grants leases: `http://host:port` or `https://host:port`. Several are tried one after the other.
     #[arg(long, value_name = "URL", value_parser = door, conflicts_with = "config")]
-    gateway: Vec<Door>,
+    gateway: Vec<GatewayDoor>,
     /// The file of the token by which gateways know us.
     #[arg(long, value_name = "FILE", requires = "gateway")]
     bearer_file: Option<PathBuf>,
@@ -61,6 +61,6 @@ impl LockWay {
     }
 }
 
-fn door(url: &str) -> Result<Door, &'static str> {
-    Door::parse(url).ok_or("not `http://host:port` or `https://host:port`")
+fn door(url: &str) -> Result<GatewayDoor, &'static str> {
+    GatewayDoor::parse(url).ok_or("not `http://host:port` or `https://host:port`")
 }

@@ -16,7 +16,7 @@ use crate::{
 
 const SAYS: &str = "Locks that clients hold through a gateway, for work that is no request. Any gateway takes a request about any \
                     lease, and sends it to the one that holds it. Each refusal is `application/problem+json`, and nothing was done. \
-                    Without `leases` in its policy a gateway answers 404 here.";
+                    A gateway whose policy has no `leases` routes such requests as any other.";
 
 pub(super) fn described() -> Described {
     let mut api = Described::new("Leases of a Fencegate gateway", "http://127.0.0.1:8080", SAYS)

@@ -131,3 +131,24 @@ async fn readers_run_beside_each_other() {
     let writer = run(words(&format!("lock book --wait 0s -c {file} -- true")), "", &[]).await;
     assert_eq!((beside.status.code(), writer.status.code()), (Some(0), Some(124)));
 }
+
+#[tokio::test]
+async fn so_many_run_at_once_as_there_are_permits() {
+    let (_site, policy, file) = place().await;
+    let begin = || {
+        Charged::shell(
+            &policy,
+            &["lock", "pool", "--permits", "2"],
+            "echo permit $FENCING_PERMIT; exec sleep 60",
+        )
+    };
+    let (one, other) = (begin(), begin());
+    let mut permits = [one.says("permit ").await, other.says("permit ").await];
+    permits.sort();
+    assert_eq!(permits, ["permit 0", "permit 1"]);
+    for (asked, code) in [("--permits 2 --wait 0s", 124), ("--permits 3 --wait 0s", 125), ("--wait 0s", 125)]
+    {
+        let third = run(words(&format!("lock pool {asked} -c {file} -- true")), "", &[]).await;
+        assert_eq!(third.status.code(), Some(code), "{asked}: {third:?}");
+    }
+}

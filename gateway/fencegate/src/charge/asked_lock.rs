@@ -10,6 +10,8 @@ use fencegate_process::clock::Boot;
 pub struct WantedLock {
     pub key: ResourceKey,
     pub access: Access,
+    /// So many may hold the key at once; all who ask for it say the same. That of the policy unless given.
+    pub permits: Option<u16>,
     pub wait: LockWait,
 }
 

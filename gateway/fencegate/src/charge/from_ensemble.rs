@@ -83,7 +83,10 @@ impl FromEnsemble {
             Access::Alone => client.lock(key),
             Access::Shared => client.read(key),
         };
-        let ask = ask.wait(wait).at(site);
+        let ask = match wanted.permits {
+            Some(permits) => ask.wait(wait).permits(permits),
+            None => ask.wait(wait).at(site),
+        };
         delay.into_iter().fold(ask, |ask, delay| ask.delay(delay)).await
     }
 
@@ -111,7 +114,8 @@ impl Taken {
 impl HeldHere {
     pub(super) fn shown(&self) -> ShownLock {
         let token = self.0.token();
-        ShownLock { token: token.to_string(), number: token.number(), lease: None, permit: None }
+        let permit = self.0.permit().map(|permit| permit.number().into());
+        ShownLock { token: token.to_string(), number: token.number(), lease: None, permit }
     }
 
     pub(super) fn stands(&self) -> LockStands {

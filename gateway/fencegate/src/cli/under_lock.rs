@@ -35,6 +35,9 @@ pub(super) struct UnderLock {
     /// Together with others that share it: for readers.
     #[arg(long)]
     shared: bool,
+    /// So many may hold the key at once, each with a permit of its own; all who ask for the key say the same.
+    #[arg(long, value_name = "N", conflicts_with_all = ["shared", "gateway"], value_parser = clap::value_parser!(u16).range(2..=1000))]
+    permits: Option<u16>,
     #[command(flatten)]
     keeping: Keeping,
     /// What is run, and its arguments.
@@ -95,9 +98,9 @@ enum Unfit {
 
 impl UnderLock {
     pub(super) fn run(self) -> ExitCode {
-        let Self { key, wait, shared, keeping, command } = self;
+        let Self { key, wait, shared, permits, keeping, command } = self;
         let access = if shared { Access::Shared } else { Access::Alone };
-        let wanted = WantedLock { key: key.0, access, wait: wait.0 };
+        let wanted = WantedLock { key: key.0, access, permits, wait: wait.0 };
         keeping.runs(wanted, command, Turns::Once, None)
     }
 
@@ -112,7 +115,8 @@ impl Election {
         let Ok(key) = ResourceKey::parse(&format!("election/{name}")) else {
             return not_run(&Unfit::Name(name));
         };
-        let wanted = WantedLock { key, access: Access::Alone, wait: LockWait::AsLongAsItTakes };
+        let wanted =
+            WantedLock { key, access: Access::Alone, permits: None, wait: LockWait::AsLongAsItTakes };
         keeping.runs(wanted, command, if again { Turns::Again } else { Turns::Once }, address)
     }
 

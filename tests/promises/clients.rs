@@ -135,11 +135,15 @@ with httpx.Client(http1=False, http2=True, verify=ssl.create_default_context(caf
     print(answer.http_version, answer.status_code, dict(answer.headers))
 "#;
 
+/// A Python that has httpx, made once.
+pub(super) async fn httpx() -> &'static str {
+    static MADE: OnceCell<String> = OnceCell::const_new();
+    MADE.get_or_init(|| venv("httpx", "httpx[http2,cli]==0.28.1")).await
+}
+
 #[tokio::test]
 async fn httpx_over_http2() {
-    static MADE: OnceCell<String> = OnceCell::const_new();
-    let python = MADE.get_or_init(|| venv("httpx", "httpx[http2,cli]==0.28.1")).await;
-    each_gets_its_answer(python, &["-c", HTTPX], "http/2 200").await;
+    each_gets_its_answer(httpx().await, &["-c", HTTPX], "http/2 200").await;
 }
 
 const UNDICI: &str = r#"

@@ -65,6 +65,8 @@ mod interrupted;
 mod keys;
 mod killed;
 mod kubernetes;
+mod lease_client_rust;
+mod lease_clients;
 mod leases;
 mod link;
 mod link_sessions;

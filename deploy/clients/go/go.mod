@@ -1,0 +1,3 @@
+module fencegate.example/lease
+
+go 1.19

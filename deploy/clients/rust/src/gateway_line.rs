@@ -1,0 +1,210 @@
+//! One connection to a gateway: questions about leases, and their answers.
+
+use std::{error::Error, io, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{
+    HeaderValue, Method, Request, Response, StatusCode, Uri,
+    header::{AUTHORIZATION, CONTENT_TYPE, HOST, RETRY_AFTER},
+    uri::{Authority, Scheme},
+};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::{ClientConfig, pki_types::ServerName};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    task::JoinSet,
+};
+use tokio_rustls::TlsConnector;
+
+use crate::told_lease::{FENCING_LEASE, Problem};
+
+/// What a client cannot speak to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadGateway {
+    #[error("`{0}` is no URL of the form http://host:port")]
+    Url(String),
+    #[error(
+        "a URL with https needs `Client::over_tls`, which is told whom to trust; one with http is not for that"
+    )]
+    Scheme,
+    #[error("a bearer token is printable ASCII")]
+    Token,
+}
+
+/// No answer came, or none that could be read. What was asked may have been done.
+pub(crate) type Unanswered = Box<dyn Error + Send + Sync>;
+
+/// Where a gateway listens, and what its client shows.
+pub(crate) struct Gateway {
+    authority: Authority,
+    host: HeaderValue,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    bearer: Option<HeaderValue>,
+}
+
+/// One question.
+pub(crate) struct Question<'q> {
+    pub(crate) method: Method,
+    /// Below the prefix of leases.
+    pub(crate) path: String,
+    pub(crate) lease: Option<&'q HeaderValue>,
+    pub(crate) body: Bytes,
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) body: Bytes,
+}
+
+/// One after another. Dropping it closes the connection, and a gateway gives up whatever was waited for on it.
+pub(crate) struct Line {
+    gateway: Arc<Gateway>,
+    open: Option<Open>,
+}
+
+struct Open {
+    questions: SendRequest<Full<Bytes>>,
+    /// Reads and writes; ends when dropped.
+    _driver: JoinSet<()>,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+const PREFIX: &str = "/.fencegate/v1/leases";
+/// Far above any document about a lease.
+const LONGEST: usize = 1 << 20;
+
+impl Gateway {
+    pub(crate) fn at(
+        url: &str,
+        token: Option<&str>,
+        tls: Option<Arc<ClientConfig>>,
+    ) -> Result<Self, BadGateway> {
+        let bad = || BadGateway::Url(url.to_owned());
+        let parsed: Uri = url.parse().map_err(|_| bad())?;
+        let parts = parsed.into_parts();
+        let authority = parts.authority.ok_or_else(bad)?;
+        if parts.path_and_query.is_some_and(|path| path != "/") || authority.as_str().contains('@') {
+            return Err(bad());
+        }
+        let tls = match (parts.scheme, tls) {
+            (Some(scheme), None) if scheme == Scheme::HTTP => None,
+            (Some(scheme), Some(config)) if scheme == Scheme::HTTPS => {
+                let name = ServerName::try_from(bare(&authority).to_owned()).map_err(|_| bad())?;
+                Some((TlsConnector::from(config), name))
+            }
+            (Some(_), _) => return Err(BadGateway::Scheme),
+            (None, _) => return Err(bad()),
+        };
+        let bearer = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}"))).transpose();
+        let mut bearer = bearer.map_err(|_| BadGateway::Token)?;
+        bearer.iter_mut().for_each(|value| value.set_sensitive(true));
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| bad())?;
+        Ok(Self { authority, host, tls, bearer })
+    }
+
+    async fn open(&self) -> Result<Open, Unanswered> {
+        let port = self.authority.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
+        let plain = TcpStream::connect((bare(&self.authority), port)).await?;
+        // Questions are small, and waited for.
+        plain.set_nodelay(true)?;
+        let stream: Box<dyn Stream> = match &self.tls {
+            None => Box::new(plain),
+            Some((connector, name)) => Box::new(connector.connect(name.clone(), plain).await?),
+        };
+        let (questions, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let mut driver = JoinSet::new();
+        // How it ended is told to whoever asks the next question.
+        driver.spawn(async move { drop(connection.await) });
+        Ok(Open { questions, _driver: driver })
+    }
+
+    fn request(&self, question: &Question<'_>) -> Result<Request<Full<Bytes>>, http::Error> {
+        let path = format!("{PREFIX}{}", question.path);
+        let mut request = Request::builder().method(&question.method).uri(path).header(HOST, &self.host);
+        if let Some(bearer) = &self.bearer {
+            request = request.header(AUTHORIZATION, bearer);
+        }
+        if let Some(lease) = question.lease {
+            request = request.header(FENCING_LEASE, lease);
+        }
+        request.header(CONTENT_TYPE, "application/json").body(Full::new(question.body.clone()))
+    }
+}
+
+/// An address without the brackets of IPv6.
+fn bare(authority: &Authority) -> &str {
+    authority.host().trim_start_matches('[').trim_end_matches(']')
+}
+
+impl Line {
+    pub(crate) fn to(gateway: Arc<Gateway>) -> Self {
+        Self { gateway, open: None }
+    }
+
+    /// Asks, over another connection where the one that is open has ended meanwhile. Only for what may be done twice, or is
+    /// the first question.
+    ///
+    /// # Cancellation
+    /// The connection is closed, and the next question has one of its own. What was asked may be done all the same.
+    pub(crate) async fn ask(&mut self, question: &Question<'_>) -> Result<Answer, Unanswered> {
+        if let Some(open) = self.open.take()
+            && let Ok(answer) = self.asked(open, question).await
+        {
+            return Ok(answer);
+        }
+        let open = self.gateway.open().await?;
+        self.asked(open, question).await
+    }
+
+    async fn asked(&mut self, mut open: Open, question: &Question<'_>) -> Result<Answer, Unanswered> {
+        open.questions.ready().await?;
+        let answer = open.questions.send_request(self.gateway.request(question)?).await?;
+        let (status, retry_after) = (answer.status(), retry_after(&answer));
+        let body = Limited::new(answer.into_body(), LONGEST).collect().await?.to_bytes();
+        // Kept only when all of the answer is there: else the next one would be taken for another one's.
+        self.open = Some(open);
+        Ok(Answer { status, retry_after, body })
+    }
+}
+
+impl Answer {
+    /// What a gateway refuses with; something between may answer without.
+    pub(crate) fn problem(&self) -> Problem {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    pub(crate) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, Unanswered> {
+        serde_json::from_slice(&self.body)
+            .map_err(|bad| io::Error::new(io::ErrorKind::InvalidData, bad).into())
+    }
+}
+
+fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
+    let seconds = answer.headers().get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_a_scheme_a_host_and_a_port() {
+        for good in ["http://localhost", "http://127.0.0.1:8080", "http://[::1]:8080/"] {
+            assert!(Gateway::at(good, Some("secret"), None).is_ok(), "{good}");
+        }
+        for bad in
+            ["", "localhost:8080", "/x", "http://a/b", "http://a?b", "http://me@a", "https://a", "ftp://a"]
+        {
+            assert!(Gateway::at(bad, Some("secret"), None).is_err(), "{bad}");
+        }
+        assert!(matches!(Gateway::at("http://a", Some("a\nb"), None), Err(BadGateway::Token)));
+    }
+}

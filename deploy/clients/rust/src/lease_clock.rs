@@ -1,0 +1,100 @@
+//! The clock that a lease is measured with: CLOCK_BOOTTIME, which goes on while the machine sleeps.
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+/// An instant of the clock, since boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(Duration);
+
+impl Moment {
+    pub(crate) fn after(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(time))
+    }
+
+    /// How long it is until then; zero when that is over.
+    pub(crate) fn until(self, later: Self) -> Duration {
+        later.0.saturating_sub(self.0)
+    }
+}
+
+/// Where the time comes from; tests bring their own.
+pub(crate) trait LeaseClock: Send + Sync + 'static {
+    fn now(&self) -> Moment;
+
+    /// Returns when that moment is there.
+    ///
+    /// # Cancellation
+    /// Dropping the future changes nothing.
+    fn reaches(&self, moment: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}
+
+pub(crate) type SharedLeaseClock = Arc<dyn LeaseClock>;
+
+/// The machine's.
+pub(crate) struct BootTime;
+
+/// The timers of the runtime stand still while the machine is suspended, so nobody sleeps longer at a time: what ended
+/// meanwhile is noticed so long after the machine woke.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl LeaseClock for BootTime {
+    fn now(&self) -> Moment {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let nanos = u32::try_from(time.tv_nsec).expect("below a second");
+        Moment(Duration::new(time.tv_sec.cast_unsigned(), nanos))
+    }
+
+    fn reaches(&self, moment: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            loop {
+                let rest = self.now().until(moment);
+                if rest.is_zero() {
+                    return;
+                }
+                tokio::time::sleep(rest.min(LOOK)).await;
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use tokio::sync::watch;
+
+    use super::*;
+
+    /// Goes when told.
+    pub(crate) struct ManualTime(watch::Sender<Duration>);
+
+    impl Default for ManualTime {
+        fn default() -> Self {
+            Self(watch::Sender::new(Duration::from_secs(1)))
+        }
+    }
+
+    impl ManualTime {
+        pub(crate) fn goes(&self, by: Duration) {
+            self.0.send_modify(|now| *now += by);
+        }
+    }
+
+    impl LeaseClock for ManualTime {
+        fn now(&self) -> Moment {
+            Moment(*self.0.borrow())
+        }
+
+        fn reaches(&self, moment: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+            let mut time = self.0.subscribe();
+            Box::pin(async move { drop(time.wait_for(|now| *now >= moment.0).await) })
+        }
+    }
+
+    #[tokio::test]
+    async fn the_machine_reaches_a_moment_and_not_before() {
+        let clock = BootTime;
+        let moment = clock.now().after(Duration::from_millis(20));
+        clock.reaches(moment).await;
+        assert!(clock.now() >= moment);
+        assert_eq!(clock.now().until(moment), Duration::ZERO);
+    }
+}

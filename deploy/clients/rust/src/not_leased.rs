@@ -1,0 +1,39 @@
+//! Why there is no lease, and what is known of it then. Nothing was sent to a service by any of these.
+
+use std::time::Duration;
+
+use crate::{gateway_line::Unanswered, standing_word::Lost};
+
+/// Why [`Client::lease`](crate::Client::lease) gives none. Nothing was dispatched to any service.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotLeased {
+    /// Ask again later, or with a longer wait.
+    #[error("another one holds a key of {keys:?}, and the wait is over; nothing was dispatched")]
+    Locked { keys: Vec<String> },
+    /// By the gateway. `reason` is a word of its list, `detail` a sentence for people.
+    #[error("the gateway refuses a lease with {status} `{reason}`: {detail}; nothing was dispatched")]
+    Refused { status: u16, reason: String, detail: String, retry_after: Option<Duration> },
+    /// The question may have been heard all the same. A lease that nobody knows of ends by itself after its ttl, and until
+    /// then its keys are held.
+    #[error(
+        "ask the gateway for a lease; nothing was dispatched, and what was granted unheard ends after its ttl"
+    )]
+    Unanswered(#[source] Unanswered),
+    /// It was granted, and could not be proven before its time ended. It was given back.
+    #[error("the lease was over before it could be used; nothing was dispatched")]
+    TooLate(#[source] Lost),
+}
+
+/// Why it is not known that a lease was given back. It ends by itself after its ttl; its holder has stopped already.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotReleased {
+    #[error("give the lease back; it ends by itself after its ttl")]
+    Unanswered(#[source] Unanswered),
+    #[error("the gateway does not take the lease back: {status} `{reason}`; it ends by itself after its ttl")]
+    Refused { status: u16, reason: String },
+    /// The runtime that looked after the lease has ended.
+    #[error("nobody was left to give the lease back; it ends by itself after its ttl")]
+    Abandoned,
+}

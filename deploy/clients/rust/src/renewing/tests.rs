@@ -1,0 +1,230 @@
+//! Leases of a gateway that is played by the test, by a clock that goes when told.
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+};
+
+use super::*;
+use crate::{Client, lease_clock::tests::ManualTime};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A gateway that asks the test what to answer.
+struct Played {
+    client: Client,
+    clock: Arc<ManualTime>,
+    heard: mpsc::UnboundedReceiver<Heard>,
+}
+
+/// One question, and how to answer it. Dropped unanswered, it ends its connection.
+struct Heard {
+    line: String,
+    answer: oneshot::Sender<(u16, Value)>,
+}
+
+impl Played {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let (tell, heard) = mpsc::unbounded_channel();
+        drop(tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                drop(tokio::spawn(converse(stream, tell.clone())));
+            }
+        }));
+        let clock = Arc::new(ManualTime::default());
+        let client = Client::new(&url, "secret").expect("a URL").timed(clock.clone());
+        Self { client, clock, heard }
+    }
+
+    /// Waits for a question of this form, and gives the means to answer it.
+    async fn hears(&mut self, line: &str) -> oneshot::Sender<(u16, Value)> {
+        let heard = self.heard.recv().await.expect("somebody asks");
+        assert_eq!(heard.line, line);
+        heard.answer
+    }
+
+    async fn answers(&mut self, line: &str, status: u16, body: Value) {
+        self.hears(line).await.send((status, body)).expect("it waits");
+    }
+
+    /// A lease that is proven for ten seconds, nine of them without the notice.
+    async fn leases(&mut self) -> Lease {
+        let asked = tokio::spawn(self.client.lease("job/1").into_future());
+        self.answers(ASK, 201, document(10_000)).await;
+        asked.await.expect("no panic").expect("granted")
+    }
+}
+
+const ASK: &str = "POST /.fencegate/v1/leases HTTP/1.1";
+const RENEW: &str = "POST /.fencegate/v1/leases/00000000000000aa/renew HTTP/1.1";
+const RELEASE: &str = "DELETE /.fencegate/v1/leases/00000000000000aa HTTP/1.1";
+
+fn document(held_for_ms: u64) -> Value {
+    json!({"lease": "v1.a.b.c", "reference": "00000000000000aa", "state": "held", "held_for_ms": held_for_ms,
+        "token": "v1-0000000000000017-00000000-00000001", "number": 23, "ticket": null, "revocation": null})
+}
+
+async fn converse(stream: TcpStream, tell: mpsc::UnboundedSender<Heard>) {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let (mut first, mut length) = (String::new(), 0);
+        if stream.read_line(&mut first).await.unwrap_or_default() == 0 {
+            return;
+        }
+        loop {
+            let mut field = String::new();
+            stream.read_line(&mut field).await.expect("the rest of a head");
+            let field = field.trim().to_ascii_lowercase();
+            if field.is_empty() {
+                break;
+            }
+            if let Some(bytes) = field.strip_prefix("content-length: ") {
+                length = bytes.parse().expect("a number");
+            }
+        }
+        stream.read_exact(&mut vec![0; length]).await.expect("the body");
+        let (answer, answered) = oneshot::channel();
+        tell.send(Heard { line: first.trim().to_owned(), answer }).ok();
+        let (status, body) = tokio::select! {
+            answered = answered => match answered {
+                Ok(answer) => answer,
+                Err(_) => return,
+            },
+            // Whoever asked has hung up.
+            _ = stream.fill_buf() => return,
+        };
+        let body = body.to_string();
+        let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        if stream.write_all(head.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lease_is_renewed_at_a_third_of_its_time_and_given_back_when_it_is_dropped() {
+    let mut gateway = Played::start().await;
+    let lease = gateway.leases().await;
+    assert_eq!(lease.remaining(), Ok(9 * SECOND));
+    assert_eq!(lease.token().expect("held").number(), 23);
+    gateway.clock.goes(4 * SECOND);
+    gateway.answers(RENEW, 200, document(10_000)).await;
+    // Each further question is asked a third of the time after the answer before it was heard.
+    while lease.remaining() != Ok(9 * SECOND) {
+        tokio::task::yield_now().await;
+    }
+    drop(lease);
+    gateway.answers(RELEASE, 204, Value::Null).await;
+}
+
+#[tokio::test]
+async fn who_sleeps_over_the_answer_of_a_wait_asks_again_before_anything_is_said_to_be_held() {
+    let mut gateway = Played::start().await;
+    let asked = tokio::spawn(gateway.client.lease("job/1").wait(SECOND).into_future());
+    let answer = gateway.hears(ASK).await;
+    gateway.clock.goes(60 * SECOND);
+    answer.send((201, document(10_000))).expect("it waits");
+    gateway.answers(RENEW, 200, document(5_000)).await;
+    let lease = asked.await.expect("no panic").expect("granted");
+    assert_eq!(lease.remaining(), Ok(4_500 * SECOND / 1000));
+}
+
+#[tokio::test]
+async fn what_is_over_when_it_is_first_renewed_is_no_lease() {
+    let mut gateway = Played::start().await;
+    let asked = tokio::spawn(gateway.client.lease("job/1").into_future());
+    let answer = gateway.hears(ASK).await;
+    gateway.clock.goes(60 * SECOND);
+    answer.send((201, document(10_000))).expect("it waits");
+    gateway.answers(RENEW, 412, Value::Null).await;
+    let refused = asked.await.expect("no panic").expect_err("over");
+    assert!(matches!(refused, NotLeased::TooLate(Lost::Over)), "{refused}");
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_too_late_proves_nothing_and_the_lease_goes_when_its_holder_is_done() {
+    let mut gateway = Played::start().await;
+    let lease = gateway.leases().await;
+    let lost = tokio::spawn(lease.lost());
+    gateway.clock.goes(4 * SECOND);
+    let late = gateway.hears(RENEW).await;
+    gateway.clock.goes(6 * SECOND);
+    assert_eq!(lost.await.expect("no panic"), Lost::Unproven);
+    // The question may be forgotten by now.
+    late.send((200, document(10_000))).ok();
+    assert_eq!((lease.holds(), lease.token().err()), (false, Some(Lost::Unproven)));
+    assert_eq!(lease.during(async { 7 }).await, Err(Lost::Unproven));
+    let released = tokio::spawn(lease.release());
+    gateway.answers(RELEASE, 204, Value::Null).await;
+    released.await.expect("no panic").expect("given back");
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_is_another_one_and_loses_nothing() {
+    let mut gateway = Played::start().await;
+    let lease = gateway.leases().await;
+    gateway.clock.goes(4 * SECOND);
+    drop(gateway.hears(RENEW).await);
+    gateway.answers(RENEW, 200, document(10_000)).await;
+    while lease.remaining() != Ok(9 * SECOND) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_is_over_at_the_gateway_is_lost_at_the_next_renewal() {
+    let mut gateway = Played::start().await;
+    let lease = gateway.leases().await;
+    let revoked = tokio::spawn(lease.revoked());
+    gateway.clock.goes(4 * SECOND);
+    let mut asked_back = document(10_000);
+    asked_back["revocation"] = "the database is being moved".into();
+    gateway.answers(RENEW, 200, asked_back).await;
+    assert_eq!(revoked.await.expect("no panic").as_deref(), Some("the database is being moved"));
+    gateway.clock.goes(4 * SECOND);
+    gateway.answers(RENEW, 412, Value::Null).await;
+    assert_eq!(lease.lost().await, Lost::Over);
+}
+
+#[tokio::test]
+async fn an_applicant_that_goes_hangs_up_and_one_that_goes_too_late_gives_back() {
+    let mut gateway = Played::start().await;
+    let asked = tokio::spawn(gateway.client.lease("job/1").wait(60 * SECOND).into_future());
+    let mut answer = gateway.hears(ASK).await;
+    asked.abort();
+    answer.closed().await;
+
+    let asked = tokio::spawn(gateway.client.lease("job/1").into_future());
+    answer = gateway.hears(ASK).await;
+    gateway.clock.goes(60 * SECOND);
+    answer.send((201, document(10_000))).expect("it waits");
+    let renewed = gateway.hears(RENEW).await;
+    asked.abort();
+    drop(asked.await);
+    renewed.send((200, document(10_000))).expect("it waits");
+    gateway.answers(RELEASE, 204, Value::Null).await;
+}
+
+#[tokio::test]
+async fn a_key_of_another_one_is_told_and_that_nothing_was_dispatched() {
+    let mut gateway = Played::start().await;
+    let asked = tokio::spawn(gateway.client.lease("job/1").into_future());
+    gateway.answers(ASK, 423, json!({"reason": "locked"})).await;
+    let refused = asked.await.expect("no panic").expect_err("locked");
+    assert!(matches!(&refused, NotLeased::Locked { keys } if keys == &["job/1"]), "{refused}");
+    assert!(refused.to_string().ends_with("nothing was dispatched"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_with_its_reason() {
+    let mut gateway = Played::start().await;
+    let asked = tokio::spawn(gateway.client.lease("job/1").into_future());
+    let problem = json!({"reason": "lease-forbidden", "title": "not yours", "status": 403});
+    gateway.answers(ASK, 403, problem).await;
+    let refused = asked.await.expect("no panic").expect_err("forbidden").to_string();
+    assert!(refused.contains("403 `lease-forbidden`: not yours"), "{refused}");
+}

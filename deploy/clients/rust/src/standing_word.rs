@@ -1,0 +1,205 @@
+//! Until when a lease is proven, by what the gateway has told; what is once over is over for good.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::watch;
+
+use crate::lease_clock::{Moment, SharedLeaseClock};
+
+/// Why a lease is not held any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Lost {
+    /// By whoever had it: it was released, or dropped.
+    #[error("the lease was given back by its holder")]
+    Released,
+    /// The gateway says so: it expired, an operator ended it, its session was lost, or nobody knows what came of a request
+    /// under it.
+    #[error("the gateway has ended the lease")]
+    Over,
+    /// No answer has proven in time that it goes on: the gateway does not answer, or has no word from its lock service.
+    #[error("nothing has proven in time that the lease goes on")]
+    Unproven,
+}
+
+/// What the background and the holder both know.
+pub(crate) struct StandingWord {
+    clock: SharedLeaseClock,
+    word: watch::Sender<Word>,
+}
+
+struct Word {
+    /// Nobody else can hold before. It only grows.
+    until: Moment,
+    lost: Option<Lost>,
+    revocation: Option<Arc<str>>,
+    ticket: Option<Arc<str>>,
+}
+
+/// What one answer has told.
+pub(crate) struct Proven {
+    pub(crate) until: Moment,
+    pub(crate) revocation: Option<Arc<str>>,
+    pub(crate) ticket: Option<Arc<str>>,
+}
+
+impl StandingWord {
+    pub(crate) fn of(first: Proven, clock: SharedLeaseClock) -> Self {
+        let Proven { until, revocation, ticket } = first;
+        Self { clock, word: watch::Sender::new(Word { until, lost: None, revocation, ticket }) }
+    }
+
+    /// An answer that came after the time had ended changes nothing: somebody may have been told already that it is lost.
+    pub(crate) fn is_proven(&self, proven: Proven) -> Result<(), Lost> {
+        let mut outcome = Ok(());
+        self.word.send_modify(|word| {
+            word.lapse(self.clock.now());
+            if let Some(lost) = word.lost {
+                outcome = Err(lost);
+                return;
+            }
+            word.until = word.until.max(proven.until);
+            word.revocation = word.revocation.take().or(proven.revocation);
+            word.ticket = proven.ticket.or(word.ticket.take());
+        });
+        outcome
+    }
+
+    /// The first reason stays.
+    pub(crate) fn ends(&self, why: Lost) {
+        self.word.send_modify(|word| {
+            word.lapse(self.clock.now());
+            word.lost.get_or_insert(why);
+        });
+    }
+
+    /// How long nobody else can hold yet, as far as it is proven; why not.
+    pub(crate) fn remaining(&self) -> Result<Duration, Lost> {
+        let word = self.word.borrow();
+        if let Some(lost) = word.lost {
+            return Err(lost);
+        }
+        // The clock comes last: whoever is paused before it hears what is true afterwards.
+        let rest = self.clock.now().until(word.until);
+        if rest.is_zero() { Err(Lost::Unproven) } else { Ok(rest) }
+    }
+
+    pub(crate) fn until(&self) -> Moment {
+        self.word.borrow().until
+    }
+
+    pub(crate) fn ticket(&self) -> Option<Arc<str>> {
+        self.word.borrow().ticket.clone()
+    }
+
+    /// Returns when it is over.
+    pub(crate) async fn lost(&self) -> Lost {
+        let mut word = self.word.subscribe();
+        loop {
+            // Marked as seen before the look: what changes after it wakes us.
+            word.mark_unchanged();
+            if let Err(lost) = self.remaining() {
+                self.ends(lost);
+                return self.word.borrow().lost.expect("it has just ended");
+            }
+            tokio::select! {
+                changed = word.changed() => changed.expect("we have its sender"),
+                () = self.clock.reaches(self.until()) => {}
+            }
+        }
+    }
+
+    /// Returns when somebody has asked for it back; `None` when it is over before.
+    pub(crate) async fn revoked(&self) -> Option<Arc<str>> {
+        let mut word = self.word.subscribe();
+        tokio::select! {
+            biased;
+            asked = word.wait_for(|word| word.revocation.is_some()) => {
+                asked.expect("we have its sender").revocation.clone()
+            }
+            _ = self.lost() => None,
+        }
+    }
+}
+
+impl Word {
+    fn lapse(&mut self, now: Moment) {
+        if now >= self.until {
+            self.lost.get_or_insert(Lost::Unproven);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease_clock::{LeaseClock, tests::ManualTime};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn proven(until: Moment) -> Proven {
+        Proven { until, revocation: None, ticket: None }
+    }
+
+    fn held_for(time: Duration) -> (Arc<ManualTime>, Arc<StandingWord>) {
+        let clock = Arc::new(ManualTime::default());
+        let word = StandingWord::of(proven(clock.now().after(time)), clock.clone());
+        (clock, Arc::new(word))
+    }
+
+    #[tokio::test]
+    async fn it_holds_until_its_time_is_over_and_is_told_so() {
+        let (clock, word) = held_for(SECOND);
+        let told = tokio::spawn({
+            let word = word.clone();
+            async move { word.lost().await }
+        });
+        clock.goes(SECOND - Duration::from_nanos(1));
+        assert_eq!(word.remaining(), Ok(Duration::from_nanos(1)));
+        clock.goes(Duration::from_nanos(1));
+        assert_eq!(word.remaining(), Err(Lost::Unproven));
+        assert_eq!(told.await.expect("no panic"), Lost::Unproven);
+    }
+
+    #[tokio::test]
+    async fn whoever_slept_past_its_time_is_never_told_again_that_it_holds() {
+        let (clock, word) = held_for(SECOND);
+        clock.goes(60 * SECOND);
+        // The answer to a renewal, which was on its way for a minute, and proves a time that has not ended.
+        let late = word.is_proven(proven(clock.now().after(SECOND)));
+        assert_eq!(late, Err(Lost::Unproven));
+        assert_eq!(word.remaining(), Err(Lost::Unproven));
+        assert_eq!(word.lost().await, Lost::Unproven);
+    }
+
+    #[tokio::test]
+    async fn a_renewal_moves_the_end_and_never_back() {
+        let (clock, word) = held_for(SECOND);
+        assert_eq!(word.is_proven(proven(clock.now().after(3 * SECOND))), Ok(()));
+        assert_eq!(word.is_proven(proven(clock.now().after(2 * SECOND))), Ok(()));
+        clock.goes(2 * SECOND);
+        assert_eq!(word.remaining(), Ok(SECOND));
+    }
+
+    #[tokio::test]
+    async fn the_first_reason_stays() {
+        let (clock, word) = held_for(SECOND);
+        word.ends(Lost::Over);
+        word.ends(Lost::Released);
+        clock.goes(60 * SECOND);
+        assert_eq!(word.lost().await, Lost::Over);
+        assert_eq!(word.revoked().await, None);
+    }
+
+    #[tokio::test]
+    async fn a_revocation_is_heard_once_and_stays() {
+        let (clock, word) = held_for(SECOND);
+        for why in ["the first", "the second"] {
+            let until = clock.now().after(SECOND);
+            let told = Proven { until, revocation: Some(why.into()), ticket: None };
+            assert_eq!(word.is_proven(told), Ok(()));
+        }
+        assert_eq!(word.revoked().await.as_deref(), Some("the first"));
+        assert!(word.remaining().is_ok());
+    }
+}

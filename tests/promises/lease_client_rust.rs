@@ -1,0 +1,182 @@
+//! Leases in the hands of the crate for clients in Rust: never do two of them say at once that they hold, and each is told
+//! that it is lost before another one can hold.
+
+use std::time::{Duration, Instant};
+
+use fencegate::demo::child::Signal;
+use fencegate_client::{Client, FENCING_LEASE, Lease, Lost, NotLeased};
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    leases::{CLIENT, OPERATOR, Tokens},
+    patience::patiently,
+    site::Site,
+};
+use serde_json::json;
+use tokio::time::sleep;
+
+const KEY: &str = "account/7";
+const WAIT: Duration = Duration::from_secs(15);
+/// So long before another one can hold a lease is called lost.
+const NOTICE: Duration = Duration::from_millis(200);
+
+fn client_of(gateway: &Gateway) -> Client {
+    Client::new(&format!("http://{}", gateway.public), CLIENT).expect("a URL")
+}
+
+/// Exclusive.
+async fn held_by(gateway: &Gateway) -> Lease {
+    let lease = client_of(gateway).lease(KEY).notice(NOTICE).wait(WAIT).await;
+    lease.unwrap_or_else(|refused| panic!("{refused}; the gateway said:\n{}", gateway.log()))
+}
+
+fn under(lease: &Lease, ask: Ask) -> Ask {
+    ask.field(FENCING_LEASE.as_str(), lease.shown().to_str().expect("printable"))
+}
+
+fn number(lease: &Lease) -> u64 {
+    lease.token().expect("held").number()
+}
+
+/// Until when nobody else can hold, by the word of a lease; the word is asked for until it is lost, or `enough` says so.
+async fn claims(lease: &Lease, enough: impl Fn(Instant) -> bool) -> Instant {
+    let mut until = Instant::now();
+    loop {
+        let asked = Instant::now();
+        match lease.remaining() {
+            Ok(rest) if !enough(asked) => until = until.max(asked + rest + NOTICE),
+            _ => return until,
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn two() -> (Site, Tokens, Gateway, Gateway) {
+    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+    let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
+    let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
+    (site, tokens, one, other)
+}
+
+#[tokio::test]
+async fn a_lease_goes_on_beyond_its_ttl_serves_requests_and_is_given_back() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let policy = tokens.policy(&site, "gw-1");
+    let gateway = Gateway::start(&policy).await;
+    let client = client_of(&gateway);
+    let ttl = Duration::from_millis(800);
+    let lease = client.lease(KEY).and("job/1").ttl(ttl).await.expect("free");
+    // Three times over would end it, were it not renewed.
+    let held = lease.during(sleep(3 * ttl)).await;
+    assert_eq!(held, Ok(()), "{}", gateway.log());
+    let first = number(&lease);
+    let answer = gateway.send(&under(&lease, Ask::post("/pay/7"))).await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    assert_eq!(answer.token().expect("a token").number(), first);
+    for key in [KEY, "job/1"] {
+        let refused = client.lease(key).await.expect_err("held");
+        assert!(matches!(refused, NotLeased::Locked { .. }), "{refused}");
+    }
+    lease.release().await.expect("given back");
+    let readers = [client.lease(KEY).shared().await, client.lease(KEY).shared().await];
+    let readers = readers.map(|reader| reader.expect("both read"));
+    assert!(number(&readers[0]) > first);
+    // Dropped, both are given back in the background.
+    drop(readers);
+    let last = client.lease(KEY).wait(WAIT).await.expect("free again");
+    assert!(number(&last) > first);
+    last.release().await.expect("given back");
+    site.tree().await.locks_become("nothing is left", |locks| locks.is_empty()).await;
+}
+
+#[tokio::test]
+async fn one_that_waits_hangs_up_when_it_is_dropped() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
+    let holder = held_by(&gateway).await;
+    let tree = site.tree().await;
+    let waiting = tokio::spawn({
+        let client = client_of(&gateway);
+        async move { client.lease(KEY).wait(WAIT).await.is_ok() }
+    });
+    tree.locks_become("one waits", |locks| locks.len() == 2).await;
+    waiting.abort();
+    tree.locks_become("it has gone", |locks| locks.len() == 1).await;
+    assert!(holder.holds());
+}
+
+/// What is done to the gateway of a holder; the next one asks the other gateway meanwhile.
+async fn accident(signal: Signal) {
+    let (site, _tokens, one, other) = two().await;
+    let first = held_by(&one).await;
+    let (number_of_first, lost) = (number(&first), tokio::spawn(first.lost()));
+    // It is renewed before the accident.
+    let begun = Instant::now();
+    claims(&first, |now| now > begun + Duration::from_millis(700)).await;
+    assert!(first.holds(), "{}", one.log());
+    one.signal(signal);
+    let second = tokio::spawn({
+        let client = client_of(&other);
+        async move {
+            let lease = client.lease(KEY).notice(NOTICE).wait(WAIT).await.expect("granted");
+            (Instant::now(), lease)
+        }
+    });
+    let claimed = claims(&first, |_| false).await;
+    let why = lost.await.expect("no panic");
+    let told = Instant::now();
+    assert!(told < claimed, "told {:?} after the time was over", told - claimed);
+    assert!(matches!(why, Lost::Unproven | Lost::Over), "{why:?}");
+    let (granted, second) = second.await.expect("no panic");
+    assert!(
+        granted > claimed,
+        "another one holds {:?} before the first one's time is over",
+        claimed - granted
+    );
+    assert!(number(&second) > number_of_first);
+    if signal == Signal::STOP {
+        one.signal(Signal::CONT);
+        one.becomes_ready().await;
+    }
+    assert_eq!((first.holds(), first.token().is_err()), (false, true), "it never holds again");
+    let answer = other.send(&under(&second, Ask::post("/pay/7"))).await;
+    assert_eq!(answer.status, 200);
+    let late = other.send(&under(&first, Ask::post("/pay/7"))).await;
+    assert_eq!((late.status, late.outcome()), (412, Some(Outcome::NotDispatched)));
+    assert_eq!(site.origin.count("/pay/7"), 1);
+    second.release().await.expect("given back");
+}
+
+#[tokio::test]
+async fn two_never_hold_at_once_when_the_gateway_of_the_first_is_killed() {
+    accident(Signal::KILL).await;
+}
+
+#[tokio::test]
+async fn two_never_hold_at_once_when_the_gateway_of_the_first_is_frozen() {
+    accident(Signal::STOP).await;
+}
+
+#[tokio::test]
+async fn two_never_hold_at_once_when_the_gateway_of_the_first_is_stopped_in_order() {
+    accident(Signal::TERM).await;
+}
+
+#[tokio::test]
+async fn an_operator_is_heard_and_one_who_breaks_a_lease_ends_it() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
+    let lease = held_by(&gateway).await;
+    let does = async |verb: &str, body: String| {
+        let ask = Ask::post(&format!("/.fencegate/v1/leases/{}/{verb}", lease.reference()));
+        let ask = ask.field("authorization", &format!("Bearer {OPERATOR}")).body(body);
+        assert_eq!(gateway.send(&ask).await.status, 200);
+    };
+    does("revoke", json!({"why": "the database is being moved"}).to_string()).await;
+    let heard = patiently("that it is asked back", lease.revoked(), || gateway.log()).await;
+    assert_eq!(heard.as_deref(), Some("the database is being moved"));
+    assert!(lease.holds());
+    does("break", String::new()).await;
+    assert_eq!(patiently("the loss", lease.lost(), || gateway.log()).await, Lost::Over);
+    lease.release().await.expect("it is over");
+}

@@ -1,0 +1,101 @@
+//! The clients of leases that are shipped, in five languages, do what their page says: two calls under a lease, another holder
+//! after it, nothing more under the first one.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use fencegate_policies::token::Token;
+use fencegate_tests::{
+    gateway::Gateway,
+    leases::{CLIENT, Tokens},
+    prometheus::deploy,
+    site::Site,
+};
+
+use super::{
+    clients::{self, httpx, kept},
+    middleware,
+};
+
+fn shipped(file: &str) -> String {
+    deploy().join("clients").join(file).display().to_string()
+}
+
+/// What a program prints, with each lease called by its place among them, and the dispatch behind: `A1`, `A2`, `B1`.
+fn plainly(printed: &str) -> Vec<String> {
+    let mut leases = BTreeMap::new();
+    let mut plain = |word: &str| match Token::parse(word) {
+        Ok(token) => {
+            // The number of the tenure grows with each lease.
+            let next = char::from(b'A' + u8::try_from(leases.len()).expect("few"));
+            let lease = *leases.entry(token.number()).or_insert(next);
+            format!("{lease}{}", token.dispatch())
+        }
+        Err(_) => word.to_owned(),
+    };
+    let mut line = |line: &str| line.split(' ').map(&mut plain).collect::<Vec<_>>().join(" ");
+    printed.lines().map(&mut line).collect()
+}
+
+/// What the page shows.
+fn shown() -> Vec<String> {
+    let page = fs::read_to_string(shipped("README.md")).expect("shipped");
+    let shown: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+    let shown = plainly(&shown.join("\n"));
+    assert_eq!(shown.len(), 11, "{shown:#?}");
+    shown
+}
+
+/// Runs a client beside a gateway, and looks at what it prints and what the service saw.
+async fn does_what_the_page_shows(command: &[&str]) {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let policy = tokens.policy(&site, "gw-1");
+    let gateway = Gateway::start(&policy).await;
+    let environment = [
+        format!("FENCEGATE_URL=http://127.0.0.1:{}", gateway.public.port()),
+        format!("FENCEGATE_TOKEN={CLIENT}"),
+        "KEY=account/7".to_owned(),
+    ];
+    let arguments = [environment.each_ref().map(String::as_str).as_slice(), command].concat();
+    let output = clients::run("env", &arguments).await;
+    let printed = String::from_utf8(output.stdout).expect("UTF-8");
+    assert_eq!(plainly(&printed), shown(), "{printed}");
+
+    let said: Vec<&str> = printed.lines().filter_map(|line| line.strip_prefix("call 200 ")).collect();
+    let said: Vec<Token> = said.into_iter().map(|token| Token::parse(token).expect("a token")).collect();
+    let seen: Vec<Token> = site.origin.log().on("/pay/7").map(|record| record.stamped()).collect();
+    assert_eq!(seen, said, "the service has seen something else");
+    assert!(seen.is_sorted_by(|before, after| before < after), "{seen:?}");
+    site.tree().await.locks_become("nothing is left", |locks| locks.is_empty()).await;
+}
+
+#[tokio::test]
+async fn curl() {
+    does_what_the_page_shows(&[&shipped("curl/lease")]).await;
+}
+
+#[tokio::test]
+async fn python() {
+    let python = httpx().await;
+    does_what_the_page_shows(&["PYTHONDONTWRITEBYTECODE=1", python, &shipped("python/lease.py")]).await;
+}
+
+#[tokio::test]
+async fn java() {
+    does_what_the_page_shows(&["java", "-XX:TieredStopAtLevel=1", "-Xmx128m", &shipped("java/Lease.java")])
+        .await;
+}
+
+#[tokio::test]
+async fn go() {
+    // With what the middleware for Go has compiled already of the standard library.
+    let cache = format!("GOCACHE={}", kept("middleware-go").join("cache").display());
+    let program = kept("lease-client-go").join("lease").display().to_string();
+    let build = ["env", &cache, "GOPROXY=off", "GOFLAGS=-mod=readonly", "go", "build", "-o", &program, "."];
+    middleware::run(&PathBuf::from(shipped("go")), &build);
+    does_what_the_page_shows(&[&program]).await;
+}
+
+#[tokio::test]
+async fn node() {
+    does_what_the_page_shows(&["node", &shipped("node/lease.mjs")]).await;
+}

@@ -114,6 +114,7 @@ async fn everything_that_is_away_is_told_at_once_and_in_time() {
         .with("/upstreams/secured", json!({"endpoints": ["https://127.0.0.1:1"], "fencing": "none", "tls": {"ca_file": "/nowhere/ca.pem"}}))
         .with("/tickets", json!({"signing_key_file": "/nowhere/key"}))
         .with("/admin/auth", json!({"bearer_file": "/nowhere/token"}))
+        .with("/leases", json!({"principals": [{"name": "batch", "bearer": {"file": "/nowhere/batch"}, "keys": ["job/*"]}]}))
         .with("/listeners/public/tls", json!({"certificates": [{"certificate_file": "/nowhere/a.pem", "key_file": "/nowhere/a.key"}]}))
         .with("/state_dir", "/nowhere");
     let begun = Instant::now();
@@ -122,7 +123,7 @@ async fn everything_that_is_away_is_told_at_once_and_in_time() {
     assert_eq!(told.exit, Some(78));
     assert_eq!(told.codes(), ["FG0505", "FG0507", "FG0510", "FG0512", "FG0514"].into(), "{:#}", told.said);
     let count = |code| told.diagnostics().filter(|one| one["code"] == code).count();
-    assert_eq!((count("FG0507"), count("FG0512")), (2, 3), "{:#}", told.said);
+    assert_eq!((count("FG0507"), count("FG0512")), (2, 4), "{:#}", told.said);
     for one in told.diagnostics() {
         let placed = one["line"].as_u64().is_some_and(|line| line > 1);
         assert!(placed && one["remedy"].is_string() && one["width"].is_u64(), "{one:#}");

@@ -108,6 +108,25 @@ async fn who_would_be_sent_on_to_another_gateway_is_told_and_nobody_else() {
 }
 
 #[tokio::test]
+async fn what_a_route_does_with_leases_is_told() {
+    let principal = json!({"name": "a", "bearer": {"file": "/a"}, "keys": ["account/*"]});
+    let policy = Site::fresh().await.policy("gw-1").with("/leases", json!({"principals": [principal]}));
+    for (lease, says) in
+        [(None, None), (Some("optional"), Some("runs under that lease")), (Some("required"), Some("428"))]
+    {
+        let policy =
+            lease.map_or_else(|| policy.clone(), |lease| policy.clone().with("/routes/0/fence/lease", lease));
+        let plan = file::load(&policy.to_string()).plan.expect("sound");
+        let ask = SampleRequest::new("POST /pay/7", HOST, &[], Bytes::new()).expect("a request");
+        let said = explained(&plan, &ask);
+        let text = said.to_string();
+        assert_eq!(text.contains("  lease "), lease.is_some(), "{text}");
+        assert!(says.is_none_or(|says| text.contains(says)), "{text}");
+        assert_eq!(said.lock.expect("a lock").lease, lease);
+    }
+}
+
+#[tokio::test]
 async fn the_command_says_it_in_text_and_in_json() {
     let file = PolicyFile::of(PAYMENTS);
     let ask =

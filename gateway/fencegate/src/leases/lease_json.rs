@@ -14,9 +14,12 @@ use crate::ticketing::Ticketing;
 /// `POST /.fencegate/v1/leases`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
+    "keys": ["job/nightly"], "mode": "exclusive", "ttl_ms": 15_000, "wait_ms": 0, "note": "10.0.0.7:8080"
+})))]
 pub struct LeaseRequest {
     /// 1 to 16, all or none.
+    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 16))]
     pub keys: Vec<String>,
     #[serde(default = "exclusive")]
     pub mode: Mode,

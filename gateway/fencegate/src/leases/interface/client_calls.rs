@@ -211,13 +211,13 @@ fn prefers_async(headers: &HeaderMap) -> bool {
 }
 
 fn keys(asked: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
+    if !(1..=ResourceKey::MOST_IN_SET).contains(&asked.len()) {
+        return Err(malformed("`keys` has 1 to 16 keys"));
+    }
     let keys: Result<Vec<_>, _> = asked.iter().map(|key| ResourceKey::parse(key)).collect();
     let mut keys = keys.map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))?;
     keys.sort_unstable();
     keys.dedup();
-    if keys.is_empty() || keys.len() > ResourceKey::MOST_IN_SET {
-        return Err(malformed("`keys` has 1 to 16 keys"));
-    }
     Ok(keys)
 }
 

@@ -11,7 +11,10 @@ use fencegate_tests::memory::Direction;
 use stage::{Stage, T, asks, asks_behind, granted, of};
 use tokio::time::{sleep, timeout};
 
-use crate::{doctored::Fate, simulated};
+use crate::{
+    doctored::{Asked, Fate},
+    simulated,
+};
 
 /// As a guard would have them: the newest epoch of each permit.
 #[derive(Default)]
@@ -108,6 +111,42 @@ fn one_who_leaves_wakes_two_and_not_all_who_wait() {
     let many = simulated::run(asked_at_one_leaving(60));
     assert_eq!(few, many);
     assert!(many <= 16, "{many}");
+}
+
+/// The one before it takes its permit while it is about to watch that one: its list has to be younger than the watch.
+#[test]
+fn whoever_is_next_since_it_looked_is_told_when_a_holder_leaves() {
+    simulated::run(async {
+        let stage = Stage::of_gateways(2).await;
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            held.push(granted(asks(&stage.gateways[0], of(2))).await);
+        }
+        let before = asks(&stage.gateways[0], of(2));
+        sleep(T / 20).await;
+        let last = |path: &String| path.rsplit('-').next().map(str::to_owned);
+        let places = stage.nodes().into_iter().filter(|path| path.contains("-s2-"));
+        let place = places.max_by_key(last).expect("three are there");
+        let doctor = stage.gateways[1].doctor.clone();
+        doctor.clone().rules(move |asked| {
+            if matches!(asked, Asked::Other { path } if path == place) {
+                doctor.wire().stall(Direction::ToServer);
+            }
+            Fate::Passes
+        });
+        let behind = asks(&stage.gateways[1], of(2));
+        sleep(T / 20).await;
+        held.remove(0).known();
+        let before = granted(before).await;
+        stage.gateways[1].doctor.rules(|_| Fate::Passes);
+        stage.gateways[1].doctor.wire().flow();
+        sleep(T / 20).await;
+        assert!(!behind.is_finished(), "two hold");
+        held.remove(0).known();
+        let behind = timeout(T / 4, granted(behind)).await.expect("it is its turn");
+        drop((before, behind));
+        stage.end().await;
+    });
 }
 
 /// Of two that are among the first the one behind is faster, has a permit and gives it back, twice, before the slow one has

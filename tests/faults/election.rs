@@ -90,9 +90,16 @@ async fn a_comparing_service_never_meets_two_leaders() {
     let begin = || candidate(&policy, register.path());
     let mut candidates: Vec<_> = (0..CANDIDATES).map(|_| begin()).collect();
     next_leader(&candidates, None).await;
-    let mut times = Vec::new();
+    let (mut times, mut leaders) = (Vec::new(), 1);
     for round in 0..KILLS {
         let leader = leader(&candidates).await;
+        // One that is killed before it writes shows nothing.
+        let written = async {
+            while led(register.path()).len() < leaders {
+                sleep(Duration::from_millis(2)).await;
+            }
+        };
+        patiently("the leader to write", written, || candidates[leader].log()).await;
         sleep(Duration::from_millis(scattered(round) % 150)).await;
         let hit =
             [Hit::LeadersKeeper, Hit::LeadersWatchman, Hit::Another][scattered(round + 1000) as usize % 3];
@@ -104,6 +111,7 @@ async fn a_comparing_service_never_meets_two_leaders() {
             Hit::LeadersKeeper | Hit::Another => candidates[victim].signal(Signal::KILL),
         }
         if hit != Hit::Another {
+            leaders += 1;
             times.push((hit, next_leader(&candidates, Some(leader)).await));
         }
         if hit == Hit::LeadersWatchman {

@@ -31,6 +31,7 @@ mod exclusive_node;
 mod explain;
 mod fields;
 mod flood;
+mod forward_auth;
 mod forwarded;
 mod forwarding;
 mod forwarding_trouble;

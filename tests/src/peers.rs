@@ -30,15 +30,32 @@ impl Peer {
     /// # Panics
     /// If it does not start; Debian has it as `nginx-light`.
     pub fn nginx(service: SocketAddr) -> Self {
-        // Killed, a master leaves its workers behind; terminated, it takes them along.
-        let command = |home: &Path| {
-            let home = home.display().to_string();
-            let words = ["--pdeathsig", "TERM", "--", "/usr/sbin/nginx", "-e", "stderr", "-p"];
-            let mut words: Vec<String> = words.map(str::to_owned).into();
-            words.extend([home, "-c".to_owned(), "peer.conf".to_owned()]);
-            ("setpriv", words)
-        };
-        Self::start("nginx", command, |listen| nginx(listen, service))
+        Self::start("nginx", nginx_command, |listen| nginx(listen, service))
+    }
+
+    /// nginx with what is shipped, to be included in its `http`; each pair is written in the place of the first one.
+    ///
+    /// # Panics
+    /// As [`Self::nginx`].
+    pub fn nginx_with(shipped: &str, listens: &str, instead: &[(&str, String)]) -> Self {
+        Self::start("nginx", nginx_command, |listen| {
+            let written = replaced(shipped, listens, listen, instead);
+            format!(
+                "user root; daemon off; pid nginx.pid; worker_processes 1;\n\
+                 events {{ worker_connections 256; }}\n\
+                 http {{\n\
+                     access_log off; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;\n\
+                     uwsgi_temp_path uwsgi; scgi_temp_path scgi;\n{written}\n}}\n"
+            )
+        })
+    }
+
+    /// The same of HAProxy, whose file is whole.
+    ///
+    /// # Panics
+    /// As [`Self::haproxy`].
+    pub fn haproxy_with(shipped: &str, listens: &str, instead: &[(&str, String)]) -> Self {
+        Self::start("haproxy", haproxy_command, |listen| replaced(shipped, listens, listen, instead))
     }
 
     /// The same with HAProxy.
@@ -46,11 +63,7 @@ impl Peer {
     /// # Panics
     /// If it does not start; Debian has it as `haproxy`.
     pub fn haproxy(service: SocketAddr) -> Self {
-        let command = |home: &Path| {
-            let file = home.join("peer.conf").display().to_string();
-            ("/usr/sbin/haproxy", vec!["-db".to_owned(), "-q".to_owned(), "-f".to_owned(), file])
-        };
-        Self::start("haproxy", command, |listen| haproxy(listen, service))
+        Self::start("haproxy", haproxy_command, |listen| haproxy(listen, service))
     }
 
     fn start(
@@ -93,6 +106,31 @@ impl Drop for Peer {
             self.child.wait(Duration::from_secs(5));
         }
     }
+}
+
+/// Killed, a master leaves its workers behind; terminated, it takes them along.
+fn nginx_command(home: &Path) -> (&'static str, Vec<String>) {
+    let home = home.display().to_string();
+    let words = ["--pdeathsig", "TERM", "--", "/usr/sbin/nginx", "-e", "stderr", "-p"];
+    let mut words: Vec<String> = words.map(str::to_owned).into();
+    words.extend([home, "-c".to_owned(), "peer.conf".to_owned()]);
+    ("setpriv", words)
+}
+
+fn haproxy_command(home: &Path) -> (&'static str, Vec<String>) {
+    let file = home.join("peer.conf").display().to_string();
+    ("/usr/sbin/haproxy", vec!["-db".to_owned(), "-q".to_owned(), "-f".to_owned(), file])
+}
+
+/// # Panics
+/// If something is not there that is to be replaced.
+fn replaced(shipped: &str, listens: &str, listen: SocketAddr, instead: &[(&str, String)]) -> String {
+    let mut written = shipped.to_owned();
+    for (old, new) in instead.iter().cloned().chain([(listens, listen.to_string())]) {
+        assert!(written.contains(old), "`{old}` is not there");
+        written = written.replace(old, &new);
+    }
+    written
 }
 
 fn free_address() -> io::Result<SocketAddr> {

@@ -17,6 +17,8 @@ pub const FENCING_PARENT: HeaderName = HeaderName::from_static("fencing-parent")
 pub const FENCING_NESTED: HeaderName = HeaderName::from_static("fencing-nested");
 /// The id of the lease that a request is under. It is its client's secret.
 pub const FENCING_LEASE: HeaderName = HeaderName::from_static("fencing-lease");
+/// The token of a principal, where `Authorization` is of somebody else.
+pub const FENCING_AUTHORIZATION: HeaderName = HeaderName::from_static("fencing-authorization");
 /// Says of a request that another gateway sends it on. Believed with our pass only.
 pub const FENCING_FORWARDED: HeaderName = HeaderName::from_static("fencing-forwarded");
 /// Says the outcome on every answer that concerns a fenced route.

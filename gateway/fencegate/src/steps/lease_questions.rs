@@ -12,15 +12,16 @@ use bytes::Bytes;
 use fencegate_http::body::{Body, Piece, Reply};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::{
+    HeaderMap,
     body::Frame,
-    header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
+    header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
 };
 use tokio::{sync::mpsc, task::spawn_local, time::timeout};
 use tower::ServiceExt as _;
 
-use super::{hygiene::Clean, screen::Screened};
+use super::{forward_auth, hygiene::Clean, screen::Screened};
 use crate::{
-    headers::FENCING_LEASE,
+    headers::{FENCING_AUTHORIZATION, FENCING_LEASE},
     leases::{Applicant, Interface, PREFIX, interface::routes},
     refusal::{Reason, Refusal},
     step::Serve,
@@ -36,7 +37,7 @@ pub struct LeaseQuestions {
 }
 
 /// What is below [`PREFIX`] and ours; `guard`, which is a guard's, is not.
-const OURS: [&str; 3] = ["leases", "keys", "elections"];
+const OURS: [&str; 4] = ["leases", "keys", "elections", forward_auth::PLACE];
 /// Far above 16 keys of the longest.
 const LONGEST: usize = 16 << 10;
 /// Pieces of an answer that nobody has read yet.
@@ -49,9 +50,28 @@ impl LeaseQuestions {
     }
 
     fn is_ours(&self, path: &str) -> bool {
-        let first = path.strip_prefix(PREFIX).and_then(|below| below.split('/').next());
-        first.is_some_and(|first| OURS.contains(&first)) && self.interface.leases.terms().bounds.is_some()
+        let ours = first(path).is_some_and(|first| OURS.contains(&first));
+        ours && self.interface.leases.terms().bounds.is_some()
     }
+
+    /// Who asks, by what the request shows. Another proxy may pass on its own client's `Authorization` beside its word.
+    fn applicant(&self, request: &Clean) -> Applicant {
+        let Clean { request: Screened { http, notes, peer, .. }, presented } = request;
+        let authority = &self.interface.leases.terms().authority;
+        let principal = match presented.get(FENCING_AUTHORIZATION) {
+            Some(shown) => {
+                let shown = HeaderMap::from_iter([(AUTHORIZATION, shown.clone())]);
+                authority.principal(&shown, peer)
+            }
+            None => authority.principal(http.headers(), peer),
+        };
+        Applicant { principal, sent_on: notes.forwarded.get().is_some() }
+    }
+}
+
+/// The word behind our prefix.
+fn first(path: &str) -> Option<&str> {
+    path.strip_prefix(PREFIX).and_then(|below| below.split('/').next())
 }
 
 pub async fn answer<S: Serve<Clean>>(
@@ -68,23 +88,23 @@ pub async fn answer<S: Serve<Clean>>(
 }
 
 async fn answered(asking: &LeaseQuestions, request: Clean) -> Result<Reply, Refusal> {
-    let Clean { request: Screened { http, notes, peer, .. }, presented } = request;
+    let applicant = asking.applicant(&request);
+    let Clean { request: Screened { http, notes, .. }, presented } = request;
     // It is of no plan: whoever takes the next one over does not wait for a client that watches.
     notes.entrance.take();
-    let (head, body) = http.into_parts();
+    let (mut head, body) = http.into_parts();
     let body = timeout(asking.patience, Limited::new(body, LONGEST).collect()).await;
     let body = body.map_err(|_| Refusal::new(Reason::SlowRequest, "no complete body in time"))?;
     let body =
         body.map_err(|_| Refusal::new(Reason::BodyTooLarge, "more than a question about leases has"))?;
-    let applicant = Applicant {
-        principal: asking.interface.leases.terms().authority.principal(&head.headers, &peer),
-        sent_on: notes.forwarded.get().is_some(),
-    };
+    for lease in presented.get_all(FENCING_LEASE) {
+        head.headers.append(FENCING_LEASE, lease.clone());
+    }
+    if first(head.uri.path()) == Some(forward_auth::PLACE) {
+        return forward_auth::answer(&asking.interface, &applicant, &head).await.map(unstored);
+    }
     let mut asked = Request::new(Said::from(body.to_bytes()));
     (*asked.method_mut(), *asked.uri_mut(), *asked.headers_mut()) = (head.method, head.uri, head.headers);
-    for lease in presented.get_all(FENCING_LEASE) {
-        asked.headers_mut().append(FENCING_LEASE, lease.clone());
-    }
     asked.extensions_mut().insert(applicant);
     let answer = asking.routes.clone().oneshot(asked).await.unwrap_or_else(|never| match never {});
     reply(answer).await
@@ -105,16 +125,20 @@ async fn reply(answer: Response<Said>) -> Result<Reply, Refusal> {
         return Err(Refusal::new(Reason::Malformed, format!("a question about leases: {}", head.status)));
     }
     head.extensions.clear();
-    // Whatever stands between: what it says is true now, and may be a secret.
-    head.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let body = match body_kind(&head.headers) {
         Some("text/event-stream") => piped(body),
         _ => Body::whole(to_bytes(body, usize::MAX).await.unwrap_or_default()),
     };
-    Ok(Reply::from_parts(head, body))
+    Ok(unstored(Reply::from_parts(head, body)))
 }
 
-fn body_kind(headers: &hyper::HeaderMap) -> Option<&str> {
+/// Whatever stands between: what it says is true now, and may be a secret.
+fn unstored(mut reply: Reply) -> Reply {
+    reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    reply
+}
+
+fn body_kind(headers: &HeaderMap) -> Option<&str> {
     headers.get(CONTENT_TYPE)?.to_str().ok()?.split(';').next()
 }
 

@@ -12,6 +12,7 @@ pub mod claim;
 pub mod detach;
 pub mod fence;
 pub mod forward;
+pub mod forward_auth;
 pub mod hop;
 pub mod hygiene;
 pub mod incoming;

@@ -133,7 +133,7 @@ fn is_of_guard(path: &CanonicalPath) -> bool {
 }
 
 /// Some services take another method or path from such a field, which is then not the one that the route was found for.
-pub(super) fn overridden(headers: &HeaderMap) -> Option<(Reason, &'static str)> {
+pub fn overridden(headers: &HeaderMap) -> Option<(Reason, &'static str)> {
     const METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
     const PATH: [&str; 2] = ["x-original-url", "x-rewrite-url"];
     headers.keys().map(HeaderName::as_str).filter(|name| name.starts_with('x')).find_map(|name| {

@@ -70,22 +70,8 @@ pub(super) async fn acquire(
         let lease = interface.leases.begin(wanted, wait.unwrap_or(bounds.max_age))?;
         return Ok(interface.created(StatusCode::ACCEPTED, &lease));
     }
-    let wait = wait.unwrap_or_default();
-    let mut held = Unheard(&interface, Some(interface.leases.begin(wanted, wait)?));
-    let lease = held.1.clone().expect("it has just begun");
-    let late = timeout(wait + ANSWER, lease.settled()).await.is_err();
-    match lease.glance().stage {
-        Stood::Held { .. } => {
-            held.1 = None;
-            Ok(interface.created(StatusCode::CREATED, &lease))
-        }
-        Stood::Over { why: Why::Refused(refusal) } => Err(*refusal),
-        Stood::Over { why: Why::Lost } => {
-            Err(Refusal::new(Reason::LockService, "the session ended while the lease waited"))
-        }
-        _ if late => Err(Refusal::new(Reason::LockService, "ZooKeeper did not answer in time")),
-        _ => Err(Refusal::new(Reason::Locked, "held by another and the wait is over")),
-    }
+    let lease = interface.held(wanted, wait.unwrap_or_default()).await?;
+    Ok(interface.created(StatusCode::CREATED, &lease))
 }
 
 /// Nobody has heard yet that there is a lease: it is given up with this.
@@ -100,6 +86,59 @@ impl Drop for Unheard<'_> {
 }
 
 impl Interface {
+    /// A lease that holds its lock.
+    ///
+    /// # Errors
+    /// It does not within `wait`, and then there is none.
+    ///
+    /// # Cancellation
+    /// Dropping the future ends the lease.
+    pub async fn held(&self, wanted: Wanted, wait: Duration) -> Result<Arc<Lease>, Refusal> {
+        let mut unheard = Unheard(self, Some(self.leases.begin(wanted, wait)?));
+        let lease = unheard.1.clone().expect("it has just begun");
+        let late = timeout(wait + ANSWER, lease.settled()).await.is_err();
+        match lease.glance().stage {
+            Stood::Held { .. } => {
+                unheard.1 = None;
+                Ok(lease)
+            }
+            Stood::Over { why: Why::Refused(refusal) } => Err(*refusal),
+            Stood::Over { why: Why::Lost } => {
+                Err(Refusal::new(Reason::LockService, "the session ended while the lease waited"))
+            }
+            _ if late => Err(Refusal::new(Reason::LockService, "ZooKeeper did not answer in time")),
+            _ => Err(Refusal::new(Reason::Locked, "held by another and the wait is over")),
+        }
+    }
+
+    /// Gives a lease back, here or where it is held. One that is over is what was wanted.
+    ///
+    /// # Errors
+    /// It may be held yet.
+    pub async fn released(&self, found: Result<FoundAt, Refusal>) -> Result<(), Refusal> {
+        let done = match found {
+            Ok(FoundAt::Here(lease)) => {
+                self.leases.end(&lease, Why::Released);
+                return Ok(());
+            }
+            Ok(FoundAt::Elsewhere(id)) => self.asks(id.member().to_owned(), Question::to_release(&id)).await,
+            Err(refusal) => Err(refusal),
+        };
+        match done {
+            Ok(answer)
+                if answer.status().is_success() || answer.status() == StatusCode::PRECONDITION_FAILED =>
+            {
+                Ok(())
+            }
+            Ok(answer) => {
+                let said = format!("the gateway that holds the lease: {}", answer.status());
+                Err(Refusal::new(Reason::LeaseAway, said))
+            }
+            Err(refusal) if refusal.reason == Reason::StaleToken => Ok(()),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
     fn created(&self, status: StatusCode, lease: &Lease) -> Response {
         let place = format!("{PREFIX}leases/{}", lease.id.reference());
         let place = HeaderValue::from_str(&place).expect("hex digits");
@@ -115,7 +154,7 @@ impl Interface {
     ///
     /// # Errors
     /// Not all of them can be held so.
-    fn sites(&self, keys: &[ResourceKey]) -> Result<Vec<LockSite>, Refusal> {
+    pub fn sites(&self, keys: &[ResourceKey]) -> Result<Vec<LockSite>, Refusal> {
         if keys.iter().any(|key| self.in_force.delays(key)) {
             let why = "the policy has a route with `fencing: delay` for the key, whose locks are not given on at once";
             return Err(Refusal::new(Reason::LeaseForbidden, why));
@@ -183,26 +222,10 @@ pub(super) async fn release(
     State(interface): State<Interface>,
     Extension(applicant): Extension<Applicant>,
     Path(reference): Path<String>,
-    uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let gone = || StatusCode::NO_CONTENT.into_response();
-    match interface.place(&applicant, &reference, &headers) {
-        Ok(FoundAt::Here(lease)) => {
-            interface.leases.end(&lease, Why::Released);
-            Ok(gone())
-        }
-        Ok(FoundAt::Elsewhere(id)) => {
-            let question = Question::again(Method::DELETE, &uri, &headers, Bytes::new());
-            let asked = interface.asks(id.member().to_owned(), question).await;
-            asked.or_else(
-                |refusal| if refusal.reason == Reason::StaleToken { Ok(gone()) } else { Err(refusal) },
-            )
-        }
-        // It is not held any more, which is what was wanted.
-        Err(refusal) if refusal.reason == Reason::StaleToken => Ok(gone()),
-        Err(refusal) => Err(refusal),
-    }
+    let found = interface.place(&applicant, &reference, &headers);
+    interface.released(found).await.map(|()| StatusCode::NO_CONTENT.into_response())
 }
 
 /// RFC 7240, 4.1.
@@ -221,7 +244,9 @@ fn keys(asked: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
     Ok(keys)
 }
 
-fn ttl(asked: Option<u64>, unless: Duration, bounds: &plan::Leases) -> Result<Duration, Refusal> {
+/// # Errors
+/// It is outside of the bounds.
+pub fn ttl(asked: Option<u64>, unless: Duration, bounds: &plan::Leases) -> Result<Duration, Refusal> {
     let ttl = asked.map_or(unless, Duration::from_millis);
     if (bounds.min_ttl..=bounds.max_ttl).contains(&ttl) {
         Ok(ttl)

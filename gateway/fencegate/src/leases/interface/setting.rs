@@ -57,7 +57,7 @@ impl IntoResponse for Refusal {
 }
 
 /// A lease that is asked for by its id.
-pub(super) enum FoundAt {
+pub enum FoundAt {
     Here(Arc<Lease>),
     Elsewhere(LeaseId),
 }
@@ -77,6 +77,14 @@ impl Interface {
         if Reference::parse(reference) != Some(id.reference()) {
             return Err(Refusal::new(Reason::LeaseForbidden, "path and id name two leases"));
         }
+        self.found(applicant, id)
+    }
+
+    /// Where the lease with this id is held.
+    ///
+    /// # Errors
+    /// It is not there any more, or its secret is another one.
+    pub fn found(&self, applicant: &Applicant, id: LeaseId) -> Result<FoundAt, Refusal> {
         if applicant.sent_on || self.leases.is_here(&id) {
             return self.leases.find(&id).map(FoundAt::Here);
         }
@@ -110,6 +118,12 @@ pub(super) struct Question {
 }
 
 impl Question {
+    pub(super) fn to_release(id: &LeaseId) -> Self {
+        let path = format!("{PREFIX}leases/{}", id.reference());
+        let lease = HeaderValue::from_str(&id.reveal()).ok();
+        Self { method: Method::DELETE, path, lease, body: Bytes::new(), patience: Duration::ZERO }
+    }
+
     /// The same as it came, about a lease. `uri`: below our prefix, as routes are given it.
     pub(super) fn again(method: Method, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Self {
         let below = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -134,14 +148,14 @@ pub fn shown(headers: &HeaderMap) -> Result<LeaseId, Refusal> {
 impl Applicant {
     /// # Errors
     /// It shows nothing that is known.
-    pub(super) fn known(&self) -> Result<&Principal, Refusal> {
+    pub fn known(&self) -> Result<&Principal, Refusal> {
         let unknown = || Refusal::new(Reason::LeaseCredentials, "neither token nor certificate is known");
         self.principal.as_ref().ok_or_else(unknown)
     }
 
     /// # Errors
     /// It is none.
-    pub(super) fn operator(&self) -> Result<&Principal, Refusal> {
+    pub fn operator(&self) -> Result<&Principal, Refusal> {
         let known = self.known()?;
         if known.operator {
             Ok(known)

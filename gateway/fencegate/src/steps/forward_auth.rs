@@ -1,0 +1,236 @@
+//! Takes the lock of a request that another proxy forwards, and tells that proxy what to stamp on it; for those who cannot
+//! put one more proxy in the path. The lock is held until that proxy tells the end, or until its time is over.
+//!
+//! Less is promised than where we forward: nobody stops the other proxy from writing after the lock is lost, and only
+//! a guard, or a service that compares tokens, refuses what comes too late.
+
+use axum::extract::Query;
+use fencegate_http::body::{Body, Reply};
+use fencegate_policies::{
+    host::CanonicalHost,
+    key::ResourceKey,
+    path::CanonicalPath,
+    plan::{Fence, Mode, Plan, Upstream},
+};
+use hyper::{
+    HeaderMap, Method, Response, StatusCode, Uri,
+    header::{HOST, HeaderName, HeaderValue},
+    http::request::Parts,
+};
+use serde::Deserialize;
+
+use super::{forward::claim, parameters::Parameters, route::overridden};
+use crate::{
+    headers::{FENCING_LEASE, FENCING_TICKET},
+    leases::{
+        Applicant, Interface, PREFIX,
+        authority::may_take,
+        interface::{client_calls::ttl, setting::shown},
+        lease::{Lease, Stood, Wanted},
+    },
+    refusal::{Reason, Refusal},
+};
+
+/// Below [`PREFIX`]; what follows it may be the path of the request.
+pub const PLACE: &str = "auth";
+
+/// What the other proxy says in the query.
+#[derive(Debug, Deserialize)]
+struct Asked {
+    /// How long the lock is held where nobody tells the end: longer than the other proxy waits for its upstream.
+    ttl_ms: Option<u64>,
+    /// Of an end: the status that the other proxy has answered with.
+    status: Option<u16>,
+    /// Status of a refusal, for proxies that pass on only some.
+    refuse: Option<u16>,
+}
+
+/// `head`: of the question, with the lease that it shows.
+///
+/// # Errors
+/// The request is not to be forwarded now; or the end could not be told.
+pub async fn answer(interface: &Interface, applicant: &Applicant, head: &Parts) -> Result<Reply, Refusal> {
+    let asked = Query::<Asked>::try_from_uri(&head.uri);
+    let Query(asked) = asked.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?;
+    let refuse = asked.refuse;
+    let answered = if head.method == Method::DELETE {
+        ended(interface, applicant, head, &asked).await
+    } else {
+        taken(interface, applicant, head, &asked).await
+    };
+    answered.map_err(|refusal| match refuse.filter(|status| (400..600).contains(status)) {
+        Some(status) => refusal.with_status(status),
+        None => refusal,
+    })
+}
+
+/// The other proxy has answered its client, or has given up.
+async fn ended(
+    interface: &Interface,
+    applicant: &Applicant,
+    head: &Parts,
+    asked: &Asked,
+) -> Result<Reply, Refusal> {
+    let id = match shown(&head.headers) {
+        Ok(id) => id,
+        // Nothing was held for it: an unfenced route.
+        Err(_) if head.headers.get(FENCING_LEASE).is_none_or(HeaderValue::is_empty) => {
+            return Ok(told(StatusCode::NO_CONTENT));
+        }
+        Err(refusal) => return Err(refusal),
+    };
+    if asked.status.is_none_or(is_whole) {
+        interface.released(interface.found(applicant, id)).await?;
+    }
+    // Else its upstream may still be at work: the lock is held until its time is over.
+    Ok(told(StatusCode::NO_CONTENT))
+}
+
+/// The upstream has ended with this status. What a proxy says for itself, because its upstream was silent, broke off, or its
+/// client went, says nothing of that: 499 of nginx, 502, 504; 0 of a client that went before there was an answer.
+fn is_whole(status: u16) -> bool {
+    (200..600).contains(&status) && !matches!(status, 499 | 502 | 504)
+}
+
+async fn taken(
+    interface: &Interface,
+    applicant: &Applicant,
+    head: &Parts,
+    asked: &Asked,
+) -> Result<Reply, Refusal> {
+    let principal = applicant.known()?;
+    let gateway = interface.in_force.plan();
+    let plan = &gateway.serving;
+    let bounds = gateway.leases.as_ref();
+    let bounds = bounds.ok_or_else(|| Refusal::new(Reason::NoRoute, "the policy has no `leases`"))?;
+    let original = Original::of(head)?;
+    let Some(Fencing { keys, mode, fence, upstream }) = original.fencing(plan)? else {
+        return Ok(told(StatusCode::OK));
+    };
+    if !may_take(principal, &keys) {
+        let said = format!("`{}` may not take this key", principal.name);
+        return Err(Refusal::new(Reason::LeaseForbidden, said));
+    }
+    let wanted = Wanted {
+        sites: interface.sites(&keys)?,
+        keys: keys.into(),
+        mode,
+        ttl: ttl(asked.ttl_ms, bounds.default_ttl, bounds)?,
+        principal: principal.name.clone(),
+        note: Some("forward_auth".into()),
+    };
+    let held = interface.held(wanted, fence.wait.min(bounds.max_wait)).await;
+    let lease = held.map_err(|refusal| match refusal.reason {
+        Reason::Locked => refusal.with_status(fence.locked_status),
+        _ => refusal,
+    })?;
+    let mut reply = told(StatusCode::OK);
+    stamp(reply.headers_mut(), interface, &lease, upstream)?;
+    Ok(reply)
+}
+
+fn stamp(
+    headers: &mut HeaderMap,
+    interface: &Interface,
+    lease: &Lease,
+    upstream: &Upstream,
+) -> Result<(), Refusal> {
+    let Stood::Held { lock, .. } = lease.glance().stage else {
+        return Err(Refusal::new(Reason::LockService, "the lease was lost as soon as it was held"));
+    };
+    let token = lock.token();
+    claim(headers, token, &lease.keys, lease.mode, upstream);
+    let tickets = interface.tickets.as_ref();
+    if let Some(ticket) =
+        tickets.and_then(|known| known.ticket(&lease.keys, token, lease.mode, lock.session()))
+    {
+        headers.insert(FENCING_TICKET, ticket);
+    }
+    let mut id = HeaderValue::from_str(&lease.id.reveal()).expect("base64url and dots");
+    id.set_sensitive(true);
+    headers.insert(FENCING_LEASE, id);
+    Ok(())
+}
+
+fn told(status: StatusCode) -> Reply {
+    let mut reply = Response::new(Body::empty());
+    *reply.status_mut() = status;
+    reply
+}
+
+/// The request that the other proxy forwards, as it says.
+struct Original<'h> {
+    method: Method,
+    uri: Uri,
+    host: CanonicalHost,
+    headers: &'h HeaderMap,
+}
+
+/// How a request is fenced by its route.
+struct Fencing<'p> {
+    keys: Vec<ResourceKey>,
+    mode: Mode,
+    fence: &'p Fence,
+    upstream: &'p Upstream,
+}
+
+/// What other proxies call the method, the target and the host of the request: nginx as its configuration says; Traefik, Caddy
+/// and APISIX the second of each. Envoy sends the method as it is, and the target behind our path.
+const METHODS: [HeaderName; 2] =
+    [HeaderName::from_static("x-original-method"), HeaderName::from_static("x-forwarded-method")];
+const TARGETS: [HeaderName; 2] =
+    [HeaderName::from_static("x-original-uri"), HeaderName::from_static("x-forwarded-uri")];
+const HOSTS: [HeaderName; 2] =
+    [HeaderName::from_static("x-original-host"), HeaderName::from_static("x-forwarded-host")];
+
+impl<'h> Original<'h> {
+    fn of(head: &'h Parts) -> Result<Self, Refusal> {
+        let headers = &head.headers;
+        let malformed =
+            |what: &str| Refusal::new(Reason::Malformed, format!("{what} of the original request"));
+        let said = |names: &[HeaderName]| -> Result<Option<&'h str>, Refusal> {
+            let mut lines = names.iter().flat_map(|name| headers.get_all(name));
+            let Some(line) = lines.next() else { return Ok(None) };
+            let alone = lines.next().is_none();
+            line.to_str().ok().filter(|_| alone).map(Some).ok_or_else(|| malformed("two names"))
+        };
+        let method = said(&METHODS)?
+            .map_or(Ok(head.method.clone()), |word| word.parse().map_err(|_| malformed("the method")))?;
+        let behind = head.uri.path().strip_prefix(PREFIX).and_then(|below| below.strip_prefix(PLACE));
+        let behind = behind.filter(|target| target.starts_with('/'));
+        let target = said(&TARGETS)?.or(behind).ok_or_else(|| malformed("no target"))?;
+        let uri: Uri = target.parse().map_err(|_| malformed("the target"))?;
+        let host = said(&HOSTS)?.or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or_default();
+        let host = CanonicalHost::parse(host).map_err(|_| malformed("the host"))?;
+        Ok(Self { method, uri, host, headers })
+    }
+
+    /// `None`: its route takes no lock.
+    fn fencing<'p>(&self, plan: &'p Plan) -> Result<Option<Fencing<'p>>, Refusal> {
+        let path = CanonicalPath::parse(self.uri.path());
+        let (query, host) = (self.uri.query(), self.host.name());
+        let values = Parameters { bound: None, query, headers: self.headers, host, body: None };
+        let found = plan.routes.find(self.method.as_str(), &path, &values);
+        let found =
+            found.map_err(|bad| Refusal::new(Reason::Malformed, format!("which route takes it: {bad}")))?;
+        let found = found.ok_or_else(|| Refusal::new(Reason::NoRoute, "no route matches"))?;
+        let route = plan.routes.get(found.route.id);
+        let Some(fence) = &route.fence else { return Ok(None) };
+        if let Some(ambiguity) = path.ambiguity() {
+            return Err(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
+        }
+        if let Some((reason, name)) = overridden(self.headers) {
+            return Err(Refusal::new(reason, format!("the field `{name}`")));
+        }
+        if fence.reads_body() {
+            return Err(Refusal::new(
+                Reason::KeyInvalid,
+                "the key is taken from the body, which is not here",
+            ));
+        }
+        let values = Parameters { bound: Some(route.bind(&path)), ..values };
+        let keys = fence.expand_all(&values).map_err(|bad| Refusal::of_key(&bad))?;
+        let mode = fence.mode.mode(self.method.as_str());
+        Ok(Some(Fencing { keys, mode, fence, upstream: plan.upstream(route.upstream) }))
+    }
+}

@@ -1,0 +1,115 @@
+//! Another proxy forwards requests, and takes their locks through a gateway: with the shipped files, one holder of a key at a time,
+//! each with a larger token, and the key is given on when the service has answered.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use fencegate_tests::{
+    client::{Answer, Ask},
+    gateway::Gateway,
+    leases::{CLIENT, Tokens},
+    origin::Act,
+    peers::Peer,
+    site::Site,
+};
+use serde_json::json;
+
+use super::artefacts::shipped;
+
+/// What the shipped files say of their neighbours.
+const DOOR: &str = "127.0.0.1:8080";
+const GATEWAY: &str = "127.0.0.1:8081";
+const SERVICE: &str = "127.0.0.1:9000";
+
+fn text(path: &str) -> String {
+    fs::read_to_string(shipped(path)).expect("a file of the repository")
+}
+
+async fn installed() -> (Site, Tokens, Gateway, std::net::SocketAddr) {
+    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+    let unfenced = json!({"name": "open", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/open"}, "fence": "none"});
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").route(unfenced)).await;
+    let service = site.origin.door("behind");
+    (site, tokens, gateway, service)
+}
+
+fn nginx(gateway: &Gateway, service: std::net::SocketAddr) -> Peer {
+    let token = format!("proxy_set_header Fencing-Authorization \"Bearer {CLIENT}\";");
+    let instead = [
+        ("include fencegate-token.conf;", token),
+        (GATEWAY, gateway.public.to_string()),
+        (SERVICE, service.to_string()),
+    ];
+    Peer::nginx_with(&text("proxies/forward-auth/nginx.conf"), DOOR, &instead)
+}
+
+fn haproxy(gateway: &Gateway, service: std::net::SocketAddr) -> Peer {
+    let lua = shipped("proxies/forward-auth/fence.lua");
+    let instead = [
+        ("lua-load fence.lua", format!("lua-load {lua}")),
+        ("change-me-0123456789", CLIENT.to_owned()),
+        (GATEWAY, gateway.public.to_string()),
+        (SERVICE, service.to_string()),
+    ];
+    Peer::haproxy_with(&text("proxies/forward-auth/haproxy.cfg"), DOOR, &instead)
+}
+
+async fn pay(peer: &Peer) -> Answer {
+    Ask::post("/pay/7")
+        .field("fencing-token", "v1-ffffffffffffffff-00000000-00000001")
+        .to(peer.address)
+        .await
+        .expect("an answer")
+}
+
+async fn locks(site: &Site, peer: Peer) {
+    // One after another, each with a larger token: the end of one gives the key on.
+    let begun = Instant::now();
+    for n in 1..=3 {
+        let answer = pay(&peer).await;
+        assert_eq!(answer.status, 200, "{n}: {answer:?}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "the end is not told: {:?}", begun.elapsed());
+    // Together: nobody is beside another, and nobody is lost.
+    site.origin.works_for(Duration::from_millis(20));
+    let all = futures_util::future::join_all((0..8).map(|_| pay(&peer))).await;
+    assert!(all.iter().all(|answer| answer.status == 200), "{all:?}");
+    let mut paid: Vec<_> = site.origin.log().on("/pay/7").cloned().collect();
+    paid.sort_by_key(|record| record.arrived);
+    assert_eq!(paid.len(), 11);
+    assert!(paid.iter().all(|record| !record.stale), "a stale token");
+    for pair in paid.windows(2) {
+        assert!(pair[0].ended.expect("answered") <= pair[1].arrived, "two at once");
+    }
+    // What needs no lock passes without one, and nobody's own token passes.
+    let open = Ask::post("/open").field("fencing-token", "v1-ffffffffffffffff-00000000-00000001");
+    assert_eq!(open.to(peer.address).await.expect("an answer").status, 200);
+    let record = site.origin.request("/open", 1).await;
+    assert_eq!(record.request.field("fencing-token"), None);
+}
+
+#[tokio::test]
+async fn nginx_takes_locks_with_auth_request() {
+    let (site, _tokens, gateway, service) = installed().await;
+    locks(&site, nginx(&gateway, service)).await;
+}
+
+#[tokio::test]
+async fn haproxy_takes_locks_with_its_script() {
+    let (site, _tokens, gateway, service) = installed().await;
+    locks(&site, haproxy(&gateway, service)).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_says_nothing_of_the_service_keeps_the_lock() {
+    let (site, _tokens, gateway, service) = installed().await;
+    let peer = nginx(&gateway, service);
+    site.origin.script("/pay/7", [Act::Reset]);
+    assert_eq!(pay(&peer).await.status, 502);
+    // It waits for as long as the route does, and nothing is sent.
+    let refused = pay(&peer).await;
+    assert_eq!((refused.status, refused.field("fencing-outcome")), (503, Some("not-dispatched")));
+    assert_eq!(site.origin.count("/pay/7"), 1);
+}

@@ -110,6 +110,21 @@ impl Agreement {
         Arc::new(Self { state, version: AtomicU64::new(1), told: watch::Sender::default(), metrics })
     }
 
+    /// Hears of everything that is told from now on.
+    pub fn hears(&self) -> watch::Receiver<()> {
+        self.told.subscribe()
+    }
+
+    /// Whether locks of this route may be taken by this session, for who asks without an [`Accord`].
+    pub fn standing(&self, session: i64, route: &FencedRoute) -> Standing {
+        let state = self.read();
+        if state.mixed != Mixed::Refuse {
+            return Standing::Agreed;
+        }
+        let Some(mark) = state.marks.get(route) else { return Standing::Unknown };
+        state.standing(session, *mark)
+    }
+
     /// What sessions are to publish of a plan.
     pub fn publication(plan: &Plan) -> Publication {
         Publication::of(Published::of(plan).to_bytes())
@@ -180,18 +195,12 @@ impl Accord {
         let Some(mark) = self.marks[route.0].filter(|_| state.mixed == Mixed::Refuse) else {
             return Standing::Agreed;
         };
-        match state.sessions.get(&session).filter(|verdict| verdict.published.contains(&mark)) {
-            None => Standing::Unknown,
-            Some(verdict) => match verdict.because.get(&mark) {
-                None => Standing::Agreed,
-                Some(because) => Standing::Refused(listed(because)),
-            },
-        }
+        state.standing(session, mark)
     }
 
     /// Hears of everything that is told from now on.
     pub fn hears(&self) -> watch::Receiver<()> {
-        self.agreement.told.subscribe()
+        self.agreement.hears()
     }
 }
 
@@ -253,6 +262,16 @@ impl Judge for Agreement {
 }
 
 impl State {
+    fn standing(&self, session: i64, mark: Mark) -> Standing {
+        match self.sessions.get(&session).filter(|verdict| verdict.published.contains(&mark)) {
+            None => Standing::Unknown,
+            Some(verdict) => match verdict.because.get(&mark) {
+                None => Standing::Agreed,
+                Some(because) => Standing::Refused(listed(because)),
+            },
+        }
+    }
+
     fn mark(&mut self, route: FencedRoute) -> Mark {
         let next = Mark(self.marks.len());
         *self.marks.entry(route).or_insert(next)

@@ -67,22 +67,12 @@ impl InForce {
 
     /// Where the lock of `key` lies, by the plan in force.
     pub fn site(&self, key: &ResourceKey) -> LockSite {
-        let plan = self.plan.load();
-        let fences = plan.serving.routes.routes().iter().filter_map(|route| route.fence.as_ref());
-        fences
-            .filter_map(|fence| fence.site_of(key))
-            .find(|site| *site != LockSite::Native)
-            .unwrap_or_default()
+        site_in(&self.plan.load(), key)
     }
 
     /// Is there a route, by the plan in force, that gives this key and whose locks are given on after a delay?
     pub fn delays(&self, key: &ResourceKey) -> bool {
-        let plan = self.plan.load();
-        plan.serving.routes.routes().iter().any(|route| {
-            let delayed = plan.serving.upstream(route.upstream).fencing.delay().is_some();
-            let may_give = |fence: &Fence| fence.templates().any(|template| template.may_give(key));
-            delayed && route.fence.as_ref().is_some_and(may_give)
-        })
+        delays_in(&self.plan.load(), key)
     }
 
     /// Does everybody compare tokens to whom requests under this key go, or went, from any gateway with our plans? Not
@@ -93,6 +83,22 @@ impl InForce {
             |keys: &HashMap<String, KeyTemplate>| keys.values().any(|template| template.may_give(key));
         may_be(&past.compared) && !may_be(&past.uncompared)
     }
+}
+
+/// Where the lock of `key` lies, by this plan.
+pub fn site_in(gateway: &Gateway, key: &ResourceKey) -> LockSite {
+    let fences = gateway.serving.routes.routes().iter().filter_map(|route| route.fence.as_ref());
+    let sites = fences.filter_map(|fence| fence.site_of(key));
+    sites.into_iter().find(|site| *site != LockSite::Native).unwrap_or_default()
+}
+
+/// Is there a route that gives this key and whose locks are given on after a delay?
+pub fn delays_in(gateway: &Gateway, key: &ResourceKey) -> bool {
+    gateway.serving.routes.routes().iter().any(|route| {
+        let delayed = gateway.serving.upstream(route.upstream).fencing.delay().is_some();
+        let may_give = |fence: &Fence| fence.templates().any(|template| template.may_give(key));
+        delayed && route.fence.as_ref().is_some_and(may_give)
+    })
 }
 
 #[derive(Debug, Serialize)]

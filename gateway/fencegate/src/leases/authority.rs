@@ -78,6 +78,13 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case("bearer").then(|| shown.trim().as_bytes())
 }
 
+impl Authority {
+    /// A principal of this name is there yet, and may take these keys.
+    pub fn still_grants(&self, principal: &str, keys: &[ResourceKey]) -> bool {
+        self.0.iter().any(|(known, _)| *known.name == *principal && may_take(known, keys))
+    }
+}
+
 /// It may take all of them.
 pub fn may_take(principal: &Principal, keys: &[ResourceKey]) -> bool {
     keys.iter().all(|key| principal.keys.iter().any(|pattern| pattern.matches(key)))

@@ -1,6 +1,6 @@
 //! Asks the gateway that holds a lease, on behalf of a client that has asked another one.
 
-use std::{rc::Rc, time::Duration};
+use std::{net::IpAddr, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_http::{body::Body, network::Network};
@@ -38,6 +38,8 @@ pub(super) struct RemoteQuestion {
     pub(super) body: Bytes,
     /// For how long the other gateway may take, beside the way there and back.
     pub(super) patience: Duration,
+    /// Whom it is counted for there.
+    pub(super) client: Option<IpAddr>,
 }
 
 /// The other gateway's answer.
@@ -168,12 +170,16 @@ fn addressed(ours: &Ours, question: &RemoteQuestion, way: &Way) -> Option<Reques
     ];
     let headers = http.headers_mut();
     headers.extend(fields);
+    if let Some(client) = question.client {
+        headers.insert(X_FORWARDED_FOR, HeaderValue::from_str(&client.to_string()).ok()?);
+    }
     if let Some(lease) = &question.lease {
         headers.insert(FENCING_LEASE, lease.clone());
     }
     Some(http)
 }
 
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// In the place of the key of a request.
 const ABOUT_NO_KEY: &str = "-";
 

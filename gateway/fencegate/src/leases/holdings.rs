@@ -1,26 +1,34 @@
 //! All leases of this gateway: begins them, within bounds, finds them, and ends those that are over by themselves.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
 use fencegate_lock::{session::paths::Paths, tenures::keeper::Keeper};
-use fencegate_policies::{key::ResourceKey, plan};
-use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{self, LockSite, Mode},
+};
+use fencegate_process::{clock::SharedClock, randomness::SystemRandomness, shown};
 use tokio::{sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
     authority::Authority,
+    followed::Followed,
     id::{LeaseId, Reference},
     lease::{Ended, Lease, Stood, Wanted, Why},
     task::Task,
 };
 use crate::{
+    admin::effective::InForce,
     bearer::BadBearer,
     metrics::LeaseMetrics,
     refusal::{Reason, Refusal},
@@ -28,8 +36,7 @@ use crate::{
 
 /// The leases of one process. Nobody is granted one while the plan has no `leases`; those that are there go on.
 pub struct Leases {
-    /// By what they are called: until some time after their end.
-    all: Mutex<HashMap<Reference, Arc<Lease>>>,
+    all: Mutex<All>,
     terms: ArcSwap<LeaseTerms>,
     pub(super) gateway: Arc<str>,
     pub(super) keeper: Keeper,
@@ -39,6 +46,23 @@ pub struct Leases {
     drain: CancellationToken,
     metrics: LeaseMetrics,
     usual: Mutex<Usual>,
+    /// Another plan is being taken over: who asks now is asked to come again.
+    turning: AtomicBool,
+    in_force: InForce,
+    pub(super) elections: Followed,
+}
+
+/// Every lease, and where to find it.
+#[derive(Default)]
+struct All {
+    /// By what they are called: until some time after their end.
+    leases: HashMap<Reference, Arc<Lease>>,
+    /// Those that are not over, by principal.
+    living: HashMap<Arc<str>, usize>,
+    /// Those that are not over, by key.
+    keys: HashMap<ResourceKey, Vec<Arc<Lease>>>,
+    /// Those that are, the first to end first.
+    over: VecDeque<Arc<Lease>>,
 }
 
 /// What a plan says of leases.
@@ -56,6 +80,8 @@ struct Usual(Option<Duration>);
 const LOOK: Duration = Duration::from_millis(200);
 /// For so long a client is told why its lease is over.
 const REMEMBERED: Duration = Duration::from_secs(60);
+/// Of very many only the last.
+const MOST_REMEMBERED: usize = 10_000;
 
 /// What the table works with.
 pub(super) struct HoldingsParts {
@@ -65,6 +91,7 @@ pub(super) struct HoldingsParts {
     pub(super) tasks: mpsc::UnboundedSender<Task>,
     pub(super) drain: CancellationToken,
     pub(super) metrics: LeaseMetrics,
+    pub(super) in_force: InForce,
 }
 
 impl LeaseTerms {
@@ -77,7 +104,7 @@ impl LeaseTerms {
 
 impl Leases {
     pub(super) fn new(parts: HoldingsParts, terms: LeaseTerms) -> Self {
-        let HoldingsParts { gateway, keeper, clock, tasks, drain, metrics } = parts;
+        let HoldingsParts { gateway, keeper, clock, tasks, drain, metrics, in_force } = parts;
         let (all, usual, followed) = (Mutex::default(), Mutex::default(), terms.authority.clone());
         let leases = Self {
             all,
@@ -89,6 +116,9 @@ impl Leases {
             drain,
             metrics,
             usual,
+            turning: AtomicBool::new(false),
+            in_force,
+            elections: Followed::default(),
         };
         // The thread has not begun yet.
         leases.tasks.send(Task::Follow(followed)).ok();
@@ -100,6 +130,7 @@ impl Leases {
         // Fails where the process stops.
         self.tasks.send(Task::Follow(terms.authority.clone())).ok();
         self.terms.store(Arc::new(terms));
+        self.stays();
     }
 
     /// What the plan in force says of leases.
@@ -113,7 +144,7 @@ impl Leases {
         self.tasks.send(task).map_err(|_| Refusal::new(Reason::Draining, "the gateway is stopping"))
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<Reference, Arc<Lease>>> {
+    fn all(&self) -> MutexGuard<'_, All> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,18 +172,19 @@ impl Leases {
             return Err(Refusal::new(Reason::NoRoute, "the policy has no `leases`"));
         };
         let mut all = self.all();
-        let full = |all: &HashMap<Reference, Arc<Lease>>| {
-            let living = || all.values().filter(|one| !one.is_over());
-            let theirs = || living().filter(|one| one.principal == lease.principal).count();
-            // Only who is near a bound is counted.
-            all.len() >= bounds.per_principal
-                && (living().count() >= bounds.most || theirs() >= bounds.per_principal)
-        };
-        if full(&all) {
+        // Under the mutex: whoever takes another plan over has said so before it looks at those that are there.
+        let sites = lease.keys.iter().zip(&lease.sites);
+        let moved = || sites.into_iter().any(|(key, site)| self.in_force.site(key) != *site);
+        if self.turning.load(Ordering::Acquire) || moved() {
+            return Err(Refusal::new(Reason::LockService, "another plan is being taken over"));
+        }
+        let living: usize = all.living.values().sum();
+        let theirs = all.living.get(&lease.principal).copied().unwrap_or_default();
+        if living >= bounds.most || theirs >= bounds.per_principal {
             let said = format!("`{}` has its leases, or this gateway has", lease.principal);
             return Err(Refusal::new(Reason::LeaseLimit, said));
         }
-        all.insert(lease.id.reference(), lease.clone());
+        all.begins(lease);
         Ok(())
     }
 
@@ -173,7 +205,7 @@ impl Leases {
 
     /// By what operators call it.
     pub fn look_up(&self, reference: Reference) -> Option<Arc<Lease>> {
-        self.all().get(&reference).cloned()
+        self.all().leases.get(&reference).cloned()
     }
 
     /// The session that holds the lease is one of this process, as far as can be told without asking anybody.
@@ -183,30 +215,60 @@ impl Leases {
 
     /// Those that are not over, the oldest first.
     pub fn living(&self) -> Vec<Arc<Lease>> {
-        let mut living: Vec<_> = self.all().values().filter(|lease| !lease.is_over()).cloned().collect();
+        let mut living: Vec<_> =
+            self.all().leases.values().filter(|lease| !lease.is_over()).cloned().collect();
         living.sort_by_key(|lease| (lease.began, lease.id.reference()));
         living
     }
 
-    /// Whoever holds this key here.
+    /// Whoever holds this key here, alone.
     pub fn holder(&self, key: &ResourceKey) -> Option<Arc<Lease>> {
         let holds = |lease: &&Arc<Lease>| {
-            lease.keys.contains(key) && matches!(lease.glance().stage, Stood::Held { .. })
+            lease.mode == Mode::Exclusive && matches!(lease.glance().stage, Stood::Held { .. })
         };
-        self.all().values().find(holds).cloned()
+        self.all().keys.get(key)?.iter().find(holds).cloned()
     }
 
     /// Ends a lease, and notes how long such leases hold.
-    pub fn end(&self, lease: &Lease, why: Why) {
+    pub fn end(&self, lease: &Arc<Lease>, why: Why) {
         let word = why.word();
-        match lease.end(why) {
-            None => return,
-            Some(Ended::Held(held)) => self.usual.lock().unwrap_or_else(PoisonError::into_inner).note(held),
-            Some(Ended::Waited) => {}
+        if let Some(ended) = lease.end(why) {
+            self.ended(lease, ended, word);
         }
-        let (reference, why) = (lease.id.reference(), word);
-        info!(lease = %reference, principal = &*lease.principal, why, "lease.over");
+    }
+
+    fn ended(&self, lease: &Arc<Lease>, ended: Ended, why: &'static str) {
+        if let Ended::Held(held) = ended {
+            self.usual.lock().unwrap_or_else(PoisonError::into_inner).note(held);
+        }
+        self.all().ends(lease);
+        info!(lease = %lease.id.reference(), principal = &*lease.principal, why, "lease.over");
         self.metrics.ended(why);
+    }
+
+    /// Before another plan is taken over: from here on nobody begins, until [`Leases::turn_to`] or [`Leases::stays`].
+    ///
+    /// # Errors
+    /// The lock of a key that is leased would lie elsewhere: a lease and a request could hold it at once.
+    pub fn may_turn_to(&self, moves: impl Fn(&ResourceKey, &LockSite) -> bool) -> Result<(), String> {
+        self.turning.store(true, Ordering::Release);
+        for lease in self.all().leases.values() {
+            let kept = lease.over_for().is_none_or(|over| over.is_zero());
+            let mut sited = lease.keys.iter().zip(&lease.sites);
+            if kept && let Some((key, _)) = sited.find(|(key, site)| moves(key, site)) {
+                self.stays();
+                let (key, lease) = (shown::keys(std::slice::from_ref(key)), lease.id.reference());
+                return Err(format!(
+                    "lease {lease} holds or waits for {key}, whose lock this plan has elsewhere, or delays: end it first, or wait"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The plan stays as it is.
+    pub fn stays(&self) {
+        self.turning.store(false, Ordering::Release);
     }
 
     /// For how long somebody waits who has so many before him; `None` where no lease has ended yet.
@@ -219,21 +281,69 @@ impl Leases {
     pub(super) async fn sweep(&self) {
         loop {
             sleep(LOOK).await;
-            let oldest = self.terms().bounds.as_ref().map_or(Duration::MAX, |bounds| bounds.max_age);
-            let all: Vec<_> = self.all().values().cloned().collect();
+            let all: Vec<_> = self.all().leases.values().cloned().collect();
             let (mut waiting, mut held) = (0, 0);
             for lease in all {
-                if let Some(why) = lease.lapses(oldest) {
-                    self.end(&lease, why);
+                if let Some((ended, why)) = lease.end_if_lapsed() {
+                    self.ended(&lease, ended, why);
                 }
                 match lease.glance().stage {
+                    Stood::Waiting { .. } if self.drain.is_cancelled() || self.has_moved(&lease) => {
+                        self.end(&lease, Why::Lost);
+                    }
                     Stood::Waiting { .. } => waiting += 1,
                     Stood::Held { .. } => held += 1,
-                    Stood::Over { .. } => {}
+                    Stood::Over { .. } => lease.settle(),
                 }
             }
             self.metrics.there_are(waiting, held);
-            self.all().retain(|_, lease| lease.over_for().is_none_or(|over| over < REMEMBERED));
+            self.all().forgets();
+        }
+    }
+
+    /// It waits by another session than its id says: whoever asks for it elsewhere does not find it.
+    fn has_moved(&self, lease: &Lease) -> bool {
+        let session = self.keeper.session_of(&lease.keys[0]);
+        session.is_some_and(|session| Paths::member_name(&self.gateway, session) != lease.id.member())
+    }
+}
+
+impl All {
+    fn begins(&mut self, lease: &Arc<Lease>) {
+        self.leases.insert(lease.id.reference(), lease.clone());
+        *self.living.entry(lease.principal.clone()).or_default() += 1;
+        for key in lease.keys.iter() {
+            self.keys.entry(key.clone()).or_default().push(lease.clone());
+        }
+    }
+
+    fn ends(&mut self, lease: &Arc<Lease>) {
+        if let Some(living) = self.living.get_mut(&lease.principal) {
+            *living -= 1;
+        }
+        self.living.retain(|_, living| *living > 0);
+        for key in lease.keys.iter() {
+            if let Some(all) = self.keys.get_mut(key) {
+                all.retain(|one| !Arc::ptr_eq(one, lease));
+            }
+            if self.keys.get(key).is_some_and(Vec::is_empty) {
+                self.keys.remove(key);
+            }
+        }
+        self.over.push_back(lease.clone());
+    }
+
+    /// Those that ended some time ago; earlier where there are very many. None of which a lock is held yet.
+    fn forgets(&mut self) {
+        while let Some(first) = self.over.front() {
+            let over = first.over_for().unwrap_or_default();
+            let old = over >= REMEMBERED || (self.over.len() > MOST_REMEMBERED && !over.is_zero());
+            if !old {
+                return;
+            }
+            if let Some(first) = self.over.pop_front() {
+                self.leases.remove(&first.id.reference());
+            }
         }
     }
 }

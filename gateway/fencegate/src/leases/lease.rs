@@ -27,6 +27,8 @@ pub struct Lease {
     /// What its client says of itself to whoever asks who holds.
     pub note: Option<Arc<str>>,
     pub began: Boot,
+    /// It becomes no older.
+    ends: Boot,
     pub(super) ahead: Arc<Ahead>,
     clock: SharedClock,
     life: Mutex<Life>,
@@ -38,16 +40,26 @@ pub struct Lease {
 struct Life {
     stage: Stage,
     ttl: Duration,
-    /// Nobody has renewed it by then.
+    /// Nobody has renewed it by then, or it is as old as it may become.
     expires: Boot,
+    /// Until then its client has been told that nobody else can hold.
+    promised: Boot,
     /// Why somebody asks for it back.
     revocation: Option<Arc<str>>,
 }
 
 enum Stage {
     Waiting,
-    Held { lock: Arc<LeasedLock>, since: Boot },
-    Over { why: Why, at: Boot },
+    Held {
+        lock: Arc<LeasedLock>,
+        since: Boot,
+    },
+    Over {
+        why: Why,
+        at: Boot,
+        /// Held until what was promised is over.
+        lock: Option<Arc<LeasedLock>>,
+    },
 }
 
 /// Why a lease is over.
@@ -120,13 +132,19 @@ pub struct Wanted {
     pub ttl: Duration,
     pub principal: Arc<str>,
     pub note: Option<Arc<str>>,
+    /// It becomes no older.
+    pub max_age: Duration,
+    /// For how long its client waits for the answer, and cannot renew.
+    pub unheard: Duration,
 }
 
 impl Lease {
     pub(super) fn new(id: LeaseId, wanted: Wanted, clock: SharedClock) -> Self {
-        let Wanted { keys, sites, mode, ttl, principal, note } = wanted;
+        let Wanted { keys, sites, mode, ttl, principal, note, max_age, unheard } = wanted;
         let now = clock.now();
-        let life = Life { stage: Stage::Waiting, ttl, expires: now + ttl, revocation: None };
+        let (ends, expires) = (now + max_age, now + ttl + unheard);
+        let life =
+            Life { stage: Stage::Waiting, ttl, expires: expires.min(ends), promised: now, revocation: None };
         let (ahead, changes) = (Arc::default(), watch::Sender::new(1));
         Self {
             id,
@@ -136,6 +154,7 @@ impl Lease {
             principal,
             note,
             began: now,
+            ends,
             ahead,
             clock,
             life: Mutex::new(life),
@@ -155,43 +174,88 @@ impl Lease {
     /// It has its lock. What comes too late is given back at once.
     pub(super) fn granted(&self, lock: LeasedLock) {
         let mut life = self.life();
-        if !matches!(life.stage, Stage::Waiting) {
+        let now = self.clock.now();
+        if !matches!(life.stage, Stage::Waiting) || life.lapses(now, self.ends).is_some() {
             drop(life);
             return lock.give_back();
         }
-        life.stage = Stage::Held { lock: Arc::new(lock), since: self.clock.now() };
+        life.stage = Stage::Held { lock: Arc::new(lock), since: now };
+        life.expires = (now + life.ttl).min(self.ends);
         drop(life);
         self.changed();
     }
 
-    /// Ends it. What runs under it goes on, and the lock is given on after that. `None`: it was over.
+    /// Ends it: nothing more is started under it. `None`: it was over.
     pub(super) fn end(&self, why: Why) -> Option<Ended> {
+        self.end_because(|_| Some(why))
+    }
+
+    /// Ends it where it is over by itself; with why.
+    pub(super) fn end_if_lapsed(&self) -> Option<(Ended, &'static str)> {
+        let mut word = "";
+        let ended = self.end_because(|life| {
+            let why = life.lapses(self.clock.now(), self.ends)?;
+            word = why.word();
+            Some(why)
+        });
+        ended.map(|ended| (ended, word))
+    }
+
+    fn end_because(&self, why: impl FnOnce(&Life) -> Option<Why>) -> Option<Ended> {
         let mut life = self.life();
         if matches!(life.stage, Stage::Over { .. }) {
             return None;
         }
-        let now = self.clock.now();
-        let was = std::mem::replace(&mut life.stage, Stage::Over { why, at: now });
-        drop(life);
-        let ended = match was {
-            Stage::Held { lock, since } => {
-                lock.give_back();
-                Ended::Held(now.since(since))
-            }
-            Stage::Waiting | Stage::Over { .. } => Ended::Waited,
+        let (why, now) = (why(&life)?, self.clock.now());
+        // Its own client does not work under it any more; of a lost lock nothing is left to be held.
+        let kept = !matches!(why, Why::Released | Why::Lost) && now < life.promised;
+        let over = Stage::Over { why, at: now, lock: None };
+        let (ended, lock) = match std::mem::replace(&mut life.stage, over) {
+            Stage::Held { lock, since } => (Ended::Held(now.since(since)), Some(lock)),
+            Stage::Waiting | Stage::Over { .. } => (Ended::Waited, None),
         };
+        if let Some(lock) = &lock {
+            lock.close();
+        }
+        let given = match (&mut life.stage, lock) {
+            (Stage::Over { lock: held, .. }, lock) if kept => {
+                *held = lock;
+                None
+            }
+            (_, lock) => lock,
+        };
+        drop(life);
+        if let Some(lock) = given {
+            lock.give_back();
+        }
         self.changed();
         Some(ended)
     }
 
+    /// Gives the lock of a lease back that is over, when nobody has been promised any more of it. What runs under it goes on, and
+    /// the lock is given on after that.
+    pub(super) fn settle(&self) {
+        let mut life = self.life();
+        let due = self.clock.now() >= life.promised;
+        let given = match &mut life.stage {
+            Stage::Over { lock, .. } if due => lock.take(),
+            Stage::Over { .. } | Stage::Waiting | Stage::Held { .. } => None,
+        };
+        drop(life);
+        if let Some(lock) = given {
+            lock.give_back();
+        }
+    }
+
     /// It is not over before `ttl` from now, if nothing else ends it. `None`: it is over.
     pub fn renew(&self, ttl: Duration) -> Option<()> {
-        let now = self.clock.now();
         let mut life = self.life();
-        if life.lapses(now).is_some() || matches!(life.stage, Stage::Over { .. }) {
+        // Under its mutex: whoever looks whether it is over sees the one or the other.
+        let now = self.clock.now();
+        if matches!(life.stage, Stage::Over { .. }) || life.lapses(now, self.ends).is_some() {
             return None;
         }
-        (life.ttl, life.expires) = (ttl, now + ttl);
+        (life.ttl, life.expires) = (ttl, (now + ttl).min(self.ends));
         Some(())
     }
 
@@ -201,17 +265,6 @@ impl Lease {
         self.changed();
     }
 
-    /// Why it is over by itself at this moment. `oldest`: no lease becomes older.
-    pub(super) fn lapses(&self, oldest: Duration) -> Option<Why> {
-        let now = self.clock.now();
-        let too_old = || (now.since(self.began) >= oldest).then_some(Why::TooOld);
-        let life = self.life();
-        match life.stage {
-            Stage::Over { .. } => None,
-            Stage::Waiting | Stage::Held { .. } => life.lapses(now).or_else(too_old),
-        }
-    }
-
     pub fn is_over(&self) -> bool {
         matches!(self.life().stage, Stage::Over { .. })
     }
@@ -219,14 +272,25 @@ impl Lease {
     /// How long it has been over; `None` while it is not.
     pub(super) fn over_for(&self) -> Option<Duration> {
         match self.life().stage {
-            Stage::Over { at, .. } => Some(self.clock.now().since(at)),
+            Stage::Over { at, lock: None, .. } => Some(self.clock.now().since(at)),
+            Stage::Over { .. } => Some(Duration::ZERO),
             Stage::Waiting | Stage::Held { .. } => None,
         }
     }
 
+    /// For its client, who believes it: what is said to be held stays held for so long, whatever ends the lease.
+    pub fn promise(&self) -> Glance {
+        self.look(true)
+    }
+
     pub fn glance(&self) -> Glance {
-        let (now, revision) = (self.clock.now(), *self.changes.borrow());
-        let life = self.life();
+        self.look(false)
+    }
+
+    fn look(&self, promises: bool) -> Glance {
+        let revision = *self.changes.borrow();
+        let mut life = self.life();
+        let now = self.clock.now();
         let expires_in = life.expires.since(now);
         let stage = match &life.stage {
             Stage::Waiting => Stood::Waiting { ahead: self.ahead.nodes() },
@@ -236,6 +300,9 @@ impl Lease {
             }
             Stage::Over { why, .. } => Stood::Over { why: why.clone() },
         };
+        if let (Stood::Held { held_for, .. }, true) = (&stage, promises) {
+            life.promised = life.promised.max(now + *held_for);
+        }
         Glance {
             expires_in: if matches!(stage, Stood::Over { .. }) { Duration::ZERO } else { expires_in },
             stage,
@@ -282,16 +349,19 @@ impl Lease {
         let life = self.life();
         match &life.stage {
             Stage::Waiting => Err(Unusable::Waiting),
-            Stage::Held { lock, .. } if life.lapses(self.clock.now()).is_none() => Ok(lock.clone()),
+            Stage::Held { lock, .. } if life.lapses(self.clock.now(), self.ends).is_none() => {
+                Ok(lock.clone())
+            }
             Stage::Held { .. } | Stage::Over { .. } => Err(Unusable::Over),
         }
     }
 }
 
 impl Life {
-    /// Why it is over at `now` and nobody has said so yet.
-    fn lapses(&self, now: Boot) -> Option<Why> {
-        let expired = (now >= self.expires).then_some(Why::Expired);
+    /// Why it is over at `now` and nobody has said so yet. `ends`: when it is as old as it may become.
+    fn lapses(&self, now: Boot, ends: Boot) -> Option<Why> {
+        let late = if now >= ends { Why::TooOld } else { Why::Expired };
+        let expired = (now >= self.expires).then_some(late);
         match &self.stage {
             Stage::Waiting => expired,
             Stage::Held { lock, .. } if lock.is_lost() => Some(Why::Lost),

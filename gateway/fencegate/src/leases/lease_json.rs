@@ -165,7 +165,8 @@ pub enum Reader<'t> {
 
 impl LeaseDocument {
     pub fn of(lease: &Lease, leases: &Leases, reader: Reader<'_>) -> Self {
-        let Glance { stage, ttl, expires_in, revocation, revision, age } = lease.glance();
+        let glance = if matches!(reader, Reader::Client(_)) { lease.promise() } else { lease.glance() };
+        let Glance { stage, ttl, expires_in, revocation, revision, age } = glance;
         let mut document = Self {
             lease: None,
             reference: lease.id.reference().to_string(),
@@ -198,7 +199,8 @@ impl LeaseDocument {
                 let token = lock.token();
                 document.state = HELD.into();
                 (document.token, document.number) = (Some(token), Some(token.number()));
-                document.held_for_ms = Some(millis(held_for));
+                // Nobody else has asked anything that it could be counted from.
+                document.held_for_ms = matches!(reader, Reader::Client(_)).then(|| millis(held_for));
                 if let Reader::Client(Some(tickets)) = reader {
                     let ticket = tickets.ticket(&lease.keys, token, lease.mode, lock.session());
                     document.ticket = ticket.and_then(|ticket| ticket.to_str().ok().map(str::to_owned));
@@ -230,6 +232,11 @@ pub const OVER: &str = "over";
 /// Rounded down: never longer than it is.
 pub fn millis(duration: Duration) -> u64 {
     duration.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+/// Candidates of an election hold or wait for it.
+pub fn is_of_election(key: &ResourceKey) -> bool {
+    key.as_str().starts_with("election/")
 }
 
 /// The key that candidates of an election hold or wait for.

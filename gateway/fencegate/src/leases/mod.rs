@@ -6,6 +6,7 @@
 
 pub mod authority;
 mod far_question;
+pub mod followed;
 pub mod holdings;
 pub mod id;
 pub mod interface;

@@ -25,7 +25,7 @@ use super::{
     lease::{Lease, Why},
     task::Task,
 };
-use crate::{metrics::LeaseMetrics, refusal::Refusal, siblings::Ours};
+use crate::{admin::effective::InForce, metrics::LeaseMetrics, refusal::Refusal, siblings::Ours};
 
 /// What the leases of a process are made of.
 pub struct TakerParts<N> {
@@ -33,6 +33,7 @@ pub struct TakerParts<N> {
     pub keeper: Keeper,
     pub clock: SharedClock,
     pub metrics: LeaseMetrics,
+    pub in_force: InForce,
     pub drain: CancellationToken,
     pub network: N,
     /// What this process is to other gateways, where they reach it.
@@ -47,9 +48,10 @@ const NAME: &str = "(lease)";
 /// # Errors
 /// The machine has no thread.
 pub fn start<N: Network + Send>(equipment: TakerParts<N>, terms: LeaseTerms) -> io::Result<Arc<Leases>> {
-    let TakerParts { name, keeper, clock, metrics, drain, network, ours } = equipment;
+    let TakerParts { name, keeper, clock, metrics, in_force, drain, network, ours } = equipment;
     let (tasks, given) = mpsc::unbounded_channel();
-    let parts = HoldingsParts { gateway: name, keeper, clock: clock.clone(), tasks, drain, metrics };
+    let parts =
+        HoldingsParts { gateway: name, keeper, clock: clock.clone(), tasks, drain, metrics, in_force };
     let leases = Arc::new(Leases::new(parts, terms));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = leases.clone();

@@ -43,7 +43,7 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
     let mut sessions = Sessions::start(desks, servers, settings)?;
 
     let in_force = InForce::new(gateway.clone());
-    let leases = granting::granted(&gateway, (&name, &keeper, ours.as_ref()), &base)?;
+    let leases = granting::granted(&gateway, (&name, &keeper, ours.as_ref()), &in_force, &base)?;
     let role = Gatekeeping::of(&gateway, (&name, keeper.clone(), leases), &memory, agreement, &in_force)?;
     let (workers, beside) = (options.workers, options.beside);
     let equipment = Equipment { role, workers, beside, memory: memory.clone(), ours };

@@ -12,7 +12,10 @@ use tracing::{error, info, warn};
 
 use super::publishing::Publisher;
 use crate::{
-    admin::{command::ReloadReport, effective::InForce},
+    admin::{
+        command::ReloadReport,
+        effective::{InForce, delays_in, site_in},
+    },
     agreement::{Agreement, FleetReport, compared},
     edition::Edition,
     leases::{LeaseTerms, Leases},
@@ -102,6 +105,9 @@ impl Reloader {
         let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(|bad| causes(&bad))?;
         let unable = |failed| format!("start what looks after the endpoints: {failed}");
         health::start(Sockets, &fleets).map_err(unable)?;
+        if let Some(leases) = &self.leases {
+            leases.may_turn_to(|key, site| site_in(&gateway, key) != *site || delays_in(&gateway, key))?;
+        }
         // Nothing behind this can fail: a plan that is refused changes nothing, not even what the log tells of keys.
         shown::keys_are(gateway.serving.log.keys);
         let (edition, openings) = Edition::after(&old, plan.clone(), fleets, &difference.rekeyed);
@@ -120,8 +126,11 @@ impl Reloader {
         self.agreement.turn_to(&gateway);
         self.publisher.turn_to(&gateway.serving, Edition::left(&old, &edition));
         self.in_force.turn_to(gateway.clone());
-        if let (Some(leases), Some(_)) = (&self.leases, &gateway.leases) {
-            leases.turn_to(terms);
+        match (&self.leases, &gateway.leases) {
+            (Some(leases), Some(_)) => leases.turn_to(terms),
+            // It needs a restart; until then what was in force stays.
+            (Some(leases), None) => leases.stays(),
+            (None, _) => {}
         }
         old.fleets.retire();
         for opening in openings {

@@ -111,15 +111,18 @@ async fn taken(
         let said = format!("`{}` may not take this key", principal.name);
         return Err(Refusal::new(Reason::LeaseForbidden, said));
     }
+    let wait = fence.wait.min(bounds.max_wait);
     let wanted = Wanted {
-        sites: interface.sites(&keys)?,
+        sites: interface.sites(&keys).await?,
         keys: keys.into(),
         mode,
         ttl: ttl(asked.ttl_ms, bounds.default_ttl, bounds)?,
         principal: principal.name.clone(),
         note: Some("forward_auth".into()),
+        max_age: bounds.max_age,
+        unheard: wait,
     };
-    let held = interface.held(wanted, fence.wait.min(bounds.max_wait)).await;
+    let held = interface.held(wanted, wait).await;
     let lease = held.map_err(|refusal| match refusal.reason {
         Reason::Locked => refusal.with_status(fence.locked_status),
         _ => refusal,

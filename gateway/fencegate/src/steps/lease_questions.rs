@@ -14,7 +14,7 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::{
     HeaderMap,
     body::Frame,
-    header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
+    header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, ORIGIN},
 };
 use tokio::{sync::mpsc, task::spawn_local, time::timeout};
 use tower::ServiceExt as _;
@@ -65,7 +65,7 @@ impl LeaseQuestions {
             }
             None => authority.principal(http.headers(), peer),
         };
-        Applicant { principal, sent_on: notes.forwarded.get().is_some() }
+        Applicant { principal, sent_on: notes.forwarded.get().is_some(), client: notes.client.get() }
     }
 }
 
@@ -88,6 +88,12 @@ pub async fn answer<S: Serve<Clean>>(
 }
 
 async fn answered(asking: &LeaseQuestions, request: Clean) -> Result<Reply, Refusal> {
+    if is_of_a_page(request.request.http.headers()) {
+        return Err(Refusal::new(
+            Reason::LeaseForbidden,
+            "a page of another site asks in the name of its visitor",
+        ));
+    }
     let applicant = asking.applicant(&request);
     let Clean { request: Screened { http, notes, .. }, presented } = request;
     // It is of no plan: whoever takes the next one over does not wait for a client that watches.
@@ -108,6 +114,11 @@ async fn answered(asking: &LeaseQuestions, request: Clean) -> Result<Reply, Refu
     asked.extensions_mut().insert(applicant);
     let answer = asking.routes.clone().oneshot(asked).await.unwrap_or_else(|never| match never {});
     reply(answer).await
+}
+
+/// A browser says so of what pages have it ask. It shows certificates without asking anybody.
+fn is_of_a_page(headers: &HeaderMap) -> bool {
+    headers.contains_key(ORIGIN) || headers.get("sec-fetch-site").is_some_and(|site| site != "none")
 }
 
 /// # Errors

@@ -63,6 +63,11 @@ impl Registry {
     /// nobody waits for one removal after the other.
     pub fn leave_to_close(&self) {
         self.closing.cancel();
+        self.evict_idle();
+    }
+
+    /// Every idle tenure ends.
+    pub fn evict_idle(&self) {
         for slot in self.cached.borrow().values().filter_map(Weak::upgrade) {
             slot.evict();
         }

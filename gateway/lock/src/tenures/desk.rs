@@ -49,6 +49,8 @@ impl Desk {
         let current = Rc::new(Current::default());
         let (shelves, turns) = (Rc::new(Shelves::default()), Turns::default());
         let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
+        // Of the tasks, those of nodes that are of one request or one client.
+        let alone = TaskTracker::new();
         let chores = chores::of(settings.clone(), census.clone());
         drop(tasks.spawn_local(leftovers::tidy(current.clone(), stop.clone())));
         let session = supervise(connect, settings, current.clone(), view, close.clone(), chores);
@@ -58,7 +60,8 @@ impl Desk {
             {
                 match (asked, current.live()) {
                     (Work::Strict(request), Some(live)) => {
-                        drop(tasks.spawn_local(strict::serve(live, request)))
+                        let served = alone.track_future(strict::serve(live, request));
+                        drop(tasks.spawn_local(served));
                     }
                     (Work::Strict(request), None) => drop(request.caller.send(Err(NotGranted::Lost))),
                     (Work::Once(admission), _) => {
@@ -73,9 +76,12 @@ impl Desk {
                     }
                 }
             }
-            // Nothing is at work any more. Idle keys may be many: they go with the session, in one transaction.
-            if let Some(live) = current.live() {
-                live.registry.leave_to_close();
+            match current.live() {
+                // Nothing is at work any more. Idle keys may be many: they go with the session, in one transaction.
+                Some(live) if alone.is_empty() => live.registry.leave_to_close(),
+                // A client holds a lease: the session is not closed under it, and idle keys would wait for its timeout.
+                Some(live) => live.registry.evict_idle(),
+                None => {}
             }
             tasks.close();
             // The session stays until then: while anything holds on to it, it cannot be closed.

@@ -19,7 +19,7 @@ use super::{
     desk::Desk,
     leased_lock::LeasedLock,
     other_number::Unlike,
-    own_node::{self, OwnNode},
+    own_node::{self, OwnNode, Whose},
     queue::Patience,
     roll::{Asking, Roll},
     slot::{Entered, Wants},
@@ -169,15 +169,20 @@ impl Keeper {
     /// As of [`Keeper::acquire`].
     pub async fn lease(&self, wish: Wish<'_>, ahead: Arc<Ahead>) -> Result<LeasedLock, Refused> {
         let wish = Wish { hold: Hold::Strict, waits: Waits::Here, ..wish };
-        let (lock, root) = self.own_node(wish, ahead).await?;
+        let (lock, root) = self.own_node(wish, Whose::Client, ahead).await?;
         Ok(LeasedLock::of(lock, root))
     }
 
     async fn strict(&self, wish: Wish<'_>) -> Result<Tenure, Refused> {
-        self.own_node(wish, Arc::default()).await.map(|(_, tenure)| tenure)
+        self.own_node(wish, Whose::Request, Arc::default()).await.map(|(_, tenure)| tenure)
     }
 
-    async fn own_node(&self, wish: Wish<'_>, ahead: Arc<Ahead>) -> Result<(Arc<OwnNode>, Tenure), Refused> {
+    async fn own_node(
+        &self,
+        wish: Wish<'_>,
+        of: Whose,
+        ahead: Arc<Ahead>,
+    ) -> Result<(Arc<OwnNode>, Tenure), Refused> {
         let session = self.session(wish.keys.first().expect("a wish names at least one key"));
         let enter = |key| self.occupancy.enter(key, wish.behind_first()).map_err(|Full| Refused::QueueFull);
         let places: Arc<[_]> = wish.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
@@ -191,7 +196,7 @@ impl Keeper {
             match deadline.answer(strictly(session, wish, &ahead, &places), taken).await {
                 Some(Ok(Granted { grant, over })) => {
                     enrolled.granted(&grant, self.clock.now());
-                    return Ok(own_node::begin(grant, wish.mode, over, enrolled, self.clock.clone()));
+                    return Ok(own_node::begin(grant, (wish.mode, of), over, enrolled, self.clock.clone()));
                 }
                 Some(Err(NotGranted::PermitsDiffer)) if unlike.again(deadline.last()).await => {}
                 Some(Err(NotGranted::Lost)) => self.next_session(&mut view, deadline.last()).await?,

@@ -91,8 +91,14 @@ impl LeasedLock {
         }
     }
 
+    /// Nothing more is started under it, nor sent for the first time; it is held all the same.
+    pub fn close(&self) {
+        self.lock.close();
+    }
+
     /// The client is done with it. The nodes go when all that was asked for under it is over.
     pub fn give_back(&self) {
+        self.close();
         // Outside the lock: others are told of the end.
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(held);

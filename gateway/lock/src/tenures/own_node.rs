@@ -21,14 +21,26 @@ pub(super) struct OwnNode {
     mode: Mode,
     enrolled: Enrolled,
     clock: SharedClock,
+    of: Whose,
     state: Mutex<State>,
     /// Told whenever something under it is over. At most one waits for it: whoever is next under a lease.
     pub(super) stirred: Notify,
 }
 
+/// Whose hold the first part of the tenure is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// Of a request, which sends something, and can be called back from.
+    Request,
+    /// Of a client with a lease. It sends nothing by itself.
+    Client,
+}
+
 #[derive(Debug)]
 struct State {
     chains: Chains,
+    /// Nothing more is started under it: the client's lease is over.
+    closed: bool,
     /// Nothing more is started under it.
     retired: bool,
     /// Tells the task of the node that nothing is in flight any more, and whether what came of all of it is known.
@@ -38,16 +50,16 @@ struct State {
 /// Hands the lock to the request that has asked for it.
 pub(super) fn begin(
     grant: Grant,
-    mode: Mode,
+    (mode, of): (Mode, Whose),
     over: oneshot::Sender<bool>,
     enrolled: Enrolled,
     clock: SharedClock,
 ) -> (Arc<OwnNode>, Tenure) {
     let mut chains = Chains::default();
     chains.begin(FIRST);
-    let state = Mutex::new(State { chains, retired: false, over: Some(over) });
+    let state = Mutex::new(State { chains, closed: false, retired: false, over: Some(over) });
     let stirred = Notify::new();
-    let lock = Arc::new(OwnNode { grant: grant.clone(), mode, enrolled, clock, state, stirred });
+    let lock = Arc::new(OwnNode { grant: grant.clone(), mode, enrolled, clock, of, state, stirred });
     let found: Arc<dyn Shared> = lock.clone();
     lock.enrolled.holds(Arc::downgrade(&found));
     (lock, Tenure::of_node(grant, FIRST, found))
@@ -63,7 +75,7 @@ impl OwnNode {
     /// another: [`NotInside::NotInnermost`] says that one runs.
     pub(super) fn join(self: &Arc<Self>, mode: Mode) -> Result<(Tenure, Mode), NotInside> {
         let mut state = self.state();
-        if state.retired || !state.chains.has(FIRST) {
+        if state.retired || state.closed {
             return Err(NotInside::Over);
         }
         if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
@@ -81,6 +93,12 @@ impl OwnNode {
         Ok((Tenure::of_node(self.grant.clone(), first, self.clone()), self.mode))
     }
 
+    /// Nothing more is started under it, nor sent for the first time.
+    pub(super) fn close(&self) {
+        self.state().closed = true;
+        self.stirred.notify_one();
+    }
+
     /// Nothing more is started under it, because of what came of something.
     pub(super) fn is_retired(&self) -> bool {
         self.state().retired
@@ -88,6 +106,11 @@ impl OwnNode {
 }
 
 impl Shared for OwnNode {
+    fn may_begin(&self) -> bool {
+        let state = self.state();
+        !state.retired && !state.closed
+    }
+
     fn next_number(&self, first: u32) -> Option<u32> {
         let mut state = self.state();
         let number = self.enrolled.next_number().filter(|_| !state.retired)?;
@@ -104,6 +127,10 @@ impl Shared for OwnNode {
             return Err(NotInside::Unproven);
         }
         let caller = state.chains.caller(from.dispatch())?;
+        if (caller, self.of) == (FIRST, Whose::Client) {
+            // A client's own token is of no dispatch.
+            return Err(NotInside::NotInFlight);
+        }
         if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
             return Err(NotInside::Upgrade);
         }
@@ -180,7 +207,8 @@ mod tests {
             Grant { epoch: 7, sequence: 0, permit: None, evidence, nodes: [].into(), contended: false };
         enrolled.granted(&grant, Boot::from_nanos(0));
         let (sender, over) = oneshot::channel();
-        let (_, outer) = begin(grant, mode, sender, enrolled, Arc::<ManualClock>::default());
+        let (_, outer) =
+            begin(grant, (mode, Whose::Request), sender, enrolled, Arc::<ManualClock>::default());
         Bench { roll, keys, over, outer }
     }
 

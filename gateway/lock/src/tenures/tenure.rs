@@ -29,6 +29,11 @@ pub struct Tenure {
 /// A lock that requests have one after the other, together, or one inside the other. Each of them is known by the G of its
 /// first dispatch.
 pub(super) trait Shared: fmt::Debug + Send + Sync {
+    /// May a request that was started be sent, which nothing of has been before?
+    fn may_begin(&self) -> bool {
+        true
+    }
+
     /// G for one more dispatch; `None` when the lock is closed or its numbers are used up.
     fn next_number(&self, first: u32) -> Option<u32>;
 
@@ -76,6 +81,9 @@ impl Tenure {
 
     /// The next dispatch, with the next G. `None` when the tenure is closed or its numbers are used up.
     pub fn dispatch(&self) -> Option<Dispatch> {
+        if !self.dispatched.get() && !self.lock.may_begin() {
+            return None;
+        }
         if self.dispatched.replace(true) {
             self.number.set(self.lock.next_number(self.first)?);
         }

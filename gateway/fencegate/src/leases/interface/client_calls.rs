@@ -11,7 +11,7 @@ use axum::{
 };
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{self, LockSite},
+    plan::{self, LockSite, Mode},
     prefer,
 };
 use hyper::header::HeaderValue;
@@ -25,7 +25,7 @@ use crate::{
     leases::{
         authority::may_take,
         lease::{Lease, Stood, Wanted, Why},
-        lease_json::{LeaseDocument, LeaseRequest, Reader, Renewal},
+        lease_json::{LeaseDocument, LeaseRequest, Reader, Renewal, is_of_election},
     },
     refusal::{Reason, Refusal},
 };
@@ -54,19 +54,28 @@ pub(super) async fn acquire(
             format!("`{}` may not take these keys", principal.name),
         ));
     }
+    if asked.mode == Mode::Shared && keys.iter().any(is_of_election) {
+        return Err(Refusal::new(
+            Reason::LeaseForbidden,
+            "an election has one leader: its key is not shared",
+        ));
+    }
+    let wait = asked.wait_ms.map(Duration::from_millis);
+    if wait.is_some_and(|wait| wait > bounds.max_wait) {
+        return Err(malformed("`wait_ms` is above `leases.max_wait` of the policy"));
+    }
+    let in_time = !prefers_async(&headers);
     let wanted = Wanted {
-        sites: interface.sites(&keys)?,
+        sites: interface.sites(&keys).await?,
         keys: keys.into(),
         mode: asked.mode,
         ttl: ttl(asked.ttl_ms, bounds.default_ttl, bounds)?,
         principal: principal.name.clone(),
         note: asked.note.map(note).transpose()?,
+        max_age: bounds.max_age,
+        unheard: wait.filter(|_| in_time).unwrap_or_default(),
     };
-    let wait = asked.wait_ms.map(Duration::from_millis);
-    if wait.is_some_and(|wait| wait > bounds.max_wait) {
-        return Err(malformed("`wait_ms` is above `leases.max_wait` of the policy"));
-    }
-    if prefers_async(&headers) {
+    if !in_time {
         let lease = interface.leases.begin(wanted, wait.unwrap_or(bounds.max_age))?;
         return Ok(interface.created(StatusCode::ACCEPTED, &lease));
     }
@@ -96,7 +105,12 @@ impl Interface {
     pub async fn held(&self, wanted: Wanted, wait: Duration) -> Result<Arc<Lease>, Refusal> {
         let mut unheard = Unheard(self, Some(self.leases.begin(wanted, wait)?));
         let lease = unheard.1.clone().expect("it has just begun");
-        let late = timeout(wait + ANSWER, lease.settled()).await.is_err();
+        let late = tokio::select! {
+            settled = timeout(wait + ANSWER, lease.settled()) => settled.is_err(),
+            () = self.drain.cancelled() => {
+                return Err(Refusal::new(Reason::Draining, "a lease still waits when the gateway stops"));
+            }
+        };
         match lease.glance().stage {
             Stood::Held { .. } => {
                 unheard.1 = None;
@@ -154,7 +168,8 @@ impl Interface {
     ///
     /// # Errors
     /// Not all of them can be held so.
-    pub fn sites(&self, keys: &[ResourceKey]) -> Result<Vec<LockSite>, Refusal> {
+    pub async fn sites(&self, keys: &[ResourceKey]) -> Result<Vec<LockSite>, Refusal> {
+        self.agreed(keys).await?;
         if keys.iter().any(|key| self.in_force.delays(key)) {
             let why = "the policy has a route with `fencing: delay` for the key, whose locks are not given on at once";
             return Err(Refusal::new(Reason::LeaseForbidden, why));
@@ -185,7 +200,7 @@ pub(super) async fn show(
         FoundAt::Elsewhere(id) if watching.streams => Ok(interface.stream_from(id, headers)),
         FoundAt::Elsewhere(id) => {
             let question = Question::again(Method::GET, &uri, &headers, Bytes::new());
-            let question = Question { patience: watching.longest, ..question };
+            let question = Question { patience: watching.longest, client: applicant.client, ..question };
             interface.asks(id.member().to_owned(), question).await
         }
     }
@@ -203,14 +218,21 @@ pub(super) async fn renew(
         FoundAt::Here(lease) => lease,
         FoundAt::Elsewhere(id) => {
             let question = Question::again(Method::POST, &uri, &headers, body);
+            let question = Question { client: applicant.client, ..question };
             return interface.asks(id.member().to_owned(), question).await;
         }
     };
     let Renewal { ttl_ms } = read_if_any(&body)?;
     let before = lease.glance().ttl;
     let terms = interface.leases.terms();
+    if !terms.authority.still_grants(&lease.principal, &lease.keys) {
+        return Err(Refusal::new(
+            Reason::LeaseForbidden,
+            format!("`{}` may not take these keys any more", lease.principal),
+        ));
+    }
     let ttl = match &terms.bounds {
-        Some(bounds) => ttl(ttl_ms, before, bounds)?,
+        Some(bounds) => ttl(ttl_ms, before.clamp(bounds.min_ttl, bounds.max_ttl), bounds)?,
         // The policy grants no more of them; those that are there go on.
         None => before,
     };

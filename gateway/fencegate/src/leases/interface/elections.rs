@@ -1,6 +1,6 @@
 //! Who leads: candidates are leases of one key, and the one that holds it is the leader.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Extension,
@@ -12,7 +12,7 @@ use axum::{
 use fencegate_lock::{session::paths::Paths, tenures::question::LineEntry};
 use fencegate_policies::key::ResourceKey;
 use futures_util::stream;
-use tokio::time::sleep;
+use tokio::{sync::watch, time::sleep};
 
 use super::{
     key_line::{number, untold},
@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     leases::{
+        followed::Seen,
         lease::{Lease, Stood},
         lease_json::{ElectionDocument, Leader, election_key},
     },
@@ -53,7 +54,7 @@ pub(super) async fn leads(
     State(interface): State<Interface>,
     Path(name): Path<String>,
 ) -> Result<Response, Refusal> {
-    let proven = |lease: std::sync::Arc<Lease>| matches!(lease.glance().stage, Stood::Held { held_for, .. } if !held_for.is_zero());
+    let proven = |lease: Arc<Lease>| matches!(lease.glance().stage, Stood::Held { held_for, .. } if !held_for.is_zero());
     match interface.leases.holder(&key(&name)?) {
         Some(lease) if proven(lease.clone()) => Ok(StatusCode::OK.into_response()),
         _ => Err(Refusal::new(Reason::NoRoute, "the leader is none of this gateway")),
@@ -67,33 +68,41 @@ fn key(name: &str) -> Result<ResourceKey, Refusal> {
 
 /// Tells whenever somebody else leads.
 fn followed(interface: Interface, name: String, key: ResourceKey) -> Response {
-    let begin = (interface, name, key, None);
-    let events = stream::unfold(begin, async |(interface, name, key, mut known)| {
-        loop {
-            if interface.drain.is_cancelled() {
-                return None;
-            }
-            // Nobody can be asked: what was said last stands until somebody can.
-            let told = interface.election(&name, &key).await.ok();
-            let leader = told.as_ref().map(|told| told.leader.clone());
-            if let Some(told) = told.filter(|_| leader != known) {
-                known = leader;
-                let text = serde_json::to_string(&told).expect("plain fields serialise");
-                return Some((
-                    Ok(Event::default().event("election").data(text)),
-                    (interface, name, key, known),
-                ));
-            }
-            tokio::select! {
-                () = sleep(LOOK) => {}
-                () = interface.drain.cancelled() => return None,
-            }
+    let drain = interface.drain.clone();
+    let elections = interface.leases.elections.clone();
+    let seen = elections.follow(&name.clone(), |told| {
+        drop(tokio::spawn(interface.watch_election(name, key, told)));
+    });
+    let events = stream::unfold((seen, drain), async |(mut seen, drain)| {
+        tokio::select! {
+            told = seen.next() => Some((Ok(event(&told?)), (seen, drain))),
+            () = drain.cancelled() => None,
         }
     });
     sse(events)
 }
 
+fn event(told: &ElectionDocument) -> Event {
+    let text = serde_json::to_string(told).expect("plain fields serialise");
+    Event::default().event("election").data(text)
+}
+
 impl Interface {
+    /// Looks who leads, for as long as somebody listens, and tells it when it is another one.
+    pub(super) async fn watch_election(self, name: String, key: ResourceKey, told: Arc<watch::Sender<Seen>>) {
+        while !told.is_closed() && !self.drain.is_cancelled() {
+            // Nobody can be asked: what was said last stands until somebody can.
+            if let Ok(document) = self.election(&name, &key).await {
+                told.send_if_modified(|seen| seen.replaced_by(document));
+            }
+            tokio::select! {
+                () = sleep(LOOK) => {}
+                () = told.closed() => {}
+                () = self.drain.cancelled() => {}
+            }
+        }
+    }
+
     /// By ZooKeeper's word on who holds, and by the holder's own on who that is.
     async fn election(&self, name: &str, key: &ResourceKey) -> Result<ElectionDocument, Refusal> {
         let here = self.seen_here(name, key);
@@ -126,6 +135,7 @@ impl Interface {
             lease: None,
             body: Bytes::new(),
             patience: Duration::ZERO,
+            client: None,
         };
         let asked = self.asks(Paths::member_name(gateway, session.cast_signed()), question).await;
         let Ok(told) = asked else { return plain };

@@ -1,6 +1,6 @@
 //! What all questions about leases have in common: who asks, and where the lease is.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{
     body::Bytes,
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     admin::effective::InForce,
+    agreement::Agreement,
     headers::FENCING_LEASE,
     leases::{
         far_question::{RemoteAnswer, RemoteQuestion},
@@ -35,6 +36,8 @@ pub struct Interface {
     pub leases: Arc<Leases>,
     pub in_force: InForce,
     pub tickets: Option<Arc<Ticketing>>,
+    /// Whether other gateways lock what we lock.
+    pub agreement: Arc<Agreement>,
     pub drain: CancellationToken,
 }
 
@@ -45,6 +48,8 @@ pub struct Applicant {
     pub principal: Option<Principal>,
     /// Another gateway has sent it here: it is sent nowhere else.
     pub sent_on: bool,
+    /// On whose behalf.
+    pub client: Option<IpAddr>,
 }
 
 /// A refusal becomes an answer where all of them do.
@@ -99,9 +104,10 @@ impl Interface {
     /// # Cancellation
     /// What was asked may be done all the same.
     pub(super) async fn asks(&self, member: String, question: Question) -> Result<Response, Refusal> {
-        let Question { method, path, lease, body, patience } = question;
+        let Question { method, path, lease, body, patience, client } = question;
         let (told, answered) = oneshot::channel();
-        self.leases.give(Task::Ask(RemoteQuestion { member, method, path, lease, body, patience }, told))?;
+        self.leases
+            .give(Task::Ask(RemoteQuestion { member, method, path, lease, body, patience, client }, told))?;
         let stopping = |_| Refusal::new(Reason::Draining, "the gateway is stopping");
         let RemoteAnswer { status, headers, body } = answered.await.map_err(stopping)??;
         Ok((status, headers, body).into_response())
@@ -115,13 +121,22 @@ pub(super) struct Question {
     pub(super) lease: Option<HeaderValue>,
     pub(super) body: Bytes,
     pub(super) patience: Duration,
+    /// On whose behalf, so that it counts as one of its own there.
+    pub(super) client: Option<IpAddr>,
 }
 
 impl Question {
     pub(super) fn to_release(id: &LeaseId) -> Self {
         let path = format!("{PREFIX}leases/{}", id.reference());
         let lease = HeaderValue::from_str(&id.reveal()).ok();
-        Self { method: Method::DELETE, path, lease, body: Bytes::new(), patience: Duration::ZERO }
+        Self {
+            method: Method::DELETE,
+            path,
+            lease,
+            body: Bytes::new(),
+            patience: Duration::ZERO,
+            client: None,
+        }
     }
 
     /// The same as it came, about a lease. `uri`: below our prefix, as routes are given it.
@@ -129,7 +144,7 @@ impl Question {
         let below = uri.path_and_query().map_or("/", |path| path.as_str());
         let path = format!("{PREFIX}{}", below.trim_start_matches('/'));
         let lease = headers.get(FENCING_LEASE).cloned();
-        Self { method, path, lease, body, patience: Duration::ZERO }
+        Self { method, path, lease, body, patience: Duration::ZERO, client: None }
     }
 }
 

@@ -4,7 +4,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     body::Bytes,
-    http::{HeaderMap, Method, Uri, header::ACCEPT},
+    http::{HeaderMap, Method, StatusCode, Uri, header::ACCEPT},
     response::{
         IntoResponse, Response,
         sse::{Event, KeepAlive, Sse},
@@ -12,7 +12,7 @@ use axum::{
 };
 use futures_util::stream;
 use serde::Deserialize;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::setting::{Interface, PREFIX, Question};
@@ -21,7 +21,7 @@ use crate::{
     leases::{
         id::LeaseId,
         lease::Lease,
-        lease_json::{LeaseDocument, OVER},
+        lease_json::{LeaseDocument, OVER, Reader},
     },
     refusal::{Reason, Refusal},
 };
@@ -51,6 +51,8 @@ pub(crate) struct WatchQuery {
 
 /// Nobody waits longer at a time.
 const LONGEST: u64 = 60;
+/// The least time between two of them.
+const SHORTEST: Duration = Duration::from_millis(250);
 /// How long one question to another gateway waits for a change.
 const ROUND: u64 = 20;
 
@@ -97,7 +99,7 @@ impl Interface {
                 () = lease.changed_since(seen?) => {}
                 () = interface.drain.cancelled() => return None,
             }
-            let document = interface.told(&lease);
+            let document = LeaseDocument::of(&lease, &interface.leases, Reader::Others);
             let next = (document.state != OVER).then_some(document.revision);
             Some((event(&document), (interface, lease, next)))
         });
@@ -110,13 +112,17 @@ impl Interface {
         let events = stream::unfold(begin, async |(interface, id, headers, seen)| {
             let mut seen = seen?;
             loop {
+                let asked = Instant::now();
                 let told = tokio::select! {
                     told = interface.seen_elsewhere(&id, &headers, seen) => told,
                     () = interface.drain.cancelled() => return None,
                 };
                 match told {
-                    Ok(document) if document.revision == seen => {}
-                    Ok(document) => {
+                    // Who answers at once that nothing has changed is about to stop.
+                    Ok(document) if document.revision == seen => sleep_until(asked + SHORTEST).await,
+                    Ok(mut document) => {
+                        // An event may lie somewhere for a while: nothing in it counts from when it was asked, and no secret.
+                        (document.held_for_ms, document.lease, document.ticket) = (None, None, None);
                         let next = (document.state != OVER).then_some(document.revision);
                         seen = document.revision;
                         return Some((event(&document), (interface, id, headers, next.map(|_| seen))));
@@ -143,11 +149,16 @@ impl Interface {
             lease: headers.get(FENCING_LEASE).cloned(),
             body: Bytes::new(),
             patience: Duration::from_secs(ROUND),
+            client: None,
         };
         let told = self.asks(id.member().to_owned(), question).await?;
+        let status = told.status();
         let body = axum::body::to_bytes(told.into_body(), usize::MAX).await.unwrap_or_default();
-        // A refusal of the other gateway, most likely: the lease is over.
-        serde_json::from_slice(&body).map_err(|_| Refusal::new(Reason::StaleToken, "no document of a lease"))
+        serde_json::from_slice(&body).map_err(|_| {
+            let over = status == StatusCode::PRECONDITION_FAILED;
+            let reason = if over { Reason::StaleToken } else { Reason::LeaseAway };
+            Refusal::new(reason, format!("the gateway that holds the lease: {status}"))
+        })
     }
 }
 

@@ -7,6 +7,7 @@ use fencegate_lock::tenures::keeper::Keeper;
 use fencegate_policies::plan::Gateway;
 
 use crate::{
+    admin::effective::InForce,
     leases::{
         LeaseTerms, Leases,
         taker::{self, TakerParts},
@@ -20,6 +21,7 @@ use crate::{
 pub(super) fn granted(
     gateway: &Gateway,
     (name, keeper, ours): (&Arc<str>, &Keeper, Option<&Ours>),
+    in_force: &InForce,
     base: &Base,
 ) -> Result<Option<Arc<Leases>>, NotServing> {
     if gateway.leases.is_none() {
@@ -31,6 +33,7 @@ pub(super) fn granted(
         keeper: keeper.clone(),
         clock: base.clock.clone(),
         metrics: base.metrics.leases(),
+        in_force: in_force.clone(),
         drain: base.drain.clone(),
         network: Sockets,
         ours: ours.cloned(),

@@ -56,7 +56,14 @@ impl Default for Turns {
 pub async fn answer<L: Link>(current: Rc<Current<L>>, turns: Turns, question: Question) {
     let Some(live) = current.live() else { return refuse(question) };
     match question {
-        Question::Line { key, site, answer } => read(answer, line(&live, &key, &site)).await,
+        Question::Line { key, site, answer } => {
+            // Clients may ask it, too.
+            let in_turn = async {
+                let _turn = turns.0.acquire().await.expect("nobody closes it");
+                line(&live, &key, &site).await
+            };
+            read(answer, in_turn).await;
+        }
         Question::Record { key, answer } => {
             let parent = live.paths.lock(&key);
             read(answer, async { Ok(delayed::look(&live, &parent).await?) }).await;

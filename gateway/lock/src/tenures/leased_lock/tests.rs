@@ -15,6 +15,7 @@ use crate::{
     tenures::{
         own_node,
         roll::{Asking, Roll},
+        tenure::Shared,
         wish::{Waits, Wish},
     },
 };
@@ -49,7 +50,8 @@ fn bench(mode: Mode) -> Bench {
     enrolled.granted(&grant, Boot::from_nanos(0));
     let (sender, over) = oneshot::channel();
     let clock = Arc::<ManualClock>::default();
-    let (lock, held) = own_node::begin(grant, mode, sender, enrolled, clock.clone());
+    let (lock, held) =
+        own_node::begin(grant, (mode, own_node::Whose::Client), sender, enrolled, clock.clone());
     Bench { lease: LeasedLock::of(lock, held), over, proof, clock }
 }
 
@@ -116,6 +118,29 @@ async fn an_unknown_end_of_a_request_ends_the_lease_and_tells_those_who_wait() {
     assert!(lease.is_retired());
     lease.give_back();
     assert_eq!(over.try_recv(), Ok(false));
+}
+
+#[tokio::test]
+async fn what_has_its_turn_when_the_lease_ends_is_not_sent_any_more() {
+    let Bench { lease, mut over, .. } = bench(Mode::Exclusive);
+    let turn = entered(&lease, Mode::Exclusive).await;
+    lease.close();
+    assert!(turn.dispatch().is_none());
+    assert!(over.try_recv().is_err(), "the client's part is held yet");
+    drop(turn);
+    lease.give_back();
+    assert_eq!(over.try_recv(), Ok(true), "nothing was sent");
+}
+
+#[tokio::test]
+async fn the_clients_own_token_is_of_no_dispatch() {
+    let Bench { lease, .. } = bench(Mode::Exclusive);
+    let shared: Arc<dyn Shared> = lease.lock.clone();
+    assert_eq!(shared.call(lease.token(), Mode::Exclusive).map(drop), Err(NotInside::NotInFlight));
+    let turn = entered(&lease, Mode::Exclusive).await;
+    let from = turn.dispatch().expect("a dispatch").token;
+    let shared: Arc<dyn Shared> = lease.lock.clone();
+    assert!(shared.call(from, Mode::Exclusive).is_ok(), "what runs under it may be called back from");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod election;
 mod given_up;
 mod guard_memory;
 mod guard_migrate_size;
+mod leases;
 mod new_keys;
 mod permits;
 mod shared_store;

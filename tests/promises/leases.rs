@@ -449,3 +449,43 @@ async fn candidates_of_an_election_lead_one_after_another_and_everybody_is_told_
     assert_eq!(leads(&other).await, 200);
     assert_eq!(said(&election(&other).answer().await)["leader"]["note"], "10.0.0.2:80");
 }
+
+#[tokio::test]
+async fn permits_of_a_key_are_held_together_each_with_marks_of_its_own() {
+    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+    let policy = tokens
+        .policy(&site, "gw-1")
+        .with("/routes/0/fence/permits", 2)
+        .with("/routes/0/fence/hold", json!({"mode": "strict"}));
+    let gateway = Gateway::start(&policy).await;
+    let slots = json!({"keys": ["account/7"], "permits": 2});
+    let [one, other] = [Lease::of(&gateway, slots.clone()).await, Lease::of(&gateway, slots.clone()).await];
+    let permits = [&one, &other].map(|lease| lease.document["permit"].as_u64().expect("a permit"));
+    assert_eq!(permits.iter().sum::<u64>(), 1, "{permits:?}");
+    let refused = gateway.send(&asking(&slots)).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"));
+    let unlike = gateway.send(&asking(&json!({"keys": ["account/7"], "permits": 3}))).await;
+    assert_eq!((unlike.status, unlike.reason().as_str()), (409, "permits-differ"));
+    // The older one is not stale beside the newer one.
+    for (lease, permit) in [(&other, permits[1]), (&one, permits[0])] {
+        let answer = gateway.send(&lease.under(pay())).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let key = site
+            .origin
+            .log()
+            .on("/pay/7")
+            .last()
+            .and_then(|record| record.request.field("fencing-key").map(str::to_owned));
+        assert_eq!(key, Some(format!("account/7#{permit}")));
+    }
+    assert_eq!(one.release(&gateway).await.status, 204);
+    let third = Lease::of(&gateway, json!({"keys": ["account/7"], "permits": 2, "wait_ms": 5000})).await;
+    assert_eq!(third.document["permit"].as_u64(), Some(permits[0]));
+    assert!(third.token() > other.token() && third.token() > one.token());
+    // Free in number, and of no route: whoever comes first says how many there are.
+    let job = json!({"keys": ["job/1"], "permits": 3});
+    for _ in 0..3 {
+        Lease::of(&gateway, job.clone()).await;
+    }
+    assert_eq!(gateway.send(&asking(&job)).await.status, 423);
+}

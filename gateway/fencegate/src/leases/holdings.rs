@@ -24,7 +24,7 @@ use super::{
     authority::Authority,
     followed::Followed,
     id::{LeaseId, Reference},
-    lease::{Ended, Lease, Stood, Wanted, Why},
+    lease::{Ended, Lease, Stood, Wanted, Why, sited},
     task::Task,
 };
 use crate::{
@@ -173,8 +173,7 @@ impl Leases {
         };
         let mut all = self.all();
         // Under the mutex: whoever takes another plan over has said so before it looks at those that are there.
-        let sites = lease.keys.iter().zip(&lease.sites);
-        let moved = || sites.into_iter().any(|(key, site)| self.in_force.site(key) != *site);
+        let moved = || is_moved(lease, |key| Some(self.in_force.site(key)));
         if self.turning.load(Ordering::Acquire) || moved() {
             return Err(Refusal::new(Reason::LockService, "another plan is being taken over"));
         }
@@ -246,20 +245,28 @@ impl Leases {
         self.metrics.ended(why);
     }
 
-    /// Before another plan is taken over: from here on nobody begins, until [`Leases::turn_to`] or [`Leases::stays`].
+    /// Where the lock of a key lies: as a lease has it, and else the plan.
+    pub(super) fn site(&self, key: &ResourceKey) -> LockSite {
+        let leased = self.all().keys.get(key).and_then(|all| {
+            let lease = all.first()?;
+            lease.keys.iter().zip(&lease.sites).find(|(other, _)| *other == key).map(|(_, site)| site.clone())
+        });
+        leased.unwrap_or_else(|| self.in_force.site(key))
+    }
+
+    /// Before another plan is taken over: `site` is where that has the lock of a key; nowhere, where it delays. From here on nobody begins, until [`Leases::turn_to`] or [`Leases::stays`].
     ///
     /// # Errors
     /// The lock of a key that is leased would lie elsewhere: a lease and a request could hold it at once.
-    pub fn may_turn_to(&self, moves: impl Fn(&ResourceKey, &LockSite) -> bool) -> Result<(), String> {
+    pub fn may_turn_to(&self, site: impl Fn(&ResourceKey) -> Option<LockSite>) -> Result<(), String> {
         self.turning.store(true, Ordering::Release);
         for lease in self.all().leases.values() {
             let kept = lease.over_for().is_none_or(|over| over.is_zero());
-            let mut sited = lease.keys.iter().zip(&lease.sites);
-            if kept && let Some((key, _)) = sited.find(|(key, site)| moves(key, site)) {
+            if kept && is_moved(lease, &site) {
                 self.stays();
-                let (key, lease) = (shown::keys(std::slice::from_ref(key)), lease.id.reference());
+                let (keys, lease) = (shown::keys(&lease.keys), lease.id.reference());
                 return Err(format!(
-                    "lease {lease} holds or waits for {key}, whose lock this plan has elsewhere, or delays: end it first, or wait"
+                    "lease {lease} holds or waits for {keys}, whose lock this plan has elsewhere, or delays: end it first, or wait"
                 ));
             }
         }
@@ -306,6 +313,12 @@ impl Leases {
         let session = self.keeper.session_of(&lease.keys[0]);
         session.is_some_and(|session| Paths::member_name(&self.gateway, session) != lease.id.member())
     }
+}
+
+/// Does a plan that has its locks at `site` have a lock of the lease elsewhere?
+fn is_moved(lease: &Lease, site: impl Fn(&ResourceKey) -> Option<LockSite>) -> bool {
+    let mut locks = lease.keys.iter().zip(&lease.sites);
+    locks.any(|(key, held)| site(key).is_none_or(|site| sited(site, key, lease.permits) != *held))
 }
 
 impl All {

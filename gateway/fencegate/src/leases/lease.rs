@@ -8,6 +8,7 @@ use std::{
 use fencegate_lock::tenures::{ahead::Ahead, chain::NotInside, leased_lock::LeasedLock, tenure::Tenure};
 use fencegate_policies::{
     key::ResourceKey,
+    permits::Permits,
     plan::{LockSite, Mode},
 };
 use fencegate_process::clock::{Boot, SharedClock};
@@ -23,6 +24,8 @@ pub struct Lease {
     pub keys: Arc<[ResourceKey]>,
     pub(super) sites: Vec<LockSite>,
     pub mode: Mode,
+    /// Where its client has said how many may hold its key at once.
+    pub(super) permits: Option<Permits>,
     pub principal: Arc<str>,
     /// What its client says of itself to whoever asks who holds.
     pub note: Option<Arc<str>>,
@@ -129,6 +132,7 @@ pub struct Wanted {
     pub keys: Arc<[ResourceKey]>,
     pub sites: Vec<LockSite>,
     pub mode: Mode,
+    pub permits: Option<Permits>,
     pub ttl: Duration,
     pub principal: Arc<str>,
     pub note: Option<Arc<str>>,
@@ -140,7 +144,7 @@ pub struct Wanted {
 
 impl Lease {
     pub(super) fn new(id: LeaseId, wanted: Wanted, clock: SharedClock) -> Self {
-        let Wanted { keys, sites, mode, ttl, principal, note, max_age, unheard } = wanted;
+        let Wanted { keys, sites, mode, permits, ttl, principal, note, max_age, unheard } = wanted;
         let now = clock.now();
         let (ends, expires) = (now + max_age, now + ttl + unheard);
         let life =
@@ -151,6 +155,7 @@ impl Lease {
             keys,
             sites,
             mode,
+            permits,
             principal,
             note,
             began: now,
@@ -329,6 +334,13 @@ impl Lease {
         drop(changes.wait_for(|_| !matches!(self.life().stage, Stage::Waiting)).await);
     }
 
+    /// As guards, tickets and services see its keys: whoever has one of several permits has marks of its own.
+    pub fn shown_keys(&self, lock: &LeasedLock) -> Vec<ResourceKey> {
+        let Some(permit) = lock.permit() else { return self.keys.to_vec() };
+        let shown = self.keys.iter().map(|key| key.of_permit(permit));
+        shown.collect::<Option<_>>().expect("a key with permits has room for their numbers")
+    }
+
     /// The tenure of a request under it, and how it holds; a writer waits for its turn.
     ///
     /// # Cancellation
@@ -386,5 +398,13 @@ impl Why {
             Self::TooOld => too_old,
             Self::Refused(_) => refused,
         }
+    }
+}
+
+/// Where the lock of `key` lies for a client that has said how many may hold it; the plan has it at `site`.
+pub fn sited(site: LockSite, key: &ResourceKey, permits: Option<Permits>) -> LockSite {
+    match (site, permits) {
+        (LockSite::Native, Some(permits)) => LockSite::semaphore(key, permits).unwrap_or_default(),
+        (site, _) => site,
     }
 }

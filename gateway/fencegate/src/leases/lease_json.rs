@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, permits::Permit, plan::Mode, token::Token};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -28,6 +28,8 @@ pub struct LeaseRequest {
     /// How long to wait for another holder; not at all unless said. With `Prefer: respond-async`: for as long as it is
     /// renewed, unless said.
     pub wait_ms: Option<u64>,
+    /// So many may hold the key at once, each with a permit and marks of its own. All who ask for the key say the same.
+    pub permits: Option<u16>,
     /// What others are told who ask who holds: an address, for instance. 256 bytes at most.
     pub note: Option<String>,
 }
@@ -75,6 +77,8 @@ pub struct LeaseDocument {
     pub keys: Vec<String>,
     pub mode: Mode,
     pub note: Option<String>,
+    /// While it is held: which of several permits of its key it has.
+    pub permit: Option<u16>,
     /// While it is held.
     pub token: Option<Token>,
     /// `Fencing-Number` of all that is sent under it.
@@ -178,6 +182,7 @@ impl LeaseDocument {
             keys: lease.keys.iter().map(|key| key.as_str().to_owned()).collect(),
             mode: lease.mode,
             note: lease.note.as_deref().map(str::to_owned),
+            permit: None,
             token: None,
             number: None,
             ticket: None,
@@ -199,10 +204,11 @@ impl LeaseDocument {
                 let token = lock.token();
                 document.state = HELD.into();
                 (document.token, document.number) = (Some(token), Some(token.number()));
+                document.permit = lock.permit().map(Permit::number);
                 // Nobody else has asked anything that it could be counted from.
                 document.held_for_ms = matches!(reader, Reader::Client(_)).then(|| millis(held_for));
                 if let Reader::Client(Some(tickets)) = reader {
-                    let ticket = tickets.ticket(&lease.keys, token, lease.mode, lock.session());
+                    let ticket = tickets.ticket(&lease.shown_keys(&lock), token, lease.mode, lock.session());
                     document.ticket = ticket.and_then(|ticket| ticket.to_str().ok().map(str::to_owned));
                 }
             }

@@ -106,7 +106,7 @@ impl Reloader {
         let unable = |failed| format!("start what looks after the endpoints: {failed}");
         health::start(Sockets, &fleets).map_err(unable)?;
         if let Some(leases) = &self.leases {
-            leases.may_turn_to(|key, site| site_in(&gateway, key) != *site || delays_in(&gateway, key))?;
+            leases.may_turn_to(|key| Some(site_in(&gateway, key)).filter(|_| !delays_in(&gateway, key)))?;
         }
         // Nothing behind this can fail: a plan that is refused changes nothing, not even what the log tells of keys.
         shown::keys_are(gateway.serving.log.keys);

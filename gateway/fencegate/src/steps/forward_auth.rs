@@ -113,7 +113,8 @@ async fn taken(
     }
     let wait = fence.wait.min(bounds.max_wait);
     let wanted = Wanted {
-        sites: interface.sites(&keys).await?,
+        sites: interface.sites(&keys, (mode, None)).await?,
+        permits: None,
         keys: keys.into(),
         mode,
         ttl: ttl(asked.ttl_ms, bounds.default_ttl, bounds)?,
@@ -142,11 +143,10 @@ fn stamp(
         return Err(Refusal::new(Reason::LockService, "the lease was lost as soon as it was held"));
     };
     let token = lock.token();
-    claim(headers, token, &lease.keys, lease.mode, upstream);
+    let keys = lease.shown_keys(&lock);
+    claim(headers, token, &keys, lease.mode, upstream);
     let tickets = interface.tickets.as_ref();
-    if let Some(ticket) =
-        tickets.and_then(|known| known.ticket(&lease.keys, token, lease.mode, lock.session()))
-    {
+    if let Some(ticket) = tickets.and_then(|known| known.ticket(&keys, token, lease.mode, lock.session())) {
         headers.insert(FENCING_TICKET, ticket);
     }
     let mut id = HeaderValue::from_str(&lease.id.reveal()).expect("base64url and dots");

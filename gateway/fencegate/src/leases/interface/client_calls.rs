@@ -11,6 +11,7 @@ use axum::{
 };
 use fencegate_policies::{
     key::ResourceKey,
+    permits::Permits,
     plan::{self, LockSite, Mode},
     prefer,
 };
@@ -24,7 +25,7 @@ use super::{
 use crate::{
     leases::{
         authority::may_take,
-        lease::{Lease, Stood, Wanted, Why},
+        lease::{Lease, Stood, Wanted, Why, sited},
         lease_json::{LeaseDocument, LeaseRequest, Reader, Renewal, is_of_election},
     },
     refusal::{Reason, Refusal},
@@ -65,8 +66,10 @@ pub(super) async fn acquire(
         return Err(malformed("`wait_ms` is above `leases.max_wait` of the policy"));
     }
     let in_time = !prefers_async(&headers);
+    let permits = asked.permits.map(permits).transpose()?;
     let wanted = Wanted {
-        sites: interface.sites(&keys).await?,
+        sites: interface.sites(&keys, (asked.mode, permits)).await?,
+        permits,
         keys: keys.into(),
         mode: asked.mode,
         ttl: ttl(asked.ttl_ms, bounds.default_ttl, bounds)?,
@@ -168,13 +171,28 @@ impl Interface {
     ///
     /// # Errors
     /// Not all of them can be held so.
-    pub async fn sites(&self, keys: &[ResourceKey]) -> Result<Vec<LockSite>, Refusal> {
+    pub async fn sites(
+        &self,
+        keys: &[ResourceKey],
+        (mode, permits): (Mode, Option<Permits>),
+    ) -> Result<Vec<LockSite>, Refusal> {
         self.agreed(keys).await?;
         if keys.iter().any(|key| self.in_force.delays(key)) {
             let why = "the policy has a route with `fencing: delay` for the key, whose locks are not given on at once";
             return Err(Refusal::new(Reason::LeaseForbidden, why));
         }
-        let sites: Vec<_> = keys.iter().map(|key| self.in_force.site(key)).collect();
+        let sites: Vec<_> = keys.iter().map(|key| sited(self.in_force.site(key), key, permits)).collect();
+        let several = |site: &LockSite| site.permits().is_some();
+        if sites.iter().any(several) && (mode == Mode::Shared || keys.iter().any(is_of_election)) {
+            let why = "a permit is of a writer, and an election has one leader";
+            return Err(Refusal::new(Reason::LeaseForbidden, why));
+        }
+        if permits.is_some() && sites.iter().any(|site| site.permits() != permits) {
+            return Err(Refusal::new(
+                Reason::PermitsDiffer,
+                "the policy says otherwise how many may hold the key",
+            ));
+        }
         if keys.len() > 1 && sites.iter().any(|site| *site != LockSite::Native) {
             let why = "several keys are held at once only where all of them have locks of our own layout";
             return Err(Refusal::new(Reason::LeaseForbidden, why));
@@ -275,6 +293,10 @@ pub fn ttl(asked: Option<u64>, unless: Duration, bounds: &plan::Leases) -> Resul
     } else {
         Err(malformed("`ttl_ms` is outside of `leases.min_ttl` and `leases.max_ttl` of the policy"))
     }
+}
+
+fn permits(asked: u16) -> Result<Permits, Refusal> {
+    Permits::new(asked).ok_or_else(|| malformed("`permits` is 2 to 1000"))
 }
 
 fn note(said: String) -> Result<Arc<str>, Refusal> {

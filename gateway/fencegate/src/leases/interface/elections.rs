@@ -106,7 +106,7 @@ impl Interface {
     /// By ZooKeeper's word on who holds, and by the holder's own on who that is.
     async fn election(&self, name: &str, key: &ResourceKey) -> Result<ElectionDocument, Refusal> {
         let here = self.seen_here(name, key);
-        let line = self.leases.keeper.line_of(key, self.in_force.site(key)).await.map_err(untold)?;
+        let line = self.leases.keeper.line_of(key, self.leases.site(key)).await.map_err(untold)?;
         let (holds, waiting) = (line.iter().find(|entry| entry.holds), line.len().saturating_sub(1));
         let leader = match holds {
             None => None,

@@ -29,7 +29,7 @@ pub(super) async fn show(
         return Err(Refusal::new(Reason::LeaseForbidden, format!("`{}` may not take this key", known.name)));
     }
     let leases = &interface.leases;
-    let line = leases.keeper.line_of(&key, interface.in_force.site(&key)).await.map_err(untold)?;
+    let line = leases.keeper.line_of(&key, leases.site(&key)).await.map_err(untold)?;
     let ours = leases.holder(&key);
     let behind = line.len();
     let standing = line.into_iter().map(|entry| {

@@ -1,0 +1,143 @@
+//! Many leases: what they cost in memory, that they outlive a storm of renewals, and that of those whose gateways are killed in
+//! turn no two hold one key by what their clients were told.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use fencegate::demo::child::Signal;
+use fencegate_policies::token::Token;
+use fencegate_tests::{
+    gateway::Gateway,
+    leases::{Lease, Tokens, asking, said},
+    site::Site,
+};
+use futures_util::{StreamExt as _, stream};
+use serde_json::json;
+
+/// By the issue that asked for leases: so many at once.
+const MANY: usize = 5000;
+const AT_ONCE: usize = 64;
+
+#[tokio::test]
+async fn five_thousand_leases_fit_and_outlive_a_storm_of_renewals() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let policy =
+        tokens.policy(&site, "gw-1").with("/leases/per_principal", MANY).with("/leases/default_ttl", "30s");
+    let gateway = Gateway::start(&policy).await;
+    let before = gateway.resident();
+    let asked = stream::iter(0..MANY).map(|n| {
+        let gateway = &gateway;
+        async move { Lease::granted(&gateway.send(&asking(&json!({"keys": [format!("job/{n}")]}))).await) }
+    });
+    let begun = Instant::now();
+    let leases: Vec<Lease> = asked.buffer_unordered(AT_ONCE).collect().await;
+    let taken = begun.elapsed();
+    let each = (gateway.resident() - before) / MANY;
+    let begun = Instant::now();
+    let renewed = stream::iter(&leases).map(|lease| lease.renew(&gateway)).buffer_unordered(AT_ONCE);
+    let renewed: Vec<u16> = renewed.map(|answer| answer.status).collect().await;
+    println!("{MANY} leases: {taken:?} to take, {each} bytes each, {:?} to renew all", begun.elapsed());
+    assert!(renewed.iter().all(|status| *status == 200), "not all were renewed");
+    gateway.series_becomes("fencegate_leases", &["state=\"held\""], MANY as f64).await;
+    // A kept key may take 8 KiB; a lease has its document, its task and its node's task beside that.
+    assert!(each < 24 << 10, "{each} bytes for a lease");
+}
+
+/// What the clients of one key were told: until when the last one holds, and its token.
+#[derive(Default)]
+struct Told(Mutex<HashMap<String, (Instant, Token)>>);
+
+impl Told {
+    /// A client holds from here on.
+    fn holds(&self, key: &str, from: Instant, until: Instant, token: Token) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((before, older)) = all.get(key) {
+            assert!(token >= *older, "{key}: {token} after {older}");
+            assert!(token == *older || from > *before, "{key}: two hold at once, by {:?}", *before - from);
+        }
+        all.insert(key.to_owned(), (until, token));
+    }
+}
+
+const LEASES: usize = 200;
+const LONG: Duration = Duration::from_secs(45);
+
+/// A client that holds its key, renews, gives it back now and then, and asks whatever gateway answers.
+async fn client(n: usize, gateways: Arc<Mutex<Vec<Arc<Gateway>>>>, told: Arc<Told>, end: Instant) -> usize {
+    let (key, mut held) = (format!("job/{}", n / 2), 0);
+    let mut turn = n;
+    while Instant::now() < end {
+        turn += 1;
+        let any = {
+            let all = gateways.lock().unwrap_or_else(PoisonError::into_inner);
+            all[turn % all.len()].clone()
+        };
+        let body = json!({"keys": [&key], "ttl_ms": 2000, "wait_ms": 3000});
+        let asked = Instant::now();
+        let Ok(answer) = asking(&body).to(any.public).await else { continue };
+        if answer.status != 201 {
+            continue;
+        }
+        let lease = Lease::granted(&answer);
+        let token = lease.token();
+        held += 1;
+        // Nobody else may have been told that he holds when this was granted; it holds from the answer on.
+        let until = |document: &serde_json::Value, asked: Instant| {
+            asked + Duration::from_millis(document["held_for_ms"].as_u64().unwrap_or_default())
+        };
+        told.holds(&key, Instant::now(), until(&lease.document, asked), token);
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_millis(150)).await;
+            let asked = Instant::now();
+            let path = format!("/.fencegate/v1/leases/{}/renew", lease.reference);
+            let renewed = lease.under(fencegate_tests::client::Ask::post(&path)).to(any.public).await;
+            match renewed {
+                Ok(answer) if answer.status == 200 => {
+                    told.holds(&key, Instant::now(), until(&said(&answer), asked), token);
+                }
+                _ => break,
+            }
+        }
+        // Given back: from here on it is not held by what was told.
+        let path = format!("/.fencegate/v1/leases/{}", lease.reference);
+        let mut all = told.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(key.clone(), (Instant::now(), token));
+        drop(all);
+        let release = fencegate_tests::client::Ask::with_method("DELETE", &path);
+        drop(lease.under(release).to(any.public).await);
+    }
+    held
+}
+
+#[tokio::test]
+async fn of_two_hundred_leases_no_two_hold_one_key_while_three_gateways_are_killed_in_turn() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let policies: Vec<_> = (1..=3).map(|n| tokens.policy(&site, &format!("gw-{n}"))).collect();
+    let mut started = Vec::new();
+    for policy in &policies {
+        started.push(Arc::new(Gateway::start(policy).await));
+    }
+    let gateways = Arc::new(Mutex::new(started));
+    let (told, end) = (Arc::<Told>::default(), Instant::now() + LONG);
+    let clients: Vec<_> =
+        (0..LEASES).map(|n| tokio::spawn(client(n, gateways.clone(), told.clone(), end))).collect();
+    let mut kills = 0;
+    while Instant::now() + Duration::from_secs(5) < end {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let place = kills % policies.len();
+        let victim = gateways.lock().unwrap_or_else(PoisonError::into_inner)[place].clone();
+        victim.signal(Signal::KILL);
+        kills += 1;
+        let next = Arc::new(Gateway::start(&policies[place]).await);
+        gateways.lock().unwrap_or_else(PoisonError::into_inner)[place] = next;
+    }
+    let mut held = 0;
+    for client in clients {
+        held += client.await.expect("no two held");
+    }
+    println!("{LEASES} clients, {kills} kills, {held} leases were held, no two of one key at once");
+    assert!(kills >= 6 && held > 5 * LEASES, "not exercised: {kills} kills, {held} leases");
+}

@@ -3,7 +3,7 @@
 use super::block::Block;
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Enforce, Fence, LargeBodies, LeaseUse, Level, Nested, Placing},
+    plan::{Enforce, Fence, LargeBodies, LeaseUse, Level, Nested},
 };
 
 const USES: [(&str, LeaseUse); 2] = [("optional", LeaseUse::Optional), ("required", LeaseUse::Required)];
@@ -18,7 +18,7 @@ pub(super) fn check(block: &mut Block, fence: &Fence, level: Option<Level>) {
     if fence.lease == LeaseUse::Never {
         return;
     }
-    let foreign = fence.locks().any(|(_, placing)| *placing != Placing::Native);
+    let foreign = fence.locks().any(|(_, placing)| placing.layout().foreign().is_some());
     let (why, remedy) = if foreign {
         (
             "its locks lie where other programs have theirs, and a lease is a lock of our own",

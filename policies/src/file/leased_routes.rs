@@ -60,7 +60,7 @@ fn nobody_may((name, fenced, _): &LeasableRoute, leases: &Leases, faults: &Fault
 /// A key has one lock. A lease makes one where the native locks are, and knows no delay.
 fn locks_elsewhere((name, fenced, level): &LeasableRoute, leases: &Leases, faults: &Faults) {
     let delayed = level.is_some_and(|level| level.delay().is_some());
-    let elsewhere = |placing: &Placing| delayed || *placing != Placing::Native;
+    let elsewhere = |placing: &Placing| delayed || placing.layout().foreign().is_some();
     let unlike = fenced.fence.locks().filter(|(_, placing)| elsewhere(placing));
     let both = unlike.flat_map(|(key, _)| leases.principals.iter().map(move |principal| (key, principal)));
     let Some((_, principal)) = both.into_iter().find(|(key, principal)| covers(principal, key)) else {

@@ -267,6 +267,7 @@ async fn nobody_takes_what_is_not_his() {
         (bearer(CLIENT).body("{"), 400, "malformed"),
         (bearer(CLIENT).body(json!({"keys": []}).to_string()), 400, "malformed"),
         (bearer(CLIENT).body(json!({"keys": ["a b"]}).to_string()), 400, "key-invalid"),
+        (bearer(CLIENT).body(json!({"keys": ["job/1#0"]}).to_string()), 400, "key-invalid"),
         (bearer(CLIENT).body(json!({"keys": ["job/1"], "ttl_ms": 31_000}).to_string()), 400, "malformed"),
         (bearer(CLIENT).body(json!({"keys": ["job/1"], "wait_ms": 21_000}).to_string()), 400, "malformed"),
         (bearer(CLIENT).body(json!({"keys": ["job/1"], "tll_ms": 1000}).to_string()), 400, "malformed"),

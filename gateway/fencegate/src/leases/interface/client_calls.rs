@@ -279,6 +279,10 @@ fn keys(asked: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
     }
     let keys: Result<Vec<_>, _> = asked.iter().map(|key| ResourceKey::parse(key)).collect();
     let mut keys = keys.map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))?;
+    // It stands before the number of a permit: `job#1` would have the marks of the second permit of `job`.
+    if keys.iter().any(|key| key.as_str().contains('#')) {
+        return Err(Refusal::new(Reason::KeyInvalid, "`#` is not for keys"));
+    }
     keys.sort_unstable();
     keys.dedup();
     Ok(keys)

@@ -22,7 +22,6 @@ use tracing::info;
 
 use super::{
     authority::Authority,
-    followed::Followed,
     id::{LeaseId, Reference},
     lease::{Ended, Lease, Stood, Wanted, Why, sited},
     task::Task,
@@ -49,7 +48,6 @@ pub struct Leases {
     /// Another plan is being taken over: who asks now is asked to come again.
     turning: AtomicBool,
     in_force: InForce,
-    pub(super) elections: Followed,
 }
 
 /// Every lease, and where to find it.
@@ -118,7 +116,6 @@ impl Leases {
             usual,
             turning: AtomicBool::new(false),
             in_force,
-            elections: Followed::default(),
         };
         // The thread has not begun yet.
         leases.tasks.send(Task::Follow(followed)).ok();

@@ -3,10 +3,10 @@
 //! Every answer is made by who holds the lease: a gateway that is asked about another one's sends the question there. No secret
 //! stands in a path, because logs of proxies have those.
 
-mod agreed;
 pub mod client_calls;
 mod elections;
 mod key_line;
+mod locked_alike;
 pub(crate) mod oversight;
 pub mod setting;
 pub(crate) mod watching;

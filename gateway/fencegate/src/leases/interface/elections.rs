@@ -69,7 +69,7 @@ fn key(name: &str) -> Result<ResourceKey, Refusal> {
 /// Tells whenever somebody else leads.
 fn followed(interface: Interface, name: String, key: ResourceKey) -> Response {
     let drain = interface.drain.clone();
-    let elections = interface.leases.elections.clone();
+    let elections = interface.elections.clone();
     let seen = elections.follow(&name.clone(), |told| {
         drop(tokio::spawn(interface.watch_election(name, key, told)));
     });

@@ -18,6 +18,7 @@ use crate::{
     headers::FENCING_LEASE,
     leases::{
         far_question::{RemoteAnswer, RemoteQuestion},
+        followed::Followed,
         holdings::Leases,
         id::{LeaseId, Reference},
         lease::Lease,
@@ -38,6 +39,8 @@ pub struct Interface {
     pub tickets: Option<Arc<Ticketing>>,
     /// Whether other gateways lock what we lock.
     pub agreement: Arc<Agreement>,
+    /// The elections that somebody follows, through any worker.
+    pub elections: Followed,
     pub drain: CancellationToken,
 }
 

@@ -12,7 +12,7 @@ use crate::{
     admin::effective::InForce,
     agreement::Agreement,
     front::{Arrived, Role},
-    leases::{Interface, Leases},
+    leases::{Interface, Leases, followed::Followed},
     metrics::hot::Hot,
     serve::{
         not_serving::NotServing,
@@ -37,6 +37,7 @@ pub(super) struct Gatekeeping {
     pub(super) hot: Hot,
     pub(super) agreement: Arc<Agreement>,
     pub(super) leases: Option<Arc<Leases>>,
+    elections: Followed,
     pub(super) in_force: InForce,
 }
 
@@ -53,7 +54,8 @@ impl Gatekeeping {
         let tickets = gateway.tickets.as_ref();
         let tickets = tickets.map(|key| Ticketing::new(key, gateway, name, memory)).transpose()?;
         let (traces, hot, in_force) = (Arc::default(), Hot::default(), in_force.clone());
-        Ok(Self { keeper, tickets, traces, hot, agreement, leases, in_force })
+        let elections = Followed::default();
+        Ok(Self { keeper, tickets, traces, hot, agreement, leases, elections, in_force })
     }
 
     /// What is asked about leases; nothing, where there are none.
@@ -61,7 +63,8 @@ impl Gatekeeping {
         let leases = self.leases.clone()?;
         let (in_force, tickets) = (self.in_force.clone(), self.tickets.clone());
         let (agreement, drain) = (self.agreement.clone(), drain.clone());
-        let interface = Interface { leases, in_force, tickets, agreement, drain };
+        let elections = self.elections.clone();
+        let interface = Interface { leases, in_force, tickets, agreement, elections, drain };
         Some(LeaseQuestions::of(interface, plan.listener.timeouts.request_body))
     }
 }

@@ -60,6 +60,12 @@ impl Told {
         }
         all.insert(key.to_owned(), (until, token));
     }
+
+    /// He does not hold from here on.
+    fn gives_back(&self, key: &str, token: Token) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(key.to_owned(), (Instant::now(), token));
+    }
 }
 
 const LEASES: usize = 200;
@@ -103,9 +109,7 @@ async fn client(n: usize, gateways: Arc<Mutex<Vec<Arc<Gateway>>>>, told: Arc<Tol
         }
         // Given back: from here on it is not held by what was told.
         let path = format!("/.fencegate/v1/leases/{}", lease.reference);
-        let mut all = told.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(key.clone(), (Instant::now(), token));
-        drop(all);
+        told.gives_back(&key, token);
         let release = fencegate_tests::client::Ask::with_method("DELETE", &path);
         drop(lease.under(release).to(any.public).await);
     }

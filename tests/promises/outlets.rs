@@ -84,6 +84,7 @@ fn verbs(policy: &str, gateway: &str, guard: &str, key: &str) -> Vec<Vec<String>
         [&["lock", "show", "account/7"][..], &asked].concat(),
         [&["lock", "break", "account/7"][..], &asked].concat(),
         [&["lock", "break", "account/7", "--yes"][..], &asked].concat(),
+        vec!["elect", "outlets", "-c", policy, "--", "true"],
         [&["top", "--once"][..], &asked].concat(),
         [&["reload", "--dry-run"][..], &asked].concat(),
         [&["guard", "show"][..], &guarded].concat(),

@@ -109,7 +109,8 @@ impl Charged {
     fn begin(Way(way): Way, verb: &[&str], command: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let home = scratch::place();
         let folder = format!("HOME_OF_TEST={}", home.path().display());
-        let mut line = vec![folder, binary().display().to_string()];
+        // Who runs the tests may ignore some, and that is inherited.
+        let mut line = vec!["--default-signal".to_owned(), folder, binary().display().to_string()];
         line.extend(verb.iter().map(|word| (*word).to_owned()));
         match way {
             Ok(policy) => {

@@ -12,19 +12,29 @@ core.register_action("fence", { "http-req" }, function(txn)
         txn.http:req_del_header(name)
     end
     txn.http:req_del_header("fencing-lease")
+    -- All that the policy may look at, as the client has sent it, but what only we may say.
+    local headers = {}
+    for name, values in pairs(txn.http:req_get_headers()) do
+        local ours = name:find("^fencing%-") or name:find("^x%-original%-") or name:find("^x%-forwarded%-")
+        local hop = name == "connection" or name == "content-length" or name == "transfer-encoding" or name == "upgrade"
+        if not ours and not hop then
+            headers[name] = {}
+            for at = 0, #values do
+                table.insert(headers[name], values[at])
+            end
+        end
+    end
     local target, query = txn.sf:path(), txn.sf:query()
     if query ~= "" then
         target = target .. "?" .. query
     end
+    headers["fencing-authorization"] = { "Bearer " .. token }
+    headers["x-original-method"] = { txn.sf:method() }
+    headers["x-original-uri"] = { target }
     local answer = core.httpclient():get({
         url = place .. "?ttl_ms=" .. held,
         timeout = 30000,
-        headers = {
-            ["host"] = { txn.sf:req_hdr("host") },
-            ["fencing-authorization"] = { "Bearer " .. token },
-            ["x-original-method"] = { txn.sf:method() },
-            ["x-original-uri"] = { target },
-        },
+        headers = headers,
     })
     if answer == nil or answer.status ~= 200 then
         txn:set_var("txn.fence_refused", 1)

@@ -5,6 +5,7 @@ use std::{process, sync::Arc, time::Duration};
 use fencegate_lock::client::{Client, Error, Held, Options};
 use fencegate_policies::{
     key::ResourceKey,
+    permits::Permits,
     plan::{Gateway, LockSite, ZooKeeper},
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -83,6 +84,14 @@ impl FromEnsemble {
             Access::Alone => client.lock(key),
             Access::Shared => client.read(key),
         };
+        if wanted.permits.is_some()
+            && site != LockSite::Native
+            && site.permits().map(Permits::count) != wanted.permits
+        {
+            return Err(Error::Key(
+                "the policy has its lock elsewhere, or for another number of holders".into(),
+            ));
+        }
         let ask = match wanted.permits {
             Some(permits) => ask.wait(wait).permits(permits),
             None => ask.wait(wait).at(site),

@@ -145,8 +145,8 @@ impl FromGateway {
             return Err(unavailable(key, "a lease without a token"));
         };
         self.open = None;
-        let shown =
-            ShownLock { token: token.to_string(), number, lease: Some(lease.id.clone()), permit: None };
+        let (lease_id, permit) = (Some(lease.id.clone()), document.permit.map(u32::from));
+        let shown = ShownLock { token: token.to_string(), number, lease: lease_id, permit };
         let (told, stands) = watch::channel(standing(document, sent));
         let mut renewed = JoinSet::new();
         renewed.spawn(renew(LeaseClient::of(&self.gateways), lease.clone(), told.clone()));

@@ -326,15 +326,20 @@ impl Keep<'_> {
     /// Nothing that it has started is at work any more.
     async fn clears_up(&mut self, house: &mut House) -> RunEnd {
         self.ends_the_watchman();
-        // What was below the watchman is ours from its end on.
-        while self.watchman.is_some() || self.all.are_alive() {
-            if !self.reaps(house) {
-                self.all.kill();
-                tokio::time::sleep(AGAIN).await;
+        // What was below the watchman is ours from its end on. A list of processes is no snapshot: only the kernel's word that no child
+        // is left says that none has moved to us meanwhile.
+        loop {
+            match house.children.next() {
+                Reaped::One(process, _) => {
+                    self.watchman = self.watchman.filter(|watchman| *watchman != process);
+                }
+                Reaped::NoneLeft => return self.was_ended(),
+                Reaped::GoOn => {
+                    self.all.kill();
+                    tokio::time::sleep(AGAIN).await;
+                }
             }
         }
-        while self.reaps(house) {}
-        self.was_ended()
     }
 
     fn was_ended(&self) -> RunEnd {

@@ -212,8 +212,8 @@ impl Lease {
             return None;
         }
         let (why, now) = (why(&life)?, self.clock.now());
-        // Its own client does not work under it any more; of a lost lock nothing is left to be held.
-        let kept = !matches!(why, Why::Released | Why::Lost) && now < life.promised;
+        // Its own client does not work under it any more. Of a lost set some nodes may be left, which were promised as well.
+        let kept = !matches!(why, Why::Released) && now < life.promised;
         let over = Stage::Over { why, at: now, lock: None };
         let (ended, lock) = match std::mem::replace(&mut life.stage, over) {
             Stage::Held { lock, since } => (Ended::Held(now.since(since)), Some(lock)),

@@ -35,12 +35,14 @@ use crate::{
 pub const PLACE: &str = "auth";
 
 /// What the other proxy says in the query.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct Asked {
     /// How long the lock is held where nobody tells the end: longer than the other proxy waits for its upstream.
     ttl_ms: Option<u64>,
     /// Of an end: the status that the other proxy has answered with.
     status: Option<u16>,
+    /// Of an end: `OK` where the whole answer has left. The status was told with its head, and says nothing of what came then.
+    completed: Option<String>,
     /// Status of a refusal, for proxies that pass on only some.
     refuse: Option<u16>,
 }
@@ -50,10 +52,17 @@ struct Asked {
 /// # Errors
 /// The request is not to be forwarded now; or the end could not be told.
 pub async fn answer(interface: &Interface, applicant: &Applicant, head: &Parts) -> Result<Reply, Refusal> {
-    let asked = Query::<Asked>::try_from_uri(&head.uri);
-    let Query(asked) = asked.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?;
+    let behind = behind(&head.uri);
+    let asked = match behind {
+        // The query is that of the request itself.
+        Some(_) => Asked::default(),
+        None => {
+            let asked = Query::<Asked>::try_from_uri(&head.uri);
+            asked.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?.0
+        }
+    };
     let refuse = asked.refuse;
-    let answered = if head.method == Method::DELETE {
+    let answered = if head.method == Method::DELETE && behind.is_none() {
         ended(interface, applicant, head, &asked).await
     } else {
         taken(interface, applicant, head, &asked).await
@@ -79,7 +88,8 @@ async fn ended(
         }
         Err(refusal) => return Err(refusal),
     };
-    if asked.status.is_none_or(is_whole) {
+    let whole = asked.completed.as_ref().is_none_or(|word| word == "OK");
+    if whole && asked.status.is_none_or(is_whole) {
         interface.released(interface.found(applicant, id)).await?;
     }
     // Else its upstream may still be at work: the lock is held until its time is over.
@@ -139,7 +149,8 @@ fn stamp(
     lease: &Lease,
     upstream: &Upstream,
 ) -> Result<(), Refusal> {
-    let Stood::Held { lock, .. } = lease.glance().stage else {
+    // The other proxy works for as long as it was told.
+    let Stood::Held { lock, .. } = lease.promise().stage else {
         return Err(Refusal::new(Reason::LockService, "the lease was lost as soon as it was held"));
     };
     let token = lock.token();
@@ -167,6 +178,13 @@ struct Original<'h> {
     uri: Uri,
     host: CanonicalHost,
     headers: &'h HeaderMap,
+}
+
+/// The target of the request, with its query, where it stands behind our path.
+fn behind(uri: &Uri) -> Option<&str> {
+    let target = uri.path_and_query()?.as_str();
+    let behind = target.strip_prefix(PREFIX).and_then(|below| below.strip_prefix(PLACE))?;
+    behind.starts_with('/').then_some(behind)
 }
 
 /// How a request is fenced by its route.
@@ -199,9 +217,10 @@ impl<'h> Original<'h> {
         };
         let method = said(&METHODS)?
             .map_or(Ok(head.method.clone()), |word| word.parse().map_err(|_| malformed("the method")))?;
-        let behind = head.uri.path().strip_prefix(PREFIX).and_then(|below| below.strip_prefix(PLACE));
-        let behind = behind.filter(|target| target.starts_with('/'));
-        let target = said(&TARGETS)?.or(behind).ok_or_else(|| malformed("no target"))?;
+        let target = match behind(&head.uri) {
+            Some(target) => target,
+            None => said(&TARGETS)?.ok_or_else(|| malformed("no target"))?,
+        };
         let uri: Uri = target.parse().map_err(|_| malformed("the target"))?;
         let host = said(&HOSTS)?.or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or_default();
         let host = CanonicalHost::parse(host).map_err(|_| malformed("the host"))?;

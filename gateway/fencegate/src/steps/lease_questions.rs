@@ -88,7 +88,9 @@ pub async fn answer<S: Serve<Clean>>(
 }
 
 async fn answered(asking: &LeaseQuestions, request: Clean) -> Result<Reply, Refusal> {
-    if is_of_a_page(request.request.http.headers()) {
+    // Another proxy passes on what browsers say to it. No page has a browser send this field.
+    let of_a_proxy = request.presented.contains_key(FENCING_AUTHORIZATION);
+    if !of_a_proxy && is_of_a_page(request.request.http.headers()) {
         return Err(Refusal::new(
             Reason::LeaseForbidden,
             "a page of another site asks in the name of its visitor",

@@ -30,6 +30,8 @@ impl<N: Network> Fencing<N> {
         match (fence.lease, request.notes.lease.get()) {
             (LeaseUse::Never | LeaseUse::Optional, None) => Ok(Called::ByNobody),
             (LeaseUse::Required, None) => Err(Refusal::new(Reason::LeaseRequired, "no `Fencing-Lease`")),
+            // Nobody has one of this installation: it is a field as any other that a client must not write.
+            (LeaseUse::Never, Some(_)) if self.leases.is_none() => Ok(Called::ByNobody),
             (LeaseUse::Never, Some(_)) => {
                 // It would wait for the lock that its own client holds.
                 Err(forbidden("its route takes no lease"))

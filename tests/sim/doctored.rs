@@ -36,6 +36,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::plan::plan;
 
+/// The session says that it lives.
+pub(crate) fn is_heartbeat(asked: Asked<'_>) -> bool {
+    let of_a_member = |step: &Step<'_>| matches!(step, Step::Set { path, .. } if path.contains("/members/"));
+    matches!(asked, Asked::Commit { steps } if steps.iter().any(of_a_member))
+}
+
 /// What is asked of a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asked<'a> {

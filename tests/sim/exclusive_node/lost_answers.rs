@@ -2,10 +2,10 @@
 //! takes something away: the lock is had or it is not, nothing of it is left, and no node is removed that is not ours.
 
 use super::{
-    Asked, Asker, CancellationToken, Cell, Duration, Fault, Link, Ours, Plain, Rc, Stage, Step, Stop, T,
-    simulated, sleep, spawn_local, timeout,
+    Asker, CancellationToken, Cell, Duration, Fault, Link, Ours, Plain, Rc, Stage, Stop, T, simulated, sleep,
+    spawn_local, timeout,
 };
-use crate::doctored::Fate;
+use crate::doctored::{Fate, is_heartbeat};
 
 /// What happens directly before, or at, one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,11 +20,6 @@ enum Accident {
 
 /// From asking for the lock to its end there are so many operations at least.
 const LEAST: u32 = 10;
-
-fn is_heartbeat(asked: Asked<'_>) -> bool {
-    let of_a_member = |step: &Step<'_>| matches!(step, Step::Set { path, .. } if path.contains("/members/"));
-    matches!(asked, Asked::Commit { steps } if steps.iter().any(of_a_member))
-}
 
 /// Who had the node before us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,10 +7,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::{
-    session::link::{Fault, Step},
-    tenures::tenure::Tenure,
-};
+use fencegate_lock::{session::link::Fault, tenures::tenure::Tenure};
 use tokio::{
     task::{AbortHandle, spawn_local},
     time::{sleep, timeout},
@@ -18,7 +15,7 @@ use tokio::{
 
 use super::stage::{Gateway, Stage, T, asks, granted, of};
 use crate::{
-    doctored::{Asked, Fate},
+    doctored::{Fate, is_heartbeat},
     simulated,
 };
 
@@ -35,11 +32,6 @@ enum Accident {
 
 /// From asking for a permit to its end there are so many operations at least.
 const LEAST: u32 = 6;
-
-fn is_heartbeat(asked: Asked<'_>) -> bool {
-    let of_a_member = |step: &Step<'_>| matches!(step, Step::Set { path, .. } if path.contains("/members/"));
-    matches!(asked, Asked::Commit { steps } if steps.iter().any(of_a_member))
-}
 
 /// How many had the key when ours came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

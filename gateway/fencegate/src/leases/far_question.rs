@@ -26,10 +26,8 @@ use crate::{
     },
 };
 
-/// What is to be asked, and whom.
-pub(super) struct RemoteQuestion {
-    /// The member node of the session that holds the lease.
-    pub(super) member: String,
+/// What is to be asked of another gateway.
+pub(super) struct Question {
     pub(super) method: Method,
     /// With its query.
     pub(super) path: String,
@@ -68,21 +66,22 @@ pub(super) struct Remotes<N> {
 impl<N: Network> Remotes<N> {
     pub(super) async fn run(
         &self,
-        question: RemoteQuestion,
+        (member, question): (String, Question),
         mut told: oneshot::Sender<Result<RemoteAnswer, Refusal>>,
     ) {
         let longest = question.patience + MARGIN;
         let answered = tokio::select! {
-            answered = timeout(longest, self.asked(&question)) => answered,
+            answered = timeout(longest, self.asked(member, &question)) => answered,
             // Nobody waits for it. A question about a lease may have been heard all the same.
             () = told.closed() => return,
         };
         told.send(answered.unwrap_or_else(|_| Err(away("it did not answer in time")))).ok();
     }
 
-    async fn asked(&self, question: &RemoteQuestion) -> Result<RemoteAnswer, Refusal> {
+    /// `member`: the member node of the session that holds the lease.
+    async fn asked(&self, member: String, question: &Question) -> Result<RemoteAnswer, Refusal> {
         let ours = self.ours.as_ref().ok_or_else(|| away("the policy of this gateway has no `peer`"))?;
-        let way = match self.keeper.holder(question.member.clone()).await {
+        let way = match self.keeper.holder(member).await {
             Ok(Holder::Elsewhere(way)) => way,
             Ok(Holder::Gone | Holder::Here) => {
                 return Err(Refusal::new(Reason::StaleToken, "the session of the lease is over"));
@@ -104,7 +103,7 @@ impl<N: Network> Remotes<N> {
     async fn sent(
         &self,
         ours: &Ours,
-        question: &RemoteQuestion,
+        question: &Question,
         way: &Way,
         fresh: bool,
     ) -> Result<RemoteAnswer, Unsent> {
@@ -125,7 +124,7 @@ impl<N: Network> Remotes<N> {
             Ok(answer) => answer,
             Err(failed) => {
                 let (unwritten, reused) = (lend.give_up(), lend.is_reused());
-                debug!(gateway = %way.gateway, why = %failed.why, "an question broke off");
+                debug!(gateway = %way.gateway, why = %failed.why, "a question broke off");
                 let stale = reused && (unwritten || failed.back.is_some());
                 return Err(if stale {
                     Unsent::Stale
@@ -155,7 +154,7 @@ enum Unsent {
     Away(&'static str),
 }
 
-fn addressed(ours: &Ours, question: &RemoteQuestion, way: &Way) -> Option<Request<Body>> {
+fn addressed(ours: &Ours, question: &Question, way: &Way) -> Option<Request<Body>> {
     let mut http = Request::new(Body::whole(question.body.clone()));
     *http.method_mut() = question.method.clone();
     *http.uri_mut() = question.path.parse().ok()?;

@@ -81,7 +81,7 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 /// Of very many only the last.
 const MOST_REMEMBERED: usize = 10_000;
 
-/// What the table works with.
+/// What they are made of.
 pub(super) struct HoldingsParts {
     pub(super) gateway: Arc<str>,
     pub(super) keeper: Keeper,
@@ -251,7 +251,8 @@ impl Leases {
         leased.unwrap_or_else(|| self.in_force.site(key))
     }
 
-    /// Before another plan is taken over: `site` is where that has the lock of a key; nowhere, where it delays. From here on nobody begins, until [`Leases::turn_to`] or [`Leases::stays`].
+    /// Before another plan is taken over. `site`: where that has the lock of a key; nowhere, where it delays. From here on nobody
+    /// begins, until [`Leases::turn_to`] or [`Leases::stays`].
     ///
     /// # Errors
     /// The lock of a key that is leased would lie elsewhere: a lease and a request could hold it at once.

@@ -14,8 +14,12 @@ use fencegate_policies::{
 use fencegate_process::clock::{Boot, SharedClock};
 use tokio::sync::watch;
 
-use super::id::LeaseId;
-use crate::{metrics::WHY, refusal::Refusal};
+use super::{
+    id::LeaseId,
+    life::{Life, LifeStage},
+};
+
+pub use super::life::Why;
 
 /// A lease of this gateway. Who has it in hand may ask it everything; who may do that is asked elsewhere.
 pub struct Lease {
@@ -37,53 +41,6 @@ pub struct Lease {
     life: Mutex<Life>,
     /// Counts what has changed.
     changes: watch::Sender<u64>,
-}
-
-/// Between two changes.
-struct Life {
-    stage: Stage,
-    ttl: Duration,
-    /// Nobody has renewed it by then, or it is as old as it may become.
-    expires: Boot,
-    /// Until then its client has been told that nobody else can hold.
-    promised: Boot,
-    /// Why somebody asks for it back.
-    revocation: Option<Arc<str>>,
-}
-
-enum Stage {
-    Waiting,
-    Held {
-        lock: Arc<LeasedLock>,
-        since: Boot,
-    },
-    Over {
-        why: Why,
-        at: Boot,
-        /// Held until what was promised is over.
-        lock: Option<Arc<LeasedLock>>,
-    },
-}
-
-/// Why a lease is over.
-#[derive(Debug, Clone)]
-pub enum Why {
-    /// By its client.
-    Released,
-    /// Nobody has renewed it in time.
-    Expired,
-    /// It waited for as long as it was to wait.
-    GaveUp,
-    /// By an operator.
-    Broken,
-    /// The session of its lock ended, or somebody removed the lock node.
-    Lost,
-    /// What came of a request under it is not known, or a guard has seen a newer token.
-    Retired,
-    /// It was as old as a lease may become.
-    TooOld,
-    /// There was no lock to be had.
-    Refused(Box<Refusal>),
 }
 
 /// What a lease was when it ended.
@@ -147,8 +104,13 @@ impl Lease {
         let Wanted { keys, sites, mode, permits, ttl, principal, note, max_age, unheard } = wanted;
         let now = clock.now();
         let (ends, expires) = (now + max_age, now + ttl + unheard);
-        let life =
-            Life { stage: Stage::Waiting, ttl, expires: expires.min(ends), promised: now, revocation: None };
+        let life = Life {
+            stage: LifeStage::Waiting,
+            ttl,
+            expires: expires.min(ends),
+            promised: now,
+            revocation: None,
+        };
         let (ahead, changes) = (Arc::default(), watch::Sender::new(1));
         Self {
             id,
@@ -180,11 +142,11 @@ impl Lease {
     pub(super) fn granted(&self, lock: LeasedLock) {
         let mut life = self.life();
         let now = self.clock.now();
-        if !matches!(life.stage, Stage::Waiting) || life.lapses(now, self.ends).is_some() {
+        if !matches!(life.stage, LifeStage::Waiting) || life.lapses(now, self.ends).is_some() {
             drop(life);
             return lock.give_back();
         }
-        life.stage = Stage::Held { lock: Arc::new(lock), since: now };
+        life.stage = LifeStage::Held { lock: Arc::new(lock), since: now };
         life.expires = (now + life.ttl).min(self.ends);
         drop(life);
         self.changed();
@@ -208,22 +170,22 @@ impl Lease {
 
     fn end_because(&self, why: impl FnOnce(&Life) -> Option<Why>) -> Option<Ended> {
         let mut life = self.life();
-        if matches!(life.stage, Stage::Over { .. }) {
+        if matches!(life.stage, LifeStage::Over { .. }) {
             return None;
         }
         let (why, now) = (why(&life)?, self.clock.now());
         // Its own client does not work under it any more. Of a lost set some nodes may be left, which were promised as well.
         let kept = !matches!(why, Why::Released) && now < life.promised;
-        let over = Stage::Over { why, at: now, lock: None };
+        let over = LifeStage::Over { why, at: now, lock: None };
         let (ended, lock) = match std::mem::replace(&mut life.stage, over) {
-            Stage::Held { lock, since } => (Ended::Held(now.since(since)), Some(lock)),
-            Stage::Waiting | Stage::Over { .. } => (Ended::Waited, None),
+            LifeStage::Held { lock, since } => (Ended::Held(now.since(since)), Some(lock)),
+            LifeStage::Waiting | LifeStage::Over { .. } => (Ended::Waited, None),
         };
         if let Some(lock) = &lock {
             lock.close();
         }
         let given = match (&mut life.stage, lock) {
-            (Stage::Over { lock: held, .. }, lock) if kept => {
+            (LifeStage::Over { lock: held, .. }, lock) if kept => {
                 *held = lock;
                 None
             }
@@ -243,8 +205,8 @@ impl Lease {
         let mut life = self.life();
         let due = self.clock.now() >= life.promised;
         let given = match &mut life.stage {
-            Stage::Over { lock, .. } if due => lock.take(),
-            Stage::Over { .. } | Stage::Waiting | Stage::Held { .. } => None,
+            LifeStage::Over { lock, .. } if due => lock.take(),
+            LifeStage::Over { .. } | LifeStage::Waiting | LifeStage::Held { .. } => None,
         };
         drop(life);
         if let Some(lock) = given {
@@ -257,7 +219,7 @@ impl Lease {
         let mut life = self.life();
         // Under its mutex: whoever looks whether it is over sees the one or the other.
         let now = self.clock.now();
-        if matches!(life.stage, Stage::Over { .. }) || life.lapses(now, self.ends).is_some() {
+        if matches!(life.stage, LifeStage::Over { .. }) || life.lapses(now, self.ends).is_some() {
             return None;
         }
         (life.ttl, life.expires) = (ttl, (now + ttl).min(self.ends));
@@ -271,15 +233,15 @@ impl Lease {
     }
 
     pub fn is_over(&self) -> bool {
-        matches!(self.life().stage, Stage::Over { .. })
+        matches!(self.life().stage, LifeStage::Over { .. })
     }
 
     /// How long it has been over; `None` while it is not.
     pub(super) fn over_for(&self) -> Option<Duration> {
         match self.life().stage {
-            Stage::Over { at, lock: None, .. } => Some(self.clock.now().since(at)),
-            Stage::Over { .. } => Some(Duration::ZERO),
-            Stage::Waiting | Stage::Held { .. } => None,
+            LifeStage::Over { at, lock: None, .. } => Some(self.clock.now().since(at)),
+            LifeStage::Over { .. } => Some(Duration::ZERO),
+            LifeStage::Waiting | LifeStage::Held { .. } => None,
         }
     }
 
@@ -298,12 +260,12 @@ impl Lease {
         let now = self.clock.now();
         let expires_in = life.expires.since(now);
         let stage = match &life.stage {
-            Stage::Waiting => Stood::Waiting { ahead: self.ahead.nodes() },
-            Stage::Held { lock, since } => {
+            LifeStage::Waiting => Stood::Waiting { ahead: self.ahead.nodes() },
+            LifeStage::Held { lock, since } => {
                 let proven = if lock.holds(now) { lock.proven_until().since(now) } else { Duration::ZERO };
                 Stood::Held { lock: lock.clone(), held_for: proven.min(expires_in), since: now.since(*since) }
             }
-            Stage::Over { why, .. } => Stood::Over { why: why.clone() },
+            LifeStage::Over { why, .. } => Stood::Over { why: why.clone() },
         };
         if let (Stood::Held { held_for, .. }, true) = (&stage, promises) {
             life.promised = life.promised.max(now + *held_for);
@@ -331,7 +293,7 @@ impl Lease {
     /// Returns when it waits no longer.
     pub async fn settled(&self) {
         let mut changes = self.changes.subscribe();
-        drop(changes.wait_for(|_| !matches!(self.life().stage, Stage::Waiting)).await);
+        drop(changes.wait_for(|_| !matches!(self.life().stage, LifeStage::Waiting)).await);
     }
 
     /// As guards, tickets and services see its keys: whoever has one of several permits has marks of its own.
@@ -360,43 +322,11 @@ impl Lease {
     fn lock(&self) -> Result<Arc<LeasedLock>, Unusable> {
         let life = self.life();
         match &life.stage {
-            Stage::Waiting => Err(Unusable::Waiting),
-            Stage::Held { lock, .. } if life.lapses(self.clock.now(), self.ends).is_none() => {
+            LifeStage::Waiting => Err(Unusable::Waiting),
+            LifeStage::Held { lock, .. } if life.lapses(self.clock.now(), self.ends).is_none() => {
                 Ok(lock.clone())
             }
-            Stage::Held { .. } | Stage::Over { .. } => Err(Unusable::Over),
-        }
-    }
-}
-
-impl Life {
-    /// Why it is over at `now` and nobody has said so yet. `ends`: when it is as old as it may become.
-    fn lapses(&self, now: Boot, ends: Boot) -> Option<Why> {
-        let late = if now >= ends { Why::TooOld } else { Why::Expired };
-        let expired = (now >= self.expires).then_some(late);
-        match &self.stage {
-            Stage::Waiting => expired,
-            Stage::Held { lock, .. } if lock.is_lost() => Some(Why::Lost),
-            Stage::Held { lock, .. } if lock.is_retired() => Some(Why::Retired),
-            Stage::Held { .. } => expired,
-            Stage::Over { .. } => None,
-        }
-    }
-}
-
-impl Why {
-    /// For programs.
-    pub fn word(&self) -> &'static str {
-        let [released, expired, gave_up, broken, lost, retired, too_old, refused] = WHY;
-        match self {
-            Self::Released => released,
-            Self::Expired => expired,
-            Self::GaveUp => gave_up,
-            Self::Broken => broken,
-            Self::Lost => lost,
-            Self::Retired => retired,
-            Self::TooOld => too_old,
-            Self::Refused(_) => refused,
+            LifeStage::Held { .. } | LifeStage::Over { .. } => Err(Unusable::Over),
         }
     }
 }

@@ -80,9 +80,9 @@ async fn serve<N: Network>(
                     before.abort();
                 }
             }
-            Task::Ask(question, told) => {
+            Task::Ask { member, question, told } => {
                 let remotes = remotes.clone();
-                drop(spawn_local(async move { remotes.run(question, told).await }));
+                drop(spawn_local(async move { remotes.run((member, question), told).await }));
             }
         }
     }

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::{
     authority::Authority,
-    far_question::{RemoteAnswer, RemoteQuestion},
+    far_question::{Question, RemoteAnswer},
     lease::Lease,
 };
 use crate::refusal::Refusal;
@@ -15,8 +15,8 @@ use crate::refusal::Refusal;
 pub(super) enum Task {
     /// Waits for the lock of a lease.
     Take { lease: Arc<Lease>, wait: Duration },
-    /// Asks the gateway that holds a lease.
-    Ask(RemoteQuestion, oneshot::Sender<Result<RemoteAnswer, Refusal>>),
+    /// Asks the gateway whose session has this member node.
+    Ask { member: String, question: Question, told: oneshot::Sender<Result<RemoteAnswer, Refusal>> },
     /// Looks after the files of those who may ask, instead of those before.
     Follow(Authority),
 }

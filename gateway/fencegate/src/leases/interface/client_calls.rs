@@ -19,12 +19,13 @@ use hyper::header::HeaderValue;
 use tokio::time::timeout;
 
 use super::{
-    setting::{Applicant, FoundAt, Interface, PREFIX, Question, json, read, read_if_any},
+    setting::{Applicant, FoundAt, Interface, PREFIX, json, read, read_if_any},
     watching::Watching,
 };
 use crate::{
     leases::{
         authority::may_take,
+        far_question::Question,
         lease::{Lease, Stood, Wanted, Why, sited},
         lease_json::{LeaseDocument, LeaseRequest, Reader, Renewal, is_of_election},
     },

@@ -16,11 +16,12 @@ use tokio::{sync::watch, time::sleep};
 
 use super::{
     key_line::{number, untold},
-    setting::{Applicant, Interface, PREFIX, Question, json},
+    setting::{Applicant, Interface, PREFIX, json},
     watching::{sse, streams},
 };
 use crate::{
     leases::{
+        far_question::Question,
         followed::Seen,
         lease::{Lease, Stood},
         lease_json::{ElectionDocument, Leader, election_key},

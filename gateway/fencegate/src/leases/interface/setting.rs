@@ -17,7 +17,7 @@ use crate::{
     agreement::Agreement,
     headers::FENCING_LEASE,
     leases::{
-        far_question::{RemoteAnswer, RemoteQuestion},
+        far_question::{Question, RemoteAnswer},
         followed::Followed,
         holdings::Leases,
         id::{LeaseId, Reference},
@@ -107,25 +107,12 @@ impl Interface {
     /// # Cancellation
     /// What was asked may be done all the same.
     pub(super) async fn asks(&self, member: String, question: Question) -> Result<Response, Refusal> {
-        let Question { method, path, lease, body, patience, client } = question;
         let (told, answered) = oneshot::channel();
-        self.leases
-            .give(Task::Ask(RemoteQuestion { member, method, path, lease, body, patience, client }, told))?;
+        self.leases.give(Task::Ask { member, question, told })?;
         let stopping = |_| Refusal::new(Reason::Draining, "the gateway is stopping");
         let RemoteAnswer { status, headers, body } = answered.await.map_err(stopping)??;
         Ok((status, headers, body).into_response())
     }
-}
-
-/// What is asked of another gateway.
-pub(super) struct Question {
-    pub(super) method: Method,
-    pub(super) path: String,
-    pub(super) lease: Option<HeaderValue>,
-    pub(super) body: Bytes,
-    pub(super) patience: Duration,
-    /// On whose behalf, so that it counts as one of its own there.
-    pub(super) client: Option<IpAddr>,
 }
 
 impl Question {

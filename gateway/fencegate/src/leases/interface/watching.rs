@@ -15,10 +15,11 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::setting::{Interface, PREFIX, Question};
+use super::setting::{Interface, PREFIX};
 use crate::{
     headers::FENCING_LEASE,
     leases::{
+        far_question::Question,
         id::LeaseId,
         lease::Lease,
         lease_json::{LeaseDocument, OVER, Reader},

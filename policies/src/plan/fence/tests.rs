@@ -1,0 +1,122 @@
+const JSON: Said<'static> = Said { kind: Field::One(b"application/json"), coding: Field::Absent };
+
+use proptest::{prelude::*, sample::subsequence};
+
+use super::*;
+use crate::{
+    key::Field,
+    plan::{Memory, OnceStore, OperationName},
+};
+
+struct Request<'a>(&'a Body);
+
+impl Values for Request<'_> {
+    fn host(&self) -> Option<&str> {
+        Some("a.example")
+    }
+    fn body(&self) -> Option<&Body> {
+        Some(self.0)
+    }
+}
+
+fn set(keys: &[impl AsRef<str>]) -> Fence {
+    Fence {
+        keys: keys.iter().map(|key| KeyTemplate::parse(key.as_ref()).expect("a template")).collect(),
+        set: true,
+        placing: Placing::Native,
+        former: None,
+        mode: ModeRule::Exclusive,
+        wait: Duration::ZERO,
+        queue: 1,
+        client_share: None,
+        hold: Hold::Strict,
+        forward: Forward::Never,
+        nested: Nested::Ignore,
+        locked_status: 423,
+        max_response: 0,
+        large_bodies: LargeBodies::Refuse,
+        body_type: BodyType::Json,
+        enforce: Enforce::Refuse,
+        once: None,
+        lease: LeaseUse::Never,
+    }
+}
+
+fn keys(fence: &Fence, body: &str) -> Result<Vec<String>, BadKey> {
+    let body = fence.body(&JSON, body.as_bytes()).expect("JSON");
+    let keys = fence.expand_all(&Request(&body))?;
+    Ok(keys.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn a_set_is_sorted_and_has_each_key_once() {
+    let transfer = set(&["account/{body:/from}", "account/{body:/to | lower}"]);
+    let two = |from, to| keys(&transfer, &format!(r#"{{"from": "{from}", "to": "{to}"}}"#));
+    assert_eq!(two("b", "a").as_deref(), Ok(&["account/a".to_owned(), "account/b".into()][..]));
+    assert_eq!(two("b", "a"), two("a", "b"));
+    assert_eq!(two("a", "A").as_deref(), Ok(&["account/a".to_owned()][..]));
+}
+
+#[test]
+fn a_set_without_one_of_its_keys_has_none() {
+    let transfer = set(&["account/{body:/from}", "account/{body:/to}"]);
+    let missing = Err(BadKey::Missing { variable: "body:/to".into() });
+    assert_eq!(keys(&transfer, r#"{"from": "a"}"#), missing);
+}
+
+#[test]
+fn only_a_fence_whose_keys_ask_for_the_body_reads_it() {
+    assert!(set(&["{host}", "{body:/a}"]).reads_body());
+    assert!(!set(&["{host}", "a/{query.body}"]).reads_body());
+}
+
+#[test]
+fn the_body_is_read_for_the_name_of_an_operation_too() {
+    let template = |text| KeyTemplate::parse(text).expect("a template");
+    let once = Once {
+        store: OnceStore::Guard,
+        key: template("{body:/id}"),
+        principal: Some(template("{body:/shop}")),
+        scope: String::new(),
+        required: true,
+        keep: Once::KEEP,
+        finals: Vec::new(),
+        memory: Memory { route: Once::SHARE, client: None },
+    };
+    let fence = Fence { once: Some(once), mode: ModeRule::ByMethod, ..set(&["{host}"]) };
+    assert!(fence.reads_body());
+    let body = fence.body(&JSON, br#"{"id": 7, "shop": "x"}"#).expect("JSON");
+    let operation = fence.once("POST").expect("operations").expand(&Request(&body));
+    assert_eq!(operation, Ok(Some(OperationName { name: "7".into(), principal: "x".into() })));
+    assert!(fence.once("GET").is_none());
+}
+
+#[test]
+fn by_method_shares_what_changes_nothing() {
+    for method in ["GET", "HEAD"] {
+        assert_eq!(ModeRule::ByMethod.mode(method), Mode::Shared, "{method}");
+    }
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "PROPFIND", "get", ""] {
+        assert_eq!(ModeRule::ByMethod.mode(method), Mode::Exclusive, "{method}");
+    }
+    assert_eq!(ModeRule::Shared.mode("POST"), Mode::Shared);
+    assert_eq!(ModeRule::Exclusive.mode("GET"), Mode::Exclusive);
+}
+
+const TEMPLATES: [&str; 5] =
+    ["a/{body:/a}", "a/{body:/b}", "a/{body:/c | lower}", "the-one-lock", "{host}/{body:/c}"];
+
+proptest! {
+    #[test]
+    fn the_order_of_a_set_means_nothing(
+        (one, other) in subsequence(TEMPLATES.to_vec(), 1..=5)
+            .prop_flat_map(|one| (Just(one.clone()), Just(one).prop_shuffle())),
+        values in prop::collection::vec("[aA/]", 3),
+    ) {
+        let body = format!(r#"{{"a": "{}", "b": "{}", "c": "{}"}}"#, values[0], values[1], values[2]);
+        let found = keys(&set(&one), &body);
+        prop_assert_eq!(&found, &keys(&set(&other), &body));
+        let found = found.expect("every value is there");
+        prop_assert!(found.is_sorted_by(|key, next| key < next) && !found.is_empty());
+    }
+}

@@ -5,6 +5,7 @@ mod render;
 mod story;
 
 pub use code::{Code, Severity};
+pub use story::Example;
 
 /// One mistake, or one thing to think about twice.
 #[derive(Debug, Clone, PartialEq, Eq)]

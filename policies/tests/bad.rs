@@ -43,6 +43,20 @@ fn every_mistake_in_a_file_has_a_bad_file() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
+/// Whoever made a mistake is told where it is, and what would be right.
+#[test]
+fn every_mistake_in_a_file_has_a_place_and_a_remedy() {
+    let mut without = Vec::new();
+    for (path, kind) in bad_files() {
+        for diagnostic in outcome(&read(&path), kind).1 {
+            if diagnostic.place.is_none() || diagnostic.remedy.is_none() {
+                without.push(format!("{}: {}: {}", path.display(), diagnostic.code, diagnostic.message));
+            }
+        }
+    }
+    assert!(without.is_empty(), "{without:#?}");
+}
+
 #[test]
 fn there_is_a_plan_unless_something_is_an_error() {
     for (path, kind) in bad_files() {

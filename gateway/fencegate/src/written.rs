@@ -7,7 +7,12 @@ use fencegate_policies::{
     file::{Environment, Loaded},
 };
 
+use fencegate_process::again::quoted;
+
 use crate::access::SENDS_SPANS;
+
+/// How remedies name the file in commands: whoever reads the text does not know where it lies.
+const THE_FILE: &str = "-c FILE";
 
 /// The text of a file.
 pub struct Written {
@@ -54,7 +59,11 @@ impl Written {
 
     /// With the environment of this process.
     pub fn load<P>(&self, load: fn(&str, &Environment) -> Loaded<P>) -> Loaded<P> {
-        buildable(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS)
+        let mut loaded = buildable(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS);
+        for remedy in loaded.diagnostics.iter_mut().filter_map(|one| one.remedy.as_mut()) {
+            *remedy = remedy.replace(THE_FILE, &format!("-c {}", quoted(&self.name)));
+        }
+        loaded
     }
 
     pub fn plan<P>(&self, load: fn(&str, &Environment) -> Loaded<P>) -> Judged<P> {

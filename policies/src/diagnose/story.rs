@@ -1,8 +1,21 @@
-//! The long story of each code: what is wrong, why it matters, what to write.
+//! The long story of each code: what is wrong, why it matters, what to write, and a file before and after.
 
 use super::Code;
 
 const STORIES: &str = include_str!("stories.md");
+
+/// A mistake in a file, and the same without it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Example {
+    /// The starter file that has what is left out: `minimal`, or `guard` of a mistake in the file of a guard.
+    pub starter: &'static str,
+    pub before: String,
+    pub after: String,
+}
+
+const BEFORE: &str = "\nBefore:\n";
+const BEFORE_OF_A_GUARD: &str = "\nBefore, in the file of a guard:\n";
+const AFTER: &str = "\nAfter:\n";
 
 impl Code {
     /// Reads [`Code::number`] back, in upper or lower case.
@@ -10,12 +23,26 @@ impl Code {
         Self::ALL.iter().copied().find(|code| code.number().eq_ignore_ascii_case(number))
     }
 
-    /// Three paragraphs: what is wrong, why it matters, what to write.
+    /// Three paragraphs, what is wrong, why it matters, what to write; and the example, if there is one.
     pub fn story(self) -> &'static str {
         let all = || STORIES.split("\n## ").skip(1);
         let told = all().find_map(|story| story.strip_prefix(self.number())?.strip_prefix('\n'));
         told.expect("every code has a story").trim_end()
     }
+
+    /// Of each mistake that a file alone can have.
+    pub fn example(self) -> Option<Example> {
+        let story = self.story();
+        let shown = |begins, starter| story.split_once(begins).map(|(_, example)| (starter, example));
+        let (starter, example) = shown(BEFORE, "minimal").or_else(|| shown(BEFORE_OF_A_GUARD, "guard"))?;
+        let (before, after) = example.split_once(AFTER)?;
+        Some(Example { starter, before: as_written(before), after: as_written(after) })
+    }
+}
+
+/// Without what makes it a block of code.
+fn as_written(block: &str) -> String {
+    block.lines().filter_map(|line| line.strip_prefix("    ")).map(|line| format!("{line}\n")).collect()
 }
 
 #[cfg(test)]
@@ -25,7 +52,7 @@ mod tests {
     #[test]
     fn every_code_has_a_story_of_three_paragraphs() {
         for code in Code::ALL {
-            let paragraphs: Vec<&str> = code.story().lines().collect();
+            let paragraphs: Vec<&str> = code.story().lines().take_while(|line| !line.is_empty()).collect();
             let [what, why, write] = *paragraphs else { panic!("{code}: {paragraphs:?}") };
             assert!(why.starts_with("Why: ") && write.starts_with("Write: "), "{code}");
             assert!([what, why, write].iter().all(|said| said.len() > 20 && said.ends_with('.')), "{code}");

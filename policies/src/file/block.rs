@@ -95,10 +95,7 @@ impl<'n> Block<'n> {
             let read = match &node.value {
                 Value::Scalar(scalar) => read(&key.text, &scalar.text),
                 Value::Unset => return None,
-                _ => Err(Diagnostic::new(
-                    Code::WrongShape,
-                    format!("`{name}` is a mapping of names to values"),
-                )),
+                _ => Err(names_to_values(name)),
             };
             read.map_err(|fault| self.faults.push(fault.at(key.place))).ok()
         };
@@ -110,8 +107,7 @@ impl<'n> Block<'n> {
             }
             Some(Value::Unset) => None,
             Some(_) => {
-                let message = format!("`{name}` is a mapping of names to values");
-                self.fault(name, Diagnostic::new(Code::WrongShape, message));
+                self.fault(name, names_to_values(name));
                 None
             }
         }
@@ -147,7 +143,8 @@ impl<'n> Block<'n> {
             let parsed = match &node.value {
                 Value::Scalar(scalar) => parse(&scalar.text),
                 Value::Unset => return None,
-                _ => Err(Diagnostic::new(Code::WrongShape, format!("`{name}` is a list of single values"))),
+                _ => Err(Diagnostic::new(Code::WrongShape, format!("`{name}` is a list of single values"))
+                    .remedy("write single values, with `, ` between them")),
             };
             let written = match &node.value {
                 Value::Scalar(scalar) => &*scalar.text,
@@ -283,4 +280,9 @@ impl<'n> Block<'n> {
             }
         }
     }
+}
+
+fn names_to_values(name: &str) -> Diagnostic {
+    let message = format!("`{name}` is a mapping of names to values");
+    Diagnostic::new(Code::WrongShape, message).remedy(format!("write `{name}: {{name: value}}`"))
 }

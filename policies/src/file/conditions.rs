@@ -29,7 +29,8 @@ fn header(name: &str, wanted: &str, reserved: &ReservedFields) -> Result<(String
 
 fn parameter(name: &str, wanted: &str) -> Result<(String, String), Diagnostic> {
     if name.is_empty() {
-        return Err(Diagnostic::new(Code::BadCondition, "a parameter of the query has a name"));
+        return Err(Diagnostic::new(Code::BadCondition, "a parameter of the query has a name")
+            .remedy("write the name before its value: `query: {kind: book}`"));
     }
     value(name, wanted).map(|()| (name.to_owned(), wanted.to_owned()))
 }

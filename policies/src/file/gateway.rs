@@ -107,7 +107,7 @@ fn mixed(block: &mut Block) -> Mixed {
     let written = block.word("allow_mixed", &[("true", Mixed::Allow), ("false", Mixed::Refuse)]);
     if written == Some(Mixed::Allow) {
         let message = "beside a gateway with other key templates this one serves all the same: one resource has two locks then";
-        let remedy = "leave it out once all gateways have one file; `fencegate reload --dry-run --fleet` says whether they agree";
+        let remedy = "leave it out once all gateways have one file; `fencegate reload --dry-run --fleet -c FILE` says whether they agree";
         block.fault("allow_mixed", Diagnostic::new(Code::MixedPlans, message).remedy(remedy));
     }
     written.unwrap_or_default()

@@ -71,7 +71,29 @@ pub(super) const HOP_BY_HOP: [&str; 9] = [
 ];
 
 /// They prove who somebody is, and name no resource.
-const CREDENTIALS: [&str; 2] = ["authorization", "cookie"];
+const CREDENTIAL_FIELDS: [&str; 9] = [
+    "authorization",
+    "cookie",
+    "api_key",
+    "x_api_key",
+    "x_access_token",
+    "x_auth_token",
+    "x_csrf_token",
+    "x_xsrf_token",
+    "x_amz_security_token",
+];
+/// The same of parameters of the query, and of members of a body. A `token` may be what is paid with.
+const CREDENTIALS: [&str; 9] = [
+    "access_token",
+    "refresh_token",
+    "id_token",
+    "api_key",
+    "apikey",
+    "client_secret",
+    "jwt",
+    "passwd",
+    "password",
+];
 
 /// One for `key`, or those of the list `keys`; `None` where one of them is bad, and never none at all.
 pub(super) fn keys(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
@@ -115,6 +137,7 @@ fn set(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
         Value::Unset => None,
         _ => {
             let fault = Diagnostic::new(Code::WrongShape, "`keys` is a list of single values");
+            let fault = fault.remedy("write each key in quotes: `\"order/{path.order_id}\"`");
             faults.push(fault.at(node.place));
             None
         }
@@ -191,6 +214,12 @@ fn member(scalar: &Scalar, bad: &BadKeyTemplate) -> Option<String> {
 
 /// A variable that no request, or no request that can be trusted, has a value for.
 fn without_value(naming: &Naming, variable: &Variable) -> Option<Diagnostic> {
+    if let Some(name) = credential(&variable.source).filter(|_| naming.what == What::Key) {
+        let Naming { what, route, .. } = naming;
+        let message = format!("the {what} of {route} is made of `{name}`, a credential");
+        let fault = Diagnostic::new(Code::CredentialKey, message);
+        return Some(fault.remedy("take what names the resource: keys are seen in ZooKeeper and in logs"));
+    }
     match &variable.source {
         Source::Path(name) => {
             let bound: Vec<&str> = naming.path?.names().collect();
@@ -201,19 +230,27 @@ fn without_value(naming: &Naming, variable: &Variable) -> Option<Diagnostic> {
             Some(fault.remedy("use `{host}`, which has one"))
         }
         Source::Header(name) if naming.reserved.contains(name) => {
-            Some(unfit(naming, name, "only the gateway writes it"))
-        }
-        Source::Header(name) if naming.what == What::Key && CREDENTIALS.contains(&&**name) => {
-            let Naming { what, route, .. } = naming;
-            let message = format!("the {what} of {route} is made of `{name}`, a credential");
-            let fault = Diagnostic::new(Code::CredentialKey, message);
-            Some(fault.remedy("take what names the resource: keys are seen in ZooKeeper and in logs"))
+            let fault = unfit(naming, name, "only the gateway writes it");
+            Some(fault.remedy("use a field that clients send, such as `{header.x-order-id}`"))
         }
         Source::Header(name) if HOP_BY_HOP.contains(&&**name) => {
-            Some(unfit(naming, name, "it belongs to a connection, not to a request"))
+            let fault = unfit(naming, name, "it belongs to a connection, not to a request");
+            Some(fault.remedy("use a field that clients send end to end, such as `{header.x-order-id}`"))
         }
         _ => None,
     }
+}
+
+/// What nobody else may see, by its name.
+fn credential(source: &Source) -> Option<&str> {
+    let (name, known) = match source {
+        Source::Header(name) => (&**name, &CREDENTIAL_FIELDS[..]),
+        Source::Query(name) => (&**name, &CREDENTIALS[..]),
+        Source::Body(pointer) => (pointer.last()?, &CREDENTIALS[..]),
+        Source::Path(_) | Source::Host => return None,
+    };
+    let plain = name.to_ascii_lowercase().replace('-', "_");
+    known.contains(&&*plain).then_some(name)
 }
 
 fn unbound(naming: &Naming, name: &str, bound: &[&str]) -> Diagnostic {

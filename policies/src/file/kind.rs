@@ -34,13 +34,13 @@ pub(super) fn refuse_the_other(root: &Node, kind: Kind, faults: &Faults) -> bool
             &GATEWAY[..],
             &GUARD[..],
             "this is the file of a guard, not the policy of a gateway",
-            "start it with `fencegate guard -c`",
+            "start it with `fencegate guard -c FILE`",
         ),
         Kind::Guard => (
             &GUARD[..],
             &GATEWAY[..],
             "this is the policy of a gateway, not the file of a guard",
-            "start it with `fencegate run -c`",
+            "start it with `fencegate run -c FILE`",
         ),
     };
     // A file with fields of both is one with mistakes.

@@ -14,7 +14,7 @@ pub(super) fn nested(block: &mut Block, signs: bool) -> Option<Nested> {
     if written == Some(Nested::Allow) && !signs {
         let message = "a service cannot prove what it calls back for: the policy has no `tickets`, \
                        so nothing is signed that it could show";
-        let remedy = "make a key with `fencegate keys new`, and add `tickets: {signing_key_file: /run/secrets/fencegate-ed25519}` \
+        let remedy = "make a key with `fencegate keys new KEYFILE`, and add `tickets: {signing_key_file: /run/secrets/fencegate-ed25519}` \
                       to the policy, or write `ignore`";
         block.fault("nested", Diagnostic::new(Code::NestedUnsigned, message).remedy(remedy));
     }

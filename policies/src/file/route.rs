@@ -263,7 +263,7 @@ fn path(block: &mut Block) -> Option<PathTemplate> {
             let name = segment.strip_prefix('<').and_then(|open| open.strip_suffix('>'));
             let remedy = match name.filter(|name| is_name(name)) {
                 Some(name) => format!("write `{{{name}}}` for a segment of any text"),
-                None if scalar.text.starts_with(['^', '~']) => {
+                None if scalar.text.starts_with(['^', '~']) || segment.contains(['(', '[', '|', '\\']) => {
                     "a path is a template, not a regular expression: `/skus/{sku}`, `/static/{rest...}`"
                         .into()
                 }

@@ -324,7 +324,8 @@ fn token_fields(block: &mut Block) -> TokenFields {
 fn field_name(text: &str) -> Result<String, Diagnostic> {
     if !is_token(text) {
         let message = format!("`{text}` is not the name of a header field");
-        return Err(Diagnostic::new(Code::BadFieldName, message));
+        let fault = Diagnostic::new(Code::BadFieldName, message);
+        return Err(fault.remedy("letters, digits and hyphens, such as `X-Fencing-Token`"));
     }
     // Servers that fold `_` and `-` into one would see the other field.
     let folded = plain(text);

@@ -25,6 +25,11 @@ impl Pointer {
         Ok(Self { names })
     }
 
+    /// The name of the value itself; none of an empty name.
+    pub fn last(&self) -> Option<&str> {
+        self.names.last().map(|name| &**name)
+    }
+
     pub(super) fn names(&self) -> &[Box<str>] {
         &self.names
     }

@@ -11,7 +11,7 @@ use super::{
     config::{self, Config},
     exit::USAGE,
     log::Format,
-    out::failed,
+    out::{complain, failed},
     policy,
 };
 use crate::explain::{self, BadSample, Explained, SampleRequest};
@@ -55,6 +55,10 @@ pub(super) fn run(explain: &Explain) -> Result<String, ExitCode> {
     if let Some(code) = Code::parse(&about) {
         return Ok(story(code));
     }
+    if looks_like_a_code(&about) {
+        complain(format_args!("error: `{about}` is no code; FG and four digits are, as messages print them"));
+        return Err(ExitCode::from(USAGE));
+    }
     let usage = |trouble: Trouble| {
         failed(&trouble);
         ExitCode::from(USAGE)
@@ -68,6 +72,12 @@ pub(super) fn run(explain: &Explain) -> Result<String, ExitCode> {
     Ok(written(&explained, explain.format))
 }
 
+/// A method has no digits behind it, and a request has a path.
+fn looks_like_a_code(about: &str) -> bool {
+    let number = about.get(..2).filter(|begin| begin.eq_ignore_ascii_case("FG")).map(|_| &about[2..]);
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 fn written(explained: &Explained, format: Format) -> String {
     match format {
         Format::Text => explained.to_string().trim_end().to_owned(),
@@ -76,7 +86,10 @@ fn written(explained: &Explained, format: Format) -> String {
 }
 
 fn story(code: Code) -> String {
-    format!("{code}: {}\n\n{}", code.meaning(), code.story())
+    let starter = code.example().map(|example| example.starter);
+    let starter = starter.map(|starter| format!("\n\nThe rest is as `fencegate init {starter}` prints it."));
+    let starter = starter.unwrap_or_default();
+    format!("{code}: {}\n\n{}{starter}", code.meaning(), code.story())
 }
 
 fn body(given: Option<&str>) -> Result<Bytes, Trouble> {

@@ -110,14 +110,16 @@ impl Reader<'_> {
             let (place, value) = (self.place(&key), self.node(value));
             let Some(text) = self.word(key) else {
                 let message = "the name of a field is a single word";
-                self.faults.push(Diagnostic::new(Code::WrongShape, message).at(place));
+                let remedy = "write the name as one word, followed by `: `; a value in braces needs quotes";
+                self.faults.push(Diagnostic::new(Code::WrongShape, message).at(place).remedy(remedy));
                 continue;
             };
             if seen.insert(text.clone()) {
                 entries.push((Key { text, place }, value));
             } else {
                 let message = format!("`{text}` is there twice");
-                self.faults.push(Diagnostic::new(Code::DuplicateField, message).at(place));
+                let remedy = "leave one of the two out, or make one of both";
+                self.faults.push(Diagnostic::new(Code::DuplicateField, message).at(place).remedy(remedy));
             }
         }
         entries

@@ -14,9 +14,11 @@ pub(super) fn refused(error: &Error, text: &str) -> Diagnostic {
         | Error::AliasExpansionLimitExceeded { .. }
         | Error::AliasReplayCounterOverflow { .. } => {
             Diagnostic::new(Code::TooMuch, "the file is deeper or more repetitive than any policy")
+                .remedy("write out what the aliases stand for, or make several policies of it")
         }
         Error::MultipleDocuments { .. } => {
             Diagnostic::new(Code::Syntax, "a policy is one YAML document, and here begins a second one")
+                .remedy("move what follows into a file of its own, or leave the `---` out")
         }
         other => {
             let message = other.to_string();
@@ -79,9 +81,18 @@ fn has_open_quote(line: &str) -> bool {
 
 /// What most often leads to such a message.
 fn slip(message: &str) -> Option<&'static str> {
-    const SLIPS: [(&str, &str); 6] = [
+    const SLIPS: [(&str, &str); 9] = [
         ("within itself", "write its fields out where the alias stands"),
         ("tabs disallowed", TABS),
+        (
+            "unknown anchor",
+            "write the value out, or put `&` and the name before the one that is meant, further up",
+        ),
+        (
+            "unsupported tag",
+            "leave the tag out: values come from the environment as `${NAME}`, and secrets from files",
+        ),
+        ("unclosed bracket", "close it: every `{` needs a `}`, and every `[` a `]`"),
         (
             "parsing a flow",
             "within `{}` and `[]`, put quotes around a value with one of `{}[],`: `path: \"/v1/{id}\"`",

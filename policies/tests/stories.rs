@@ -1,0 +1,87 @@
+//! The example of each story has the mistake that the story is about, and no other, before it is mended, and none
+//! afterwards.
+
+use std::{fs, path::Path};
+
+use fencegate_policies::{
+    diagnose::{Code, Diagnostic, Example},
+    file::{load, load_guard},
+};
+
+/// What begins in the first column of a file, and what stands below it.
+fn sections(text: &str) -> Vec<String> {
+    let mut sections: Vec<String> = Vec::new();
+    for line in text.lines() {
+        let begins = line.starts_with(|first: char| !first.is_whitespace() && first != '#');
+        match sections.last_mut() {
+            Some(section) if !begins => section.push_str(&format!("{line}\n")),
+            _ => sections.push(format!("{line}\n")),
+        }
+    }
+    sections
+}
+
+/// The name of a section.
+fn name(section: &str) -> &str {
+    section.split(':').next().unwrap_or_default()
+}
+
+/// The starter file, with the sections of the example in the place of its own. An example with `version` and more is whole.
+fn whole(example: &str, starter: &str) -> String {
+    let starter = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{starter}.yaml"));
+    let starter = fs::read_to_string(starter).expect("it is there");
+    let shown = sections(example);
+    if shown.len() > 1 && shown.iter().any(|section| name(section) == "version") {
+        return example.to_owned();
+    }
+    let left = sections(&starter);
+    let left = left.iter().filter(|section| !shown.iter().any(|one| name(one) == name(section)));
+    left.cloned().chain(shown.iter().cloned()).collect()
+}
+
+fn codes(example: &str, starter: &str) -> (Vec<Code>, String) {
+    let file = whole(example, starter);
+    let diagnostics: Vec<Diagnostic> = match starter {
+        "guard" => load_guard(&file).diagnostics,
+        _ => load(&file).diagnostics,
+    };
+    let shown: String = diagnostics.iter().map(|one| one.render("example", &file) + "\n").collect();
+    let mut codes: Vec<Code> = diagnostics.into_iter().map(|one| one.code).collect();
+    codes.dedup();
+    (codes, shown)
+}
+
+/// Where the one is, the other one is, too.
+const ALSO: [(Code, Code); 1] = [(Code::UnlikeEnforce, Code::Observed)];
+
+/// Codes from FG05 on are met at start or by a command, beyond the file.
+fn of_a_file() -> impl Iterator<Item = Code> {
+    Code::ALL.iter().copied().filter(|code| code.number() < "FG05")
+}
+
+#[test]
+fn every_mistake_in_a_file_has_an_example() {
+    let without: Vec<Code> = of_a_file().filter(|code| code.example().is_none()).collect();
+    assert!(without.is_empty(), "give each a `Before:` and an `After:` in stories.md: {without:?}");
+}
+
+#[test]
+fn every_example_has_its_mistake_before_and_none_after() {
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for code in Code::ALL {
+        let Some(Example { starter, before, after }) = code.example() else { continue };
+        count += 1;
+        let (mut met, shown) = codes(&before, starter);
+        met.retain(|one| !ALSO.contains(&(*code, *one)));
+        if met != [*code] {
+            wrong.push(format!("{code}: before:\n{shown}"));
+        }
+        let (met, shown) = codes(&after, starter);
+        if !met.is_empty() {
+            wrong.push(format!("{code}: after:\n{shown}"));
+        }
+    }
+    assert_eq!(count, of_a_file().count(), "an example of what no file alone can show");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -2,10 +2,13 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
+use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::Ask,
-    gateway::{Gateway, command},
+    gateway::{Gateway, Launch, command},
+    guard::Beside,
     held::Held,
+    patience::patiently,
     site::Site,
 };
 use serde_json::{Value, json};
@@ -85,8 +88,7 @@ async fn tls_is_spoken_where_it_is_asked_for() {
     let authority = keys.path("ca.pem");
     keys.authority.write(&authority);
     let tls = json!({"certificates": [keys.write("a", "localhost")]});
-    let gateway =
-        fencegate_tests::gateway::Launch::new(&site.policy("gw-1").with("/admin/tls", tls)).start().await;
+    let gateway = Launch::new(&site.policy("gw-1").with("/admin/tls", tls)).start().await;
     let url = format!("https://localhost:{}", gateway.admin.port());
     let ca = authority.display().to_string();
     let (code, told, wrong) = said(&["locks", "--admin", &url, "--ca-file", &ca]).await;
@@ -103,6 +105,81 @@ async fn drain_waits_for_the_end() {
     let (code, told, wrong) = said(&["drain", "--wait", "--admin", &admin]).await;
     assert!(code == Some(0) && told.starts_with("draining"), "{told}{wrong}");
     assert!(gateway.exit().await.success());
+}
+
+#[tokio::test]
+async fn ready_is_told_by_the_exit_code() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let unmade = site.policy("gw-2").with("/zookeeper/root", fencegate_tests::zookeeper::fresh_root());
+    let unmade = Launch::new(&unmade).without_init().start().await;
+    unmade.says("why", |line| line.message() == "no ZooKeeper session").await;
+    let beside = Beside::fresh().await;
+    let guard = beside.guard().await;
+    let frozen = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let frozen = frozen.local_addr().expect("bound").to_string();
+    let (ready, not, guards) = (gateway.admin.to_string(), unmade.admin.to_string(), guard.admin.to_string());
+    let service = site.origin.door("gw-1").to_string();
+    for (verb, admin, code, says) in [
+        (&["ready"][..], &ready, 0, "ready\n"),
+        (&["guard", "ready"], &guards, 0, "ready"),
+        (&["ready"], &not, 1, "not ready: no ZooKeeper session: FG0506"),
+        (&["ready"], &service, 69, "FG0601"),
+        (&["ready"], &"127.0.0.1:1".to_owned(), 69, "FG0601"),
+        (&["ready", "--within", "300ms"], &frozen, 69, "no answer within 300ms"),
+    ] {
+        let (exit, told, wrong) = said(&[verb, &["--admin", admin]].concat()).await;
+        assert_eq!(exit, Some(code), "{verb:?} {admin}: {told}{wrong}");
+        assert!([&told, &wrong].iter().any(|text| text.contains(says)), "{verb:?}: {told}{wrong}");
+        assert_eq!(told.is_empty(), code == 69, "{told}");
+    }
+    let (code, told, _) = said(&["ready", "--admin", &not, "--format", "json"]).await;
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((code, &told["ready"]), (Some(1), &json!(false)), "{told}");
+    assert!(told["says"].as_str().is_some_and(|says| says.contains("FG0506")), "{told}");
+}
+
+/// The line of a gateway in what `members` prints, when it says this.
+async fn member_is(asked: &Gateway, name: &str, wanted: &str) -> String {
+    let admin = asked.admin.to_string();
+    let mut line = String::new();
+    let told = async {
+        while !line.contains(wanted) {
+            let (code, told, wrong) = said(&["members", "--admin", &admin]).await;
+            assert_eq!(code, Some(0), "{wrong}");
+            let found = told.lines().find(|line| line.starts_with(&format!("{name} ")));
+            line = found.unwrap_or_else(|| panic!("no {name}: {told}")).to_owned();
+        }
+    };
+    patiently(&format!("{name} to be {wanted}"), told, || asked.log()).await;
+    line
+}
+
+#[tokio::test]
+async fn members_are_all_gateways_and_whether_each_could_work() {
+    let site = Site::fresh().await;
+    let peer = json!({"address": "127.0.0.1:0", "advertise": "gw-1.internal:9910"});
+    let one = Gateway::start(&site.policy("gw-1")).await;
+    let reached = Gateway::start(&site.policy("gw-2").with("/peer", peer)).await;
+    // So long that it is still registered when it is silent.
+    let pauses = Gateway::start(&site.policy("gw-3").with("/zookeeper/session_timeout", "4s")).await;
+    for name in ["gw-1", "gw-2", "gw-3"] {
+        let line = member_is(&one, name, " yes ").await;
+        assert!(line.contains(env!("CARGO_PKG_VERSION")) && line.contains(" ago)"), "{line}");
+        assert_eq!(line.contains("gw-1.internal:9910"), name == "gw-2", "{line}");
+    }
+    let (_, told, _) = said(&["members", "--admin", &one.admin.to_string(), "--format", "json"]).await;
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let members = told["members"].as_array().expect("a list");
+    assert!(members.iter().all(|one| one["ready"] == true && one["since"].as_u64() > Some(1)), "{told:#}");
+
+    let held = site.origin.holds_one(&reached, Ask::post("/pay/7")).await;
+    reached.signal(Signal::TERM);
+    member_is(&one, "gw-2", "no: drains").await;
+    held.finishes().await;
+    pauses.signal(Signal::STOP);
+    member_is(&one, "gw-3", "no: silent for").await;
+    pauses.signal(Signal::CONT);
 }
 
 /// In a terminal of its own: whatever ends it, the terminal is as it was.

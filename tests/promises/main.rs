@@ -60,6 +60,7 @@ mod guarded_observe;
 mod guarded_tickets;
 mod guarded_trust;
 mod hang_up;
+mod hints;
 mod http2;
 mod http2_slow;
 mod interrupted;

@@ -91,7 +91,7 @@ pub(super) fn words(command: &str) -> Vec<String> {
 }
 
 /// What strangers read and type from.
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 11] = [
     "README.md",
     "deploy/RUNBOOK.md",
     "deploy/docs/ADOPTION.md",
@@ -102,6 +102,8 @@ const DOCUMENTS: [&str; 10] = [
     "deploy/docs/PROMISES.md",
     "deploy/docs/PROXY.md",
     "deploy/docs/SERVICES.md",
+    // What `fencegate explain` prints.
+    "policies/src/diagnose/stories.md",
 ];
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fencegate::refusal::Reason;
 use fencegate_tests::{
     client::Ask,
     gateway::{Gateway, Pending, command, write_policy},
@@ -228,4 +229,42 @@ async fn every_command_of_the_runbook_works_as_it_is_written() {
         succeeds(&typed, &told).await;
     }
     assert!(night.gateway.exit().await.success(), "the runbook has told how to end it");
+}
+
+/// The section that a link leads to, by its anchor.
+fn section<'t>(runbook: &'t str, anchor: &str) -> Option<&'t str> {
+    let sections = runbook.split("\n## ").flat_map(|section| section.split("\n### "));
+    let is_meant = |section: &&str| {
+        let title = section.lines().next().unwrap_or_default().to_lowercase();
+        title
+            .replace(' ', "-")
+            .chars()
+            .filter(|char| char.is_alphanumeric() || *char == '-')
+            .eq(anchor.chars())
+    };
+    sections.into_iter().find(is_meant)
+}
+
+/// Whoever looks a refusal up finds it where they are sent to.
+#[test]
+fn a_reason_is_explained_in_the_section_that_the_runbook_names_for_it() {
+    let path = fencegate_tests::prometheus::deploy().join("RUNBOOK.md");
+    let runbook = std::fs::read_to_string(path).expect("shipped");
+    let lists = ["find-your-case", "contention"].map(|anchor| section(&runbook, anchor).expect("a section"));
+    let mut sent = 0;
+    for line in lists.iter().flat_map(|list| list.lines()) {
+        let Some((before, links)) = line.split_once("[") else { continue };
+        let anchors: Vec<&str> =
+            links.split("(#").skip(1).filter_map(|link| link.split(')').next()).collect();
+        let reasons = before.split('`').skip(1).step_by(2).filter(|word| Reason::parse(word).is_some());
+        for reason in reasons {
+            let explained = anchors
+                .iter()
+                .filter_map(|anchor| section(&runbook, anchor))
+                .any(|section| section.contains(&format!("`{reason}`")));
+            assert!(explained, "`{reason}` is in none of {anchors:?}: {line}");
+            sent += 1;
+        }
+    }
+    assert!(sent > 15, "only {sent} reasons are looked up");
 }

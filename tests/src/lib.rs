@@ -31,6 +31,7 @@ pub mod lapse;
 pub mod leases;
 pub mod ledger;
 pub mod load;
+mod log_lines;
 pub mod memory;
 pub mod migration;
 pub mod origin;

@@ -17,6 +17,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::{
     client::{Answer, Ask},
+    log_lines,
     patience::{PATIENCE, patiently},
     scratch,
     socket_relay::SocketRelay,
@@ -248,6 +249,9 @@ impl Drop for Process {
         if !thread::panicking() && !self.panics {
             let log = self.log();
             assert!(!log.contains("panicked at"), "the process panicked:\n{log}");
+            if let Some(why) = log_lines::unfit(&log) {
+                panic!("its log has a line that is {why}");
+            }
         }
     }
 }

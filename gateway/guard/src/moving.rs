@@ -17,7 +17,7 @@ use std::{
 
 use fencegate_policies::operation::OperationId;
 use fencegate_process::{
-    failpoint,
+    again, failpoint,
     randomness::{Guid, Randomness},
 };
 
@@ -102,7 +102,8 @@ pub enum NotMoved {
     #[error(
         "FG0545: {path} was moved into {to} already, and that copy is not in {place}. Nothing is copied twice: guards may \
          have let newer requests in since. If it was another database, name that one; if the database has lost the store, \
-         make a new one with `fencegate guard --init` and a floor above every token, as `fencegate era show` prints it"
+         make a new one with `{}`, and a floor above every token (`fencegate era show -c POLICY` prints both)",
+        again::command(again::Of::Guard, "guard --init --floor E --ensemble UUID")
     )]
     Gone { path: String, to: String, place: String },
 }

@@ -1,5 +1,6 @@
 //! The commands that this program tells somebody to run. Each works as it is printed, where this process runs: with the
-//! file or address that it was itself told to work with.
+//! file or address that it was itself told to work with. A word in capitals stands for what is not known here; the sentence around
+//! it says where it is found.
 
 use std::{ffi::OsStr, sync::OnceLock};
 

@@ -219,8 +219,8 @@ impl Node {
         };
         let children = i32::try_from(self.children.len()).expect("few");
         // The clock of this ensemble goes on by one with every transaction.
-        let modified = self.written.unsigned_abs();
-        Seen { czxid: self.made, owner, version: self.version, modified, children }
+        let (created, modified) = (self.made.unsigned_abs(), self.written.unsigned_abs());
+        Seen { czxid: self.made, owner, version: self.version, created, modified, children }
     }
 }
 

@@ -115,7 +115,7 @@ pub struct HotKey {
 }
 
 /// `GET /api/v1/members`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Members {
     pub gateway: String,

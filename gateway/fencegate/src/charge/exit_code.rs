@@ -19,6 +19,6 @@ pub(super) fn complain(text: &str) {
 
 /// For whoever plays a role by hand that is ours.
 pub(super) fn misplaced() -> ExitCode {
-    complain("error: this is started by `fencegate lock` and `fencegate elect`, and by nobody else");
+    complain("error: this is a part of a command under a lock, which starts it by itself");
     ExitCode::from(NOT_RUN)
 }

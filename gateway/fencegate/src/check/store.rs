@@ -56,11 +56,12 @@ fn remedy(unusable: &NotUsable) -> String {
     match unusable {
         NotUsable::Missing { .. } => {
             let init = again::command(again::Of::Guard, "guard --init --floor E --ensemble UUID");
-            format!("make the store once: `{init}`; `fencegate era show` prints both")
+            format!("make the store once: `{init}`; `fencegate era show -c POLICY` prints both")
         }
         NotUsable::Unfinished { from, .. } => {
-            let migrate = format!("guard migrate --from redb:{from} --to postgres");
-            format!("end what was begun: `{}`", again::command(again::Of::Guard, &migrate))
+            let migrate =
+                again::command(again::Of::Guard, &format!("guard migrate --from redb:{from} --to postgres"));
+            format!("end what was begun: `{migrate}`")
         }
         NotUsable::NotDurable { setting, .. } => format!("write `{setting} = on` in its configuration"),
         NotUsable::Newer { .. } => "upgrade this guard".into(),

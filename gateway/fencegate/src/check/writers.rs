@@ -11,6 +11,8 @@ use fencegate_policies::{
     plan::{Acl, Gateway},
 };
 
+use fencegate_process::again::{self, Of};
+
 use super::findings::Findings;
 
 pub(super) async fn look(findings: &Findings, gateway: &Gateway, link: &Session, paths: &Paths) {
@@ -43,8 +45,9 @@ async fn closed(findings: &Findings, link: &Session, paths: &Paths) {
     let meant_told = meant.join(", ");
     match audit(link, root, &meant).await {
         Ok(found) if found.count > 0 => {
-            let remedy = "close them: `fencegate acl set`; or add whom you mean to `identities`";
-            findings.wrong(&["zookeeper", "acl"], Code::OpenNodes, found.told(), remedy);
+            let set = again::command(Of::Gateway, "acl set");
+            let remedy = format!("close them: `{set}`; or add whom you mean to `identities`");
+            findings.wrong(&["zookeeper", "acl"], Code::OpenNodes, found.told(), &remedy);
         }
         Ok(found) => {
             let bound = if found.unfinished { ", the first ones of more," } else { "" };

@@ -72,7 +72,7 @@ pub(super) enum Trouble {
     )]
     NoHost { admin: String, source: io::Error },
     #[error("FG0601: no answer from the admin listener at {admin}: {}; {}", said::causes(.why), if *.guessed {
-        "that is where it is unless somebody says otherwise, as `--admin URL` and `-c FILE` do"
+        "that is where it is unless `--admin URL`, `-c FILE`, FENCEGATE_ADMIN or FENCEGATE_CONFIG says otherwise, in this order"
     } else {
         "is the process running, and is that its admin address?"
     })]
@@ -123,6 +123,13 @@ impl AdminAddress {
             // It is asked for here by its address, which stands in no certificate.
             tls: admin.tls.map(|_| plan::Tls { server_name: Some("localhost".into()), ..tls }),
         })
+    }
+}
+
+impl Target {
+    /// For what is told to everybody: a token need not even be readable.
+    pub(super) fn without_token(self) -> Self {
+        Self { token: None, ..self }
     }
 }
 
@@ -196,6 +203,11 @@ impl Asker {
         self.body(answer)
     }
 
+    /// The answer as it is, where more than one status is good; given up after `patience`.
+    pub(super) async fn get_for(&mut self, path: &str, patience: Duration) -> Result<JsonAnswer, Trouble> {
+        self.client.get(path, patience).await.map_err(|source| self.unanswered(source))
+    }
+
     pub(super) async fn post(&mut self, path: &str, body: &Value) -> Result<Value, Trouble> {
         let answer = self.client.post(path, body, PATIENCE).await;
         self.body(answer)
@@ -244,6 +256,7 @@ impl Asker {
         }
     }
 
+    /// Who answers is no process of this kind.
     pub(super) fn another(&self) -> Trouble {
         Trouble::Another { admin: self.admin.clone(), what: self.what }
     }

@@ -7,14 +7,14 @@ use std::{
 
 use clap::Args;
 use fencegate_policies::{
-    diagnose::{Diagnostic, Severity},
+    diagnose::{Code, Diagnostic, Severity},
     file::{self, Kind},
 };
 use fencegate_process::again::{self, Of};
 
 use super::{
     config,
-    exit::CONFIGURATION,
+    exit::{CONFIGURATION, RUNTIME},
     log::Format,
     out::{complain, failed, say},
     policy,
@@ -72,6 +72,11 @@ fn unread(arguments: &Arguments, name: &str, unreadable: &Unreadable) -> ExitCod
         Unreadable::NotText(diagnostic, _) if arguments.format == Format::Json => {
             let said = [(**diagnostic).clone()];
             json(&CheckReport::about(name, "gateway", &said)).err().unwrap_or(ExitCode::from(CONFIGURATION))
+        }
+        Unreadable::Io { source, .. } if arguments.format == Format::Json => {
+            let said = [Diagnostic::new(Code::NoFile, format!("read {name}: {source}"))
+                .remedy("see whether the path is right, and whether this user may read it")];
+            json(&CheckReport::about(name, "gateway", &said)).err().unwrap_or(ExitCode::from(RUNTIME))
         }
         _ => policy::unread(unreadable),
     }

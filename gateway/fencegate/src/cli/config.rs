@@ -65,7 +65,7 @@ pub(super) fn named(given: Option<&Path>, of: Of) -> Result<PathBuf, ExitCode> {
     among(variable(CONFIG), of, Path::exists).ok_or_else(|| {
         let usual = usual(of).display();
         complain(format_args!(
-            "error: no file is named, and {usual} is not there: add `-c FILE`, or set {CONFIG}"
+            "error: FG0530: no file is named by `-c FILE`, none by {CONFIG}, and {usual} is not there; they are taken in this order"
         ));
         ExitCode::from(USAGE)
     })

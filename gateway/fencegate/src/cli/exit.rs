@@ -11,7 +11,7 @@ pub(super) const CODES: &str = "\
 Exit codes: 0 done; 1 it could not be done, and stderr says why; 2 the command line makes no sense; 74 it was done, and \
 stdout could not be written; 78 the policy has errors (with `--strict`, warnings). Of `reload --fleet`: 3 a route would \
 be refused. Of `verify`: 3 a case failed; 4 none \
-failed, and one could not be decided; 69 the service could not be reached. `fencegate explain CODE` tells more of every \
+failed, and one could not be decided. Of `verify` and `ready`: 69 nobody could be reached. `fencegate explain CODE` tells more of every \
 FG code.";
 
 /// Runtime trouble.
@@ -26,7 +26,7 @@ pub(super) const UNWRITTEN: u8 = 74;
 pub(super) const FAILED: u8 = 3;
 /// Of `verify`: none failed, and at least one could not be decided.
 pub(super) const UNDECIDED: u8 = 4;
-/// `EX_UNAVAILABLE` of sysexits.h: the service that is verified could not be reached.
+/// `EX_UNAVAILABLE` of sysexits.h: whom `verify` or `ready` asks could not be reached.
 pub(super) const UNREACHABLE: u8 = 69;
 
 /// Says what is wrong with the command line, or what was asked for instead, and ends. Whoever has a command run is told by a

@@ -15,12 +15,14 @@ mod lock_arguments;
 mod lock_way;
 mod locks;
 mod log;
+mod members;
 mod migrate_guard;
 mod once;
 mod out;
 mod outcomes;
 mod policy;
 mod print;
+mod ready;
 mod reload;
 mod run;
 mod run_guard;
@@ -34,6 +36,7 @@ use std::{env, process::ExitCode};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use self::{
+    admin::Of,
     lock_arguments::LockArguments,
     log::{Format, Loudness},
     out::{failed, said, say},
@@ -84,6 +87,10 @@ enum Command {
     Check(check::Arguments),
     /// Have a running gateway read its policy again, as SIGHUP does, and say what changes.
     Reload(reload::Arguments),
+    /// Whether a running gateway could grant locks now: the exit code says it. Of a guard: `guard ready`.
+    Ready(ready::Readiness),
+    /// The gateways of the installation: where they are reached, which version they are, and whether they are ready.
+    Members(members::Membership),
     /// What a running gateway holds, and who waits for it.
     Locks(locks::Listing),
     /// Run a command while a lock is held; or look at one lock of a running gateway, or break it.
@@ -146,6 +153,8 @@ pub fn run() -> ExitCode {
         Command::Run(arguments) => run::run(arguments),
         Command::Guard(arguments) => run_guard::run(arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Ready(asked) => ready::run(&asked, Of::Gateway),
+        Command::Members(asked) => members::run(&asked),
         Command::Locks(listing) => locks::list(&listing),
         Command::Lock(arguments) => match *arguments {
             LockArguments::Verb(verb) => locks::run(&verb),

@@ -10,7 +10,7 @@ use super::{
     config, guard_backups,
     migrate_guard::{self, Migration},
     out::{ended, said},
-    outcomes, policy,
+    outcomes, policy, ready,
 };
 use crate::serve::{guarding, staff::cores};
 
@@ -38,6 +38,8 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum GuardVerb {
+    /// Whether a running guard could let something in now: the exit code says it.
+    Ready(ready::Readiness),
     #[command(flatten)]
     Outcomes(outcomes::Verb),
     #[command(flatten)]
@@ -56,6 +58,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
             .map_err(|trouble| ended(&trouble));
     };
     match verb {
+        GuardVerb::Ready(asked) => ready::run(&asked, Of::Guard),
         GuardVerb::Outcomes(verb) => {
             let found = verb.running().place.found(Of::Guard)?;
             said(outcomes::ask(&verb, &found))

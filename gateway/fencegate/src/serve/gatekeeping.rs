@@ -52,7 +52,7 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
     drop(kept);
 
     let commands = operators::let_in(reception, name, &base, shared.role.clone(), in_force.clone())?;
-    let mut reloads = Reloads::of(options, gateway, &shared, staff.turns(), nameplate, in_force);
+    let mut reloads = Reloads::of(options, gateway, &shared, staff.turns(), nameplate.clone(), in_force);
     let manager = Manager::found();
     main.runtime.block_on(async {
         tokio::select! {
@@ -62,6 +62,7 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
         }
     })?;
 
+    nameplate.leaves();
     let left = main.drain(&manager, &base.drain, staff);
     if left > 0 {
         // The session is not closed: its nodes stay until its timeout, so that nobody gets a key whose upstream may

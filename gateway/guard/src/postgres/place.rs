@@ -23,7 +23,7 @@ pub enum NotUsable {
     #[error("the URL of the database cannot be read: {0}")]
     Url(String),
     #[error(
-        "{place} has no store of a guard; make it once with `{}` (`fencegate era show` prints both)",
+        "{place} has no store of a guard; make it once with `{}` (`fencegate era show -c POLICY` prints both)",
         again::command(again::Of::Guard, "guard --init --floor E --ensemble UUID")
     )]
     Missing { place: String },

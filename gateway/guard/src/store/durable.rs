@@ -48,15 +48,15 @@ pub trait Store: Send + Sync + 'static {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error(
-        "{path} does not exist; make it once with `{}` (`fencegate era show` prints both)",
+        "{path} does not exist; make it once with `{}` (`fencegate era show -c POLICY` prints both)",
         again::command(again::Of::Guard, "guard --init --floor E --ensemble UUID")
     )]
     Missing { path: String },
     #[error("{path} exists already")]
     Exists { path: String },
     #[error(
-        "{path} is a backup, and no store; make a store of it with `{}`",
-        again::command(again::Of::Guard, &format!("guard restore {path}"))
+        "{path} is a backup, and no store; move it aside and make a store of it with `{}`, where POLICY is that of a gateway",
+        again::command(again::Of::Guard, &format!("guard restore {path} --replace --policy POLICY"))
     )]
     Backup { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the guard")]

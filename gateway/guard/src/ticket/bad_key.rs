@@ -15,9 +15,13 @@ pub enum BadKey {
     Kid,
     #[error("two keys have one `kid`")]
     Twice,
-    #[error("holds a private key; whoever checks tickets needs only what `fencegate keys public` prints")]
+    #[error(
+        "holds a private key; whoever checks tickets needs only what `fencegate keys public KEYFILE` prints"
+    )]
     Private,
-    #[error("holds only a public key; tickets are signed with the file that `fencegate keys new` made")]
+    #[error(
+        "holds only a public key; tickets are signed with the file that `fencegate keys new KEYFILE` made"
+    )]
     OnlyPublic,
     #[error("holds no Ed25519 key to check tickets with")]
     NoKey,
@@ -26,7 +30,7 @@ pub enum BadKey {
     )]
     Shared,
     #[error(
-        "not a secret: one line of at least {SHORTEST} printable ASCII characters; `fencegate keys new --hs256` \
+        "not a secret: one line of at least {SHORTEST} printable ASCII characters; `fencegate keys new --hs256 KEYFILE` \
          makes one"
     )]
     Secret,

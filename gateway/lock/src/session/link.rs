@@ -43,6 +43,8 @@ pub struct Seen {
     /// The session that owns the node; 0 for a persistent one.
     pub owner: i64,
     pub version: i32,
+    /// When it was made, by the same clock as `modified`.
+    pub created: u64,
     /// When its data was last written: milliseconds since 1970 by the clock of the server that was the leader then.
     pub modified: u64,
     /// How many nodes stand below it.

@@ -18,6 +18,9 @@ pub struct Member {
     /// nor read it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub publishes: bool,
+    /// It drains: what runs there goes on, and nothing new is taken. Builds before this field do not say it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
 }
 
 /// The gateway that a member node is of: behind its name stands the session, see [`super::paths::Paths::member`].

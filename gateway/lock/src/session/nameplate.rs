@@ -29,7 +29,7 @@ pub struct Nameplate {
 
 #[derive(Debug)]
 struct Written {
-    plan: String,
+    member: Member,
     data: Arc<[u8]>,
 }
 
@@ -56,7 +56,14 @@ impl Nameplate {
 
     /// Of a gateway that listens to others.
     pub fn reached_at(plan: u64, reach: Option<Reach>) -> Self {
-        let written = Written::of(plan, reach.as_ref(), None);
+        let written = Written::of(Member {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            plan: written(plan),
+            peer: reach.clone(),
+            publishes: false,
+            leaving: false,
+        });
         Self { written: Arc::new(Mutex::new(written)), reach, others: Arc::default(), publishes: None }
     }
 
@@ -65,14 +72,22 @@ impl Nameplate {
     pub fn publishing(self, plan: u64, publication: Publication, judge: Arc<dyn Judge>) -> Self {
         let now = watch::Sender::new(publication);
         let publishes = Some(Publishes { now, judge, known: Arc::default(), programs: Arc::default() });
-        *self.written() = Written::of(plan, self.reach.as_ref(), publishes.as_ref());
+        self.written().changes(|member| {
+            member.plan = written(plan);
+            member.publishes = true;
+        });
         Self { publishes, ..self }
     }
 
     /// Another plan is in force.
     pub fn says(&self, plan: u64) {
-        *self.written() = Written::of(plan, self.reach.as_ref(), self.publishes.as_ref());
+        self.written().changes(|member| member.plan = written(plan));
         self.others.look_again();
+    }
+
+    /// The process takes nothing new from now on, and ends when what it has is over.
+    pub fn leaves(&self) {
+        self.written().changes(|member| member.leaving = true);
     }
 
     /// Nothing runs any more that took another lock than this tells.
@@ -101,7 +116,7 @@ impl Nameplate {
 
     /// Whoever says this of its plan locks what we lock; or says that it has none.
     pub(super) fn locks_like(&self, plan: &str) -> bool {
-        plan == self.written().plan || plan == written(NO_PLAN)
+        plan == self.written().member.plan || plan == written(NO_PLAN)
     }
 
     pub(super) fn known_plan(&self, fingerprint: &str) -> Option<Publication> {
@@ -155,16 +170,14 @@ impl Publishes {
 }
 
 impl Written {
-    fn of(plan: u64, reach: Option<&Reach>, publishes: Option<&Publishes>) -> Self {
-        let member = Member {
-            format: FORMAT,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            plan: written(plan),
-            peer: reach.cloned(),
-            publishes: publishes.is_some(),
-        };
+    fn of(member: Member) -> Self {
         let data = serde_json::to_vec(&member).expect("plain fields serialise").into();
-        Self { plan: member.plan, data }
+        Self { member, data }
+    }
+
+    fn changes(&mut self, change: impl FnOnce(&mut Member)) {
+        change(&mut self.member);
+        *self = Self::of(self.member.clone());
     }
 }
 

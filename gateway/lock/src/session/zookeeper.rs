@@ -119,6 +119,7 @@ impl From<Stat> for Seen {
             czxid: stat.czxid,
             owner: stat.ephemeral_owner,
             version: stat.version,
+            created: stat.ctime.unsigned_abs(),
             modified: stat.mtime.unsigned_abs(),
             children: stat.num_children,
         }

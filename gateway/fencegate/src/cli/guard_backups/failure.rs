@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fencegate_guard::store::{NotCopied, StoreError, backup::Broken};
+use fencegate_process::again::quoted;
 
 use crate::{
     backups::{new_file::NotWritten, store_place::NotMade},
@@ -28,16 +29,17 @@ pub(super) enum BackupTrouble {
     Era(#[from] era::Trouble),
     #[error(
         "FG0615: no floor is known: `--policy` names a gateway's policy, so that ZooKeeper can be asked; or `--floor E`, \
-         which `fencegate era show` prints where it can be reached, once the old guard has ended"
+         which `fencegate era show -c POLICY` prints where it can be reached, once the old guard has ended"
     )]
     NoFloor,
     #[error("FG0615: the backup is of the guard of installation {theirs}; the policy leads to {ours}")]
     OtherInstallation { theirs: String, ours: String },
     #[error(
         "FG0615: ZooKeeper went back: it gives tokens out that are below others, and no floor is above them all. \
-         `fencegate era bump` first"
+         `fencegate era bump -c {}` first",
+        quoted(.policy)
     )]
-    WentBack,
+    WentBack { policy: String },
 }
 
 impl BackupTrouble {

@@ -26,22 +26,18 @@ use crate::{
 pub(super) fn run(restoring: &Restoring) -> Result<(), ExitCode> {
     let file = config::file(restoring.config.as_deref(), Of::Guard)?;
     let guard = policy::read_guard_quietly(&file)?;
-    let gateway = match (restoring.floor, &restoring.policy) {
-        (Some(_), _) => None,
-        (None, Some(policy)) => Some(policy::read_quietly(policy)?),
-        (None, None) if config::usual(Of::Gateway).exists() => {
-            Some(policy::read_quietly(config::usual(Of::Gateway))?)
-        }
-        (None, None) => None,
-    };
-    let outcome = restore(restoring, &guard, gateway.as_ref()).map_err(|trouble| out::failed(&trouble))?;
+    let usual = Some(config::usual(Of::Gateway)).filter(|usual| usual.exists());
+    let asked = restoring.policy.as_deref().or(usual).filter(|_| restoring.floor.is_none());
+    let gateway = asked.map(policy::read_quietly).transpose()?;
+    let gateway = asked.zip(gateway.as_ref());
+    let outcome = restore(restoring, &guard, gateway).map_err(|trouble| out::failed(&trouble))?;
     out::say(wording::restored(&outcome, restoring.format))
 }
 
 fn restore(
     restoring: &Restoring,
     guard: &plan::Guard,
-    gateway: Option<&plan::Gateway>,
+    gateway: Option<(&Path, &plan::Gateway)>,
 ) -> Result<RestoreOutcome, BackupTrouble> {
     let plan::Store::Redb(path) = &guard.store else {
         return Err(BackupTrouble::Shared(
@@ -70,14 +66,14 @@ fn restore(
 }
 
 /// How far tokens have come, by ZooKeeper: at or above every one that was given out.
-fn asked(gateway: &plan::Gateway, header: &Header) -> Result<u64, BackupTrouble> {
+fn asked((policy, gateway): (&Path, &plan::Gateway), header: &Header) -> Result<u64, BackupTrouble> {
     let shown = era::show(gateway)?;
     let (theirs, ours) = (&header.identity.ensemble, &shown.ensemble);
     if theirs != ours {
         return Err(BackupTrouble::OtherInstallation { theirs: theirs.clone(), ours: ours.clone() });
     }
     if shown.went_back || shown.suspect.is_some() {
-        return Err(BackupTrouble::WentBack);
+        return Err(BackupTrouble::WentBack { policy: policy.display().to_string() });
     }
     Ok(shown.floor)
 }

@@ -221,21 +221,31 @@ async fn members<L: Link>(live: &Live<L>) -> Result<Vec<RegisteredGateway>, Unto
     names.truncate(MOST);
     let paths: Vec<String> = names.iter().map(|name| format!("{parent}/{name}")).collect();
     let read = join_all(paths.iter().map(|path| live.link.data(path))).await;
+    let newest = read.iter().flatten().map(|(_, seen)| seen.modified).max().unwrap_or_default();
+    let proves = u64::try_from(live.rhythm().proves().as_millis()).unwrap_or(u64::MAX);
     let registered = names.iter().zip(read).filter_map(|(name, read)| {
-        let (data, _) = match read {
+        let (data, seen) = match read {
             // Gone since the list, or a heartbeat's probe that is.
             Err(Fault::NoNode) => return None,
-            Err(_) => (Vec::new(), ()),
-            Ok((data, _)) => (data, ()),
+            Err(_) => (Vec::new(), None),
+            Ok((data, seen)) => (data, Some(seen)),
         };
         let (gateway, session) = name.rsplit_once('-')?;
-        let (gateway, session) = (gateway.to_owned(), session.to_owned());
-        let Some(Member { version, plan, peer, .. }) = serde_json::from_slice(&data).ok() else {
-            return Some(RegisteredGateway { gateway, session, version: None, plan: None, peer: None });
-        };
-        // Not the pass that stands beside it.
-        let peer = peer.map(|reach| reach.address);
-        Some(RegisteredGateway { gateway, session, version: Some(version), plan: Some(plan), peer })
+        let member: Option<Member> = serde_json::from_slice(&data).ok();
+        let silent_ms = seen.map_or(0, |seen| newest.saturating_sub(seen.modified));
+        let leaving = member.as_ref().is_some_and(|member| member.leaving);
+        Some(RegisteredGateway {
+            gateway: gateway.to_owned(),
+            session: session.to_owned(),
+            ready: member.is_some() && !leaving && silent_ms < proves,
+            leaving,
+            silent_ms,
+            since: seen.map_or(0, |seen| seen.created / 1000),
+            version: member.as_ref().map(|member| member.version.clone()),
+            plan: member.as_ref().map(|member| member.plan.clone()),
+            // Not the pass that stands beside it.
+            peer: member.and_then(|member| member.peer).map(|reach| reach.address),
+        })
     });
     Ok(registered.filter(|one| one.session.len() == SESSION_DIGITS).collect())
 }

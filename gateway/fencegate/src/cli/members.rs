@@ -1,0 +1,117 @@
+//! `fencegate members`: the gateways of the installation, as they are registered in ZooKeeper.
+
+use std::{collections::BTreeMap, process::ExitCode};
+
+use clap::Args;
+use fencegate_lock::tenures::question::RegisteredGateway;
+
+use super::{
+    admin::{AdminAddress, Of, ask},
+    columns::Table,
+    locks::brief,
+    log::Format,
+    out::said,
+    when::since,
+};
+use crate::admin::documents::{Members, plural};
+
+#[derive(Debug, Args)]
+pub(super) struct Membership {
+    #[command(flatten)]
+    place: AdminAddress,
+    /// How it is printed; `json` for programs.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+pub(super) fn run(asked: &Membership) -> Result<(), ExitCode> {
+    let found = asked.place.found(Of::Gateway)?;
+    said(ask(&found, Of::Gateway, async |gateway| {
+        let told = gateway.get("/api/v1/members").await?;
+        Ok(match asked.format {
+            Format::Json => format!("{told:#}"),
+            Format::Text => text(&gateway.read::<Members>(told)?.members),
+        })
+    }))
+}
+
+/// A gateway is there once for each of its sessions.
+fn text(registered: &[RegisteredGateway]) -> String {
+    let mut gateways: BTreeMap<&str, Vec<&RegisteredGateway>> = BTreeMap::new();
+    for one in registered {
+        gateways.entry(&one.gateway).or_default().push(one);
+    }
+    let mut table = Table::of(["GATEWAY", "ADDRESS", "VERSION", "READY", "SINCE"]);
+    for (gateway, sessions) in &gateways {
+        table.row([
+            (*gateway).to_owned(),
+            told(sessions, |one| one.peer.as_deref()),
+            told(sessions, |one| one.version.as_deref()),
+            ready(sessions),
+            sessions.iter().map(|one| one.since).min().map(since).unwrap_or_default(),
+        ]);
+    }
+    format!("{}\n\n{table}", plural(gateways.len(), "gateway"))
+}
+
+/// During a restart two processes of one name may say two things.
+fn told<'r>(
+    sessions: &[&'r RegisteredGateway],
+    of: impl Fn(&'r RegisteredGateway) -> Option<&'r str>,
+) -> String {
+    let mut all: Vec<&str> = sessions.iter().filter_map(|one| of(one)).collect();
+    all.sort_unstable();
+    all.dedup();
+    if all.is_empty() { "not told".to_owned() } else { all.join(", ") }
+}
+
+fn ready(sessions: &[&RegisteredGateway]) -> String {
+    let count = |is: fn(&RegisteredGateway) -> bool| sessions.iter().filter(|one| is(one)).count();
+    let (ready, leaving) = (count(|one| one.ready), count(|one| one.leaving));
+    let unready = sessions.iter().filter(|one| !one.ready && !one.leaving);
+    let silent = unready.map(|one| one.silent_ms).max().filter(|silent| *silent >= 1000);
+    let mut says = match (ready, leaving) {
+        (all, _) if all == sessions.len() => return "yes".to_owned(),
+        (0, 0) => "no".to_owned(),
+        (0, _) => "no: drains".to_owned(),
+        (some, _) => format!("{some} of {} sessions", sessions.len()),
+    };
+    if let Some(silent) = silent {
+        says.push_str(&format!(": silent for {}", brief(silent)));
+    }
+    says
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(ready: bool, leaving: bool, silent_ms: u64) -> RegisteredGateway {
+        RegisteredGateway {
+            gateway: "gw-1".into(),
+            session: "0".repeat(16),
+            version: Some("1".into()),
+            plan: None,
+            peer: None,
+            ready,
+            leaving,
+            silent_ms,
+            since: 1,
+        }
+    }
+
+    #[test]
+    fn what_keeps_a_gateway_from_being_ready_is_said() {
+        let (well, drains, silent) =
+            (session(true, false, 90), session(false, true, 0), session(false, false, 9000));
+        for (sessions, said) in [
+            (vec![&well, &well], "yes"),
+            (vec![&drains, &drains], "no: drains"),
+            (vec![&well, &drains], "1 of 2 sessions"),
+            (vec![&silent], "no: silent for 9.0s"),
+            (vec![&well, &silent], "1 of 2 sessions: silent for 9.0s"),
+        ] {
+            assert_eq!(ready(&sessions), said);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Every command that the program tells somebody to type runs as it is printed: with the options of the command that printed it,
+//! or where the file or the process was found by a variable of the environment.
+//!
+//! Which commands it prints is read from its sources, so one that nobody runs here is found.
+
+mod sources;
+mod terminal;
+
+use std::{fs, net::SocketAddr};
+
+use fencegate_tests::{
+    client::Ask, gateway::Gateway, guard, guarded::Guarded, held::Held, origin::Act, patience::patiently,
+    policy::Policy, site::Site, zookeeper::fresh_root,
+};
+use serde_json::json;
+
+use self::{
+    sources::{Printed, printed_in_sources},
+    terminal::{Terminal, Way},
+};
+
+/// Run by other promises, as they are printed.
+const ELSEWHERE: [(&str, &str); 2] = [
+    ("guard migrate --from redb:{from} --to postgres", "guard_migrate::killed"),
+    ("verify http://127.0.0.1:8000 ", "verify"),
+];
+
+#[tokio::test]
+async fn every_command_that_is_printed_runs_as_it_is_printed() {
+    let mut typed = Vec::new();
+    for way in [Way::Option, Way::Variable] {
+        typed.extend(of_an_installation(way).await);
+        typed.extend(of_a_gateway_at_work(way).await);
+        typed.extend(of_operations(way).await);
+        typed.extend(of_a_guard(way).await);
+        typed.extend(of_a_store(way).await);
+        typed.extend(of_a_zookeeper_that_went_back(way).await);
+        typed.extend(of_nodes_that_are_open(way).await);
+        typed.extend(of_files(way).await);
+    }
+    typed.extend(that_need_nothing().await);
+    let printed = printed_in_sources();
+    let others = |one: &&Printed| !ELSEWHERE.iter().any(|(begin, _)| one.template.starts_with(begin));
+    let missing: Vec<_> =
+        printed.iter().filter(others).filter(|one| !typed.iter().any(|line| one.is(line))).collect();
+    assert!(missing.is_empty(), "nobody has typed {missing:#?}; what was typed: {typed:#?}");
+}
+
+/// The commands that name nothing of an installation.
+async fn that_need_nothing() -> Vec<String> {
+    let mut terminal = Terminal::bare();
+    let listed = terminal.types("fencegate init").await;
+    terminal.follows(&listed).await;
+    for printed in printed_in_sources() {
+        let Printed { template, .. } = &printed;
+        if ["explain ", "verify --list", "keys "].iter().any(|begin| template.starts_with(begin)) {
+            terminal.types_well(&format!("fencegate {template}")).await;
+        }
+    }
+    for code in ["FG0203", "FG0404"] {
+        let story = terminal.types(&format!("fencegate explain {code}")).await;
+        let hint = story.lines().last().expect("a hint").to_owned();
+        terminal.follows(&hint).await;
+    }
+    terminal.typed
+}
+
+async fn of_an_installation(way: Way) -> Vec<String> {
+    let site = Site::fresh().await;
+    let mut terminal = Terminal::of(way, &site.policy("operator"));
+    let checked = terminal.asks("check --online").await;
+    assert!(checked.contains("FG0506"), "{checked}");
+    terminal.follows(&checked).await;
+    let found = terminal.asks("era init --at-least 5").await;
+    terminal.follows(&found).await;
+    let misnamed = terminal.asks("era bump --installation nobody").await;
+    terminal.follows(&misnamed).await;
+
+    let guard = Policy::of_guard(site.origin.door("guard"), &terminal.home().join("guard.redb"));
+    terminal.has("guard.yaml", &guard.to_string());
+    let shown = terminal.asks("era show").await;
+    terminal.follows(&shown).await;
+    assert!(terminal.home().join("guard.redb").exists(), "the printed command makes the store: {shown}");
+    terminal.typed
+}
+
+/// Its own file, with the address that its admin listener got.
+fn at(policy: &Policy, admin: SocketAddr) -> Policy {
+    policy.clone().with("/admin/address", admin.to_string())
+}
+
+async fn of_a_gateway_at_work(way: Way) -> Vec<String> {
+    let site = Site::fresh().await.comparing();
+    let policy = site.policy("gw-1").cached();
+    let gateway = Gateway::start(&policy).await;
+    let mut typed = Vec::new();
+    let mut held = Vec::new();
+    // Two are taken away, and of the others the first is not the last.
+    for path in ["/pay/5", "/pay/6", "/pay/7", "/pay/8"] {
+        held.push(site.origin.holds_one(&gateway, Ask::post(path)).await);
+    }
+    let policy = at(&policy, gateway.admin);
+    for (key, mut terminal) in
+        [("account/7", Terminal::of(way, &policy)), ("account/8", Terminal::at(way, gateway.admin))]
+    {
+        let first = terminal.asks("locks --limit 1").await;
+        terminal.follows(&first).await;
+        let unsaid = terminal.asks(&format!("lock break {key}")).await;
+        assert!(unsaid.contains("FG0603"), "{unsaid}");
+        terminal.follows(&unsaid).await;
+        typed.extend(terminal.typed);
+    }
+    for Held { request, latch, .. } in held {
+        latch.let_go();
+        request.result().await.ok();
+    }
+    let mut terminal = Terminal::of(Way::Variable, &policy);
+    let registered = terminal.asks("era bump").await;
+    assert!(registered.contains("`fencegate drain`"), "{registered}");
+    terminal.follows(&registered).await;
+    assert!(gateway.exit().await.success());
+    typed.extend(terminal.typed);
+    typed
+}
+
+/// Nobody knows what came of it.
+async fn lost(site: &Site, gateway: &Gateway, n: usize) {
+    let path = format!("/pay/{n}");
+    site.origin.script(&path, [Act::Reset]);
+    let ask = Ask::post(&path).field("idempotency-key", &format!("op-{n}"));
+    assert_eq!(gateway.send(&ask).await.status, 502);
+}
+
+/// What is printed of so many operations when all of them can be resolved: two commands each, of which one is meant.
+async fn resolvable(terminal: &mut Terminal, list: &str, count: usize) -> Vec<String> {
+    let mut found = Vec::new();
+    let all = async {
+        while found.len() < 2 * count {
+            found = terminal::commands(&terminal.asks(list).await);
+        }
+    };
+    patiently("the operations to be over", all, || "they are not").await;
+    found
+}
+
+async fn of_operations(way: Way) -> Vec<String> {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
+    let gateway = Gateway::start(&policy).await;
+    for n in [7, 8] {
+        lost(&site, &gateway, n).await;
+    }
+    let mut terminal = Terminal::of(way, &at(&policy, gateway.admin));
+    let found = resolvable(&mut terminal, "once list", 2).await;
+    terminal.types_well(&found[0]).await;
+    terminal.types_well(&found[3]).await;
+    let unknown = terminal.asks("once resolve nothing --as done").await;
+    terminal.follows(&unknown).await;
+    terminal.typed
+}
+
+async fn of_a_guard(way: Way) -> Vec<String> {
+    let guarded = Guarded::fresh().await;
+    let guard = guarded.launch().await.start().await;
+    let once = json!({"store": "guard", "key": "{header.idempotency-key}"});
+    let policy = guarded.policy("gw-1", &[guard.public]).with("/routes/0/fence/once", once);
+    let gateway = Gateway::start(&policy).await;
+    for n in [7, 8, 9, 10] {
+        lost(&guarded.site, &gateway, n).await;
+    }
+    let mut typed = Vec::new();
+    let file = at(guard.launch().file(), guard.admin);
+    for (left, mut terminal) in [(4, Terminal::of(way, &file)), (2, Terminal::at(way, guard.admin))] {
+        let found = resolvable(&mut terminal, "guard show", left).await;
+        terminal.types_well(&found[0]).await;
+        terminal.types_well(&found[3]).await;
+        let unknown = terminal.asks("guard resolve nothing --as done").await;
+        terminal.follows(&unknown).await;
+        typed.extend(terminal.typed);
+    }
+    typed
+}
+
+/// A guard's store that is not there, and one that is a backup.
+async fn of_a_store(way: Way) -> Vec<String> {
+    let guarded = Guarded::fresh().await;
+    let store = |terminal: &Terminal| terminal.home().join("guard.redb");
+    let file = Policy::of_guard(guarded.site.origin.door("guard"), std::path::Path::new("guard.redb"));
+    let mut terminal = Terminal::of(way, &file);
+    let file = file.with("/store/redb", store(&terminal).display().to_string());
+    terminal.rewrites(&file);
+    terminal.has("gateway.yaml", &guarded.site.policy("operator").to_string());
+    terminal.means("POLICY", "gateway.yaml");
+    terminal.means("E", &guarded.floor.to_string());
+    terminal.means("UUID", &guarded.ensemble);
+    let missing = terminal.asks("guard").await;
+    assert!(missing.contains("--init --floor E --ensemble UUID"), "{missing}");
+    terminal.follows(&missing).await;
+
+    terminal.asks("guard backup night.backup --offline").await;
+    fs::rename(terminal.home().join("night.backup"), store(&terminal)).expect("the backup was made");
+    let no_store = terminal.asks("guard").await;
+    assert!(no_store.contains("is a backup, and no store"), "{no_store}");
+    terminal.follows(&no_store).await;
+    terminal.typed
+}
+
+async fn of_a_zookeeper_that_went_back(way: Way) -> Vec<String> {
+    let site = Site::fresh().await;
+    let state = fencegate_tests::scratch::place();
+    let policy = site.policy("gw-1").with("/state_dir", state.path().display().to_string());
+    let gateway = Gateway::start(&policy).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    gateway.signal(fencegate::demo::child::Signal::TERM);
+    assert!(gateway.exit().await.success());
+    let mut terminal = Terminal::of(way, &policy.clone().with("/zookeeper/root", fresh_root()));
+    let gone = terminal.asks("check --online").await;
+    terminal.follows(&gone).await;
+    let another = terminal.asks("check --online").await;
+    assert!(another.contains("FG0503") && another.contains("--at-least"), "{another}");
+    terminal.follows(&another).await;
+
+    let record = fs::read_dir(state.path()).expect("ours").map(|entry| entry.expect("ours").path());
+    let record = record.filter(|file| file.extension().is_some_and(|kind| kind == "json"));
+    for file in record {
+        fs::write(file, "no record").expect("ours");
+    }
+    terminal.means("E", &guard::FLOOR.to_string());
+    let damaged = terminal.asks("run").await;
+    assert!(damaged.contains("FG0519"), "{damaged}");
+    terminal.follows(&damaged).await;
+    terminal.typed
+}
+
+async fn of_nodes_that_are_open(way: Way) -> Vec<String> {
+    let (site, servers) = (Site::secured().await, fencegate_tests::ensemble::over_tls::shared());
+    let open = site.policy("gw-1").with("/zookeeper/tls", servers.known_as("hints"));
+    drop(Gateway::start(&open).await);
+    let mut terminal = Terminal::of(way, &open.with("/zookeeper/acl", "closed"));
+    let shown = terminal.asks("acl show").await;
+    assert!(shown.contains("acl set"), "{shown}");
+    terminal.follows(&shown).await;
+    terminal.typed
+}
+
+/// What is said of files: that one is the other process's, and that one should be left out.
+async fn of_files(way: Way) -> Vec<String> {
+    let guarded = Guarded::fresh().await;
+    let launch = guarded.launch().await;
+    let mut terminal = Terminal::of(way, launch.file());
+    let a_guards = terminal.asks("run").await;
+    assert!(a_guards.contains("FG0120"), "{a_guards}");
+    terminal.follows(&a_guards).await;
+    let mut typed = terminal.typed;
+
+    let policy = guarded.site.policy("gw-1").with("/allow_mixed", true);
+    let mut terminal = Terminal::of(way, &policy);
+    let a_gateways = terminal.asks("guard").await;
+    assert!(a_gateways.contains("FG0120"), "{a_gateways}");
+    terminal.follows(&a_gateways).await;
+    let gateway = Gateway::start(&policy).await;
+    terminal.rewrites(&at(&policy, gateway.admin));
+    let mixed = terminal.asks("check").await;
+    assert!(mixed.contains("FG0254"), "{mixed}");
+    terminal.follows(&mixed).await;
+    typed.extend(terminal.typed);
+    typed
+}

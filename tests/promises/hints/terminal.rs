@@ -1,0 +1,170 @@
+//! Where an operator types: a folder, and variables of the environment.
+
+use std::{
+    env, fs,
+    net::SocketAddr,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use fencegate_tests::{gateway::write_policy, policy::Policy, scratch};
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+
+use super::sources::PLACEHOLDERS;
+
+/// How a command learns which file or which process is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Option,
+    Variable,
+}
+
+pub(super) struct Terminal {
+    home: TempDir,
+    /// Behind every question.
+    option: String,
+    variable: Option<(&'static str, String)>,
+    /// What the words in capitals stand for.
+    meant: Vec<(String, String)>,
+    /// All that was typed because it was printed, and worked.
+    pub(super) typed: Vec<String>,
+}
+
+impl Terminal {
+    pub(super) fn bare() -> Self {
+        let mut terminal = Self {
+            home: scratch::place(),
+            option: String::new(),
+            variable: None,
+            meant: Vec::new(),
+            typed: Vec::new(),
+        };
+        terminal.means("CODE", "FG0203");
+        terminal
+    }
+
+    /// Of somebody who works with this file.
+    pub(super) fn of(way: Way, file: &Policy) -> Self {
+        let terminal = Self::bare();
+        let path = write_policy(terminal.home.path(), &file.to_string()).display().to_string();
+        terminal.knowing(way, "-c", "FENCEGATE_CONFIG", path)
+    }
+
+    /// Of somebody who asks the process with this admin listener.
+    pub(super) fn at(way: Way, admin: SocketAddr) -> Self {
+        Self::bare().knowing(way, "--admin", "FENCEGATE_ADMIN", admin.to_string())
+    }
+
+    fn knowing(self, way: Way, option: &str, variable: &'static str, value: String) -> Self {
+        match way {
+            Way::Option => Self { option: format!(" {option} {value}"), ..self },
+            Way::Variable => Self { variable: Some((variable, value)), ..self },
+        }
+    }
+
+    pub(super) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub(super) fn has(&self, name: &str, text: &str) {
+        fs::write(self.home.path().join(name), text).expect("our own folder");
+    }
+
+    /// The file that is worked with has changed.
+    pub(super) fn rewrites(&self, file: &Policy) {
+        write_policy(self.home.path(), &file.to_string());
+    }
+
+    pub(super) fn means(&mut self, word: &str, value: &str) {
+        self.meant.retain(|(known, _)| known != word);
+        self.meant.push((word.to_owned(), value.to_owned()));
+    }
+
+    /// All that a verb says, for whoever has named the file or the process.
+    pub(super) async fn asks(&self, verb: &str) -> String {
+        self.types(&format!("fencegate {verb}{}", self.option)).await
+    }
+
+    pub(super) async fn types(&self, line: &str) -> String {
+        let output = self.runs(line.to_owned()).await;
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
+    /// Types all commands that stand in what was printed; each has to work.
+    pub(super) async fn follows(&mut self, said: &str) {
+        let found = commands(said);
+        assert!(!found.is_empty(), "no command is printed: {said}");
+        for line in found {
+            if self.variable.is_some() {
+                let named = line.contains(" -c /") || line.contains(" --admin ");
+                let needed = said.contains("FG0120") || said.contains("FG0254");
+                assert!(!named || needed, "it names what the environment names: {line}");
+            }
+            self.types_well(&line).await;
+        }
+    }
+
+    pub(super) async fn types_well(&mut self, line: &str) {
+        let whole = self.filled_in(line);
+        let output = self.runs(whole.clone()).await;
+        assert!(output.status.success(), "`{line}`, typed as `{whole}`: {output:?}");
+        self.typed.push(whole);
+    }
+
+    /// A key file is made anew for each command that makes one, and is there for each that reads one.
+    fn filled_in(&self, line: &str) -> String {
+        let words = line.split(' ').map(|word| match (PLACEHOLDERS.contains(&word), word) {
+            (true, "KEYFILE") => self.key_file(line.contains("keys new")),
+            (true, _) => {
+                let meant = self.meant.iter().find(|(known, _)| known == word);
+                meant.unwrap_or_else(|| panic!("what is {word} in `{line}`?")).1.clone()
+            }
+            (false, word) => word.to_owned(),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    fn key_file(&self, is_made: bool) -> String {
+        let count = fs::read_dir(self.home.path()).expect("our own folder").count();
+        let path =
+            self.home.path().join(if is_made { format!("key-{count}.json") } else { "key.json".to_owned() });
+        if !is_made && !path.exists() {
+            let made =
+                Command::new(scratch::binaries().join("fencegate")).args(["keys", "new"]).arg(&path).output();
+            assert!(made.expect("started").status.success());
+        }
+        path.display().to_string()
+    }
+
+    async fn runs(&self, line: String) -> Output {
+        let path = format!("{}:{}", scratch::binaries().display(), env::var("PATH").unwrap_or_default());
+        let mut shell = Command::new("timeout");
+        // What serves is ended in order when it has shown that it starts.
+        let serves = line.contains(" --init ") || line.contains(" run -c ") || line.contains(" guard -c ");
+        let limit = if serves { "4" } else { "60" };
+        shell.args([
+            "--preserve-status",
+            limit,
+            "sh",
+            "-c",
+            &format!("exec {line}").replace("exec fencegate init minimal >", "fencegate init minimal >"),
+        ]);
+        shell.current_dir(self.home.path()).env("PATH", path).stdin(Stdio::null());
+        shell.env_remove("FENCEGATE_CONFIG").env_remove("FENCEGATE_ADMIN");
+        shell.envs(self.variable.clone());
+        spawn_blocking(move || shell.output()).await.expect("no panic").expect("started")
+    }
+}
+
+/// The commands in what was printed, in order.
+pub(super) fn commands(said: &str) -> Vec<String> {
+    let begins = said.match_indices("fencegate ").map(|(at, _)| &said[at..]);
+    let commands = begins.filter_map(|text| {
+        let ends = text.find(['`', '\n', '"']).unwrap_or(text.len());
+        let line = text[..ends].split("   ").next().unwrap_or_default().trim_end();
+        let verb = line.split(' ').nth(1).unwrap_or_default();
+        verb.chars().all(|char| char.is_ascii_lowercase()).then(|| line.to_owned())
+    });
+    commands.collect()
+}

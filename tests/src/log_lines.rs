@@ -1,0 +1,65 @@
+//! What every line of the log of every process under test has to be: one event, whose own words are for people.
+
+use serde_json::Value;
+
+/// The first line that is none, and why.
+pub(crate) fn unfit(log: &str) -> Option<String> {
+    // The last one may have been cut off by the end of the process.
+    let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let mut lines = whole.lines().filter(|line| !line.is_empty());
+    lines.find_map(|line| {
+        if !line.starts_with('{') {
+            return Some(format!("no event of its own: {line}"));
+        }
+        (has_rust_value(line) && is_said_to_people(line))
+            .then(|| format!("a value as a programmer sees it: {line}"))
+    })
+}
+
+/// Ours, and not for those who look for a mistake in the program.
+fn is_said_to_people(line: &str) -> bool {
+    let event: Value = serde_json::from_str(line).unwrap_or_default();
+    let ours = event["target"].as_str().is_some_and(|target| target.starts_with("fencegate"));
+    ours && ["INFO", "WARN", "ERROR"].iter().any(|level| event["level"] == *level)
+}
+
+/// `Some(7)`, `Difference { added: ...`.
+fn has_rust_value(line: &str) -> bool {
+    let wrapped = ["Some(", "Ok(", "Err("].iter().any(|begin| {
+        line.match_indices(begin)
+            .any(|(at, _)| !line[..at].ends_with(|before: char| before.is_alphanumeric()))
+    });
+    let of_fields = line.match_indices(" { ").any(|(at, braces)| {
+        let (name, behind) = (&line[..at], &line[at + braces.len()..]);
+        let name = name.rsplit(|char: char| !char.is_ascii_alphanumeric()).next().unwrap_or_default();
+        let field = behind.split(':').next().unwrap_or_default();
+        let is_field =
+            !field.is_empty() && field.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase());
+        name.starts_with(|first: char| first.is_ascii_uppercase()) && is_field
+    });
+    wrapped || of_fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(level: &str, said: &str) -> String {
+        format!(
+            "{{\"level\":\"{level}\",\"target\":\"fencegate::serve\",\"fields\":{{\"message\":\"{said}\"}}}}\n"
+        )
+    }
+
+    #[test]
+    fn a_line_for_programmers_is_found() {
+        for said in ["waited Some(33.9µs)", "Difference { added: [] }", "Os { code: 98, kind: AddrInUse }"] {
+            assert!(unfit(&line("WARN", said)).is_some(), "{said}");
+            assert_eq!(unfit(&line("DEBUG", said)), None);
+        }
+        assert!(unfit("warning[FG0307]: it passes\n").is_some());
+        for said in ["key=acct/42 waited=1.2s", "write `{path.x}` { or not }", "FG0503: Awesome(1)"] {
+            assert_eq!(unfit(&line("INFO", said)), None, "{said}");
+        }
+        assert_eq!(unfit("{\"level\":\"IN"), None, "cut off");
+    }
+}

@@ -123,7 +123,7 @@ async fn ready_is_told_by_the_exit_code() {
     for (verb, admin, code, says) in [
         (&["ready"][..], &ready, 0, "ready\n"),
         (&["guard", "ready"], &guards, 0, "ready"),
-        (&["ready"], &not, 1, "not ready: no ZooKeeper session: FG0506"),
+        (&["ready"], &not, 1, "not ready: FG0506: "),
         (&["ready"], &service, 69, "FG0601"),
         (&["ready"], &"127.0.0.1:1".to_owned(), 69, "FG0601"),
         (&["ready", "--within", "300ms"], &frozen, 69, "no answer within 300ms"),
@@ -166,7 +166,7 @@ async fn members_are_all_gateways_and_whether_each_could_work() {
     for name in ["gw-1", "gw-2", "gw-3"] {
         let line = member_is(&one, name, " yes ").await;
         assert!(line.contains(env!("CARGO_PKG_VERSION")) && line.contains(" ago)"), "{line}");
-        assert_eq!(line.contains("gw-1.internal:9910"), name == "gw-2", "{line}");
+        assert_eq!(line.contains("gw-1.internal:"), name == "gw-2", "{line}");
     }
     let (_, told, _) = said(&["members", "--admin", &one.admin.to_string(), "--format", "json"]).await;
     let told: Value = serde_json::from_str(&told).expect("JSON");

@@ -34,7 +34,9 @@ impl GatewaySeen {
         }
         (!self.keeper.is_ready()).then(|| match self.keeper.view() {
             View::Away(why) => format!("no ZooKeeper session: {why}"),
-            View::Unmade(why) | View::RolledBack(why) => why.to_string(),
+            View::Unmade(why) => format!("FG0506: {why}"),
+            // It begins with its code.
+            View::RolledBack(why) => why.to_string(),
             View::Live { connected: false, .. } => "the connection to ZooKeeper is lost".into(),
             View::Live { connected: true, .. } => "the ZooKeeper session is not proven yet".into(),
         })

@@ -139,16 +139,12 @@ pub struct RegisteredGateway {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
     /// It could grant a lock by its last heartbeat, which is not too old to prove its session, and it does not drain.
-    #[serde(default)]
     pub ready: bool,
     /// It drains.
-    #[serde(default)]
     pub leaving: bool,
     /// How much older its last heartbeat is than the newest one of all, by ZooKeeper's clock.
-    #[serde(default)]
     pub silent_ms: u64,
     /// Seconds since 1970, by ZooKeeper's clock, when this session was registered.
-    #[serde(default)]
     pub since: u64,
 }
 

@@ -154,7 +154,8 @@ async fn an_address_that_is_taken_and_files_that_are_not_there_end_the_start() {
     let address = taken.local_addr().expect("bound").to_string();
     let policy = listening(&site, "gw-1").with("/peer/address", address.clone());
     let said = Launch::new(&policy).fails().await;
-    assert!(said.contains(&format!("listen on {address}, the peer listener")), "{said}");
+    assert!(said.contains(&format!("FG0527: listen on {address}, the peer listener")), "{said}");
+    assert!(said.contains("`ss -ltnp`"), "{said}");
     let tls =
         json!({"certificate_file": "/nowhere.pem", "key_file": "/nowhere.key", "ca_file": "/nowhere.pem"});
     let said = Launch::new(&listening(&site, "gw-1").with("/peer/tls", tls)).fails().await;

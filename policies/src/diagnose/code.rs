@@ -186,6 +186,7 @@ codes! {
     NotLetIn          "FG0524" Error "ZooKeeper does not let this identity in"
     SharedService     "FG0525" Warning "two upstreams lead to one service, which the file does not show"
     SocketUnusable    "FG0526" Error "a unix socket cannot be listened on"
+    AddressUnusable   "FG0527" Error "an address cannot be listened on"
     NoFile            "FG0530" Error "the file cannot be read"
     NoStore           "FG0540" Error "a database cannot be the store of a guard"
     StoreMoved        "FG0545" Error "the file of a guard's store was moved into a database"

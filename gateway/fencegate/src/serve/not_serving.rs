@@ -13,7 +13,7 @@ use crate::{bearer::BadBearer, siblings::BadPeerTls};
 /// Why a process does not start or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum NotServing {
-    #[error("listen on {address}, the {listener} listener: {source}")]
+    #[error("FG0527: listen on {address}, the {listener} listener: {source}{}", remedy(source))]
     Listen { listener: String, address: String, source: io::Error },
     #[error("FG0526: listen on {address}, the {listener} listener: {source}")]
     UnixSocket { listener: String, address: String, source: io::Error },
@@ -31,16 +31,32 @@ pub enum NotServing {
     AdminToken(#[from] BadBearer),
     #[error("read a token of `leases.principals`")]
     LeaseToken(#[source] BadBearer),
-    #[error("read the key that tickets are signed with")]
+    #[error("FG0512: read the key that tickets are signed with")]
     Key(#[from] BadFile),
     #[error(transparent)]
     State(#[from] NotOpened),
-    #[error("prepare TLS with an upstream")]
+    #[error("FG0512: prepare TLS with an upstream")]
     UpstreamTls(#[source] BadTls),
     #[error("the session's thread has panicked; locks go by the session timeout")]
     SessionEnded,
     #[error("{0} requests were still at work when the drain was over")]
     NotDrained(usize),
+}
+
+/// What most often helps.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; end the process that has it, which `ss -ltnp` names, or start beside it with `--beside`"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "; this machine has no such address: `ip address` lists those it has"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; a port below 1024 needs CAP_NET_BIND_SERVICE, or take a higher one"
+        }
+        _ => "",
+    }
 }
 
 impl From<Deaf> for NotServing {

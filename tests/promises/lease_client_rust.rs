@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use fencegate::demo::child::Signal;
 use fencegate_client::{Client, FENCING_LEASE, Lease, Lost, NotLeased};
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{Ask, Outcome, Secure},
     gateway::Gateway,
-    leases::{CLIENT, OPERATOR, Tokens},
+    leases::{CLIENT, OPERATOR, OTHER, Tokens},
     patience::patiently,
+    scratch,
     site::Site,
+    terminator::Authority,
 };
 use serde_json::json;
 use tokio::time::sleep;
@@ -179,4 +181,64 @@ async fn an_operator_is_heard_and_one_who_breaks_a_lease_ends_it() {
     does("break", String::new()).await;
     assert_eq!(patiently("the loss", lease.lost(), || gateway.log()).await, Lost::Over);
     lease.release().await.expect("it is over");
+}
+
+#[tokio::test]
+async fn three_hold_a_key_with_three_permits_and_a_fourth_waits() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
+    let wanted = || client_of(&gateway).lease("job/pool").permits(3);
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(wanted().await.expect("a permit is free"));
+    }
+    let mut permits: Vec<_> = held.iter().map(Lease::permit).collect();
+    permits.sort_unstable();
+    assert_eq!(permits, [Some(0), Some(1), Some(2)]);
+    let refused = wanted().await.expect_err("all are taken");
+    assert!(matches!(refused, NotLeased::Locked { .. }), "{refused}");
+    let other = client_of(&gateway).lease("job/pool").permits(4).await.expect_err("another number");
+    assert!(other.to_string().contains("permits-differ"), "{other}");
+    let given = held.remove(1);
+    let (place, before) = (given.permit(), number(&given));
+    given.release().await.expect("given back");
+    let next = wanted().wait(WAIT).await.expect("one is free");
+    assert_eq!(next.permit(), place);
+    assert!(number(&next) > before, "newer than who had this permit before");
+}
+
+#[tokio::test]
+async fn over_tls_a_certificate_names_the_client_and_a_strangers_gateway_is_not_told_the_token() {
+    let (site, tokens, authority) = (Site::fresh().await, Tokens::default(), Authority::new());
+    let folder = scratch::place();
+    let (certificate, key) = authority.sign(&["127.0.0.1"]).write(folder.path(), "gateway");
+    authority.write(&folder.path().join("clients.pem"));
+    let tls = json!({
+        "certificates": [{"certificate_file": certificate, "key_file": key}],
+        "client_auth": "optional", "client_ca_file": folder.path().join("clients.pem"),
+    });
+    let known = json!({"name": "worker", "certificate": {"name": "worker-7"}, "keys": ["job/*"]});
+    let policy = tokens.policy(&site, "gw-1").with("/listeners/public/tls", tls);
+    let gateway = Gateway::start(&policy.with("/leases/principals/0", known)).await;
+    let url = format!("https://{}", gateway.public);
+    let over_tls = |secure: &Secure, token| {
+        Client::over_tls(&url, token, secure.config().expect("sound").into()).expect("a URL")
+    };
+
+    let trusting = Secure::trusting(authority.roots());
+    let showing = |name| {
+        let signed = authority.identify(name);
+        trusting.clone().showing(signed.certificate(), signed.key())
+    };
+    let worker = over_tls(&showing("worker-7"), None);
+    let lease = worker.lease("job/1").await.expect("its certificate names it");
+    lease.release().await.expect("given back");
+    let stranger = over_tls(&showing("worker-8"), None);
+    let refused = stranger.lease("job/1").await.expect_err("nobody knows it");
+    assert!(matches!(refused, NotLeased::Refused { status: 401, .. }), "{refused:?}");
+    let other = over_tls(&trusting, Some(OTHER)).lease("other/1").await.expect("its token names it");
+    other.release().await.expect("given back");
+    let fooled = over_tls(&Secure::trusting(Authority::new().roots()), Some(OTHER));
+    let refused = fooled.lease("other/1").await.expect_err("a stranger's gateway");
+    assert!(matches!(refused, NotLeased::Unanswered(_)), "{refused:?}");
 }

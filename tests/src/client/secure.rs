@@ -44,6 +44,24 @@ impl Secure {
         Self { protocols, ..self }
     }
 
+    /// For any client that takes one.
+    ///
+    /// # Errors
+    /// When certificate and key do not belong to each other.
+    pub fn config(&self) -> Result<ClientConfig, String> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let builder = builder.with_protocol_versions(self.versions).map_err(|error| error.to_string())?;
+        let builder = builder.with_root_certificates(self.roots.clone());
+        let mut config = match &self.shown {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => builder
+                .with_client_auth_cert(vec![certificate.clone()], key.clone_key())
+                .map_err(|error| error.to_string())?,
+        };
+        config.alpn_protocols.clone_from(&self.protocols);
+        Ok(config)
+    }
+
     /// Asks for `name` and checks that it is shown a certificate for it.
     ///
     /// # Errors
@@ -64,16 +82,7 @@ impl Secure {
     /// # Panics
     /// If `name` is no name.
     pub async fn over(&self, stream: TcpStream, name: &str) -> Result<TlsStream<TcpStream>, String> {
-        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
-        let builder = builder.with_protocol_versions(self.versions).map_err(|error| error.to_string())?;
-        let builder = builder.with_root_certificates(self.roots.clone());
-        let mut config = match &self.shown {
-            None => builder.with_no_client_auth(),
-            Some((certificate, key)) => builder
-                .with_client_auth_cert(vec![certificate.clone()], key.clone_key())
-                .map_err(|error| error.to_string())?,
-        };
-        config.alpn_protocols.clone_from(&self.protocols);
+        let config = self.config()?;
         let name = ServerName::try_from(name.to_owned()).expect("a name");
         let connector = TlsConnector::from(Arc::new(config));
         connector.connect(name, stream).await.map_err(|error| format!("handshake: {error}"))

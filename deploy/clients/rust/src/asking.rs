@@ -64,7 +64,8 @@ impl Client {
     /// Exclusive, without a wait, for as long as the policy says unless told otherwise.
     pub fn lease(&self, key: impl Into<String>) -> Wanted {
         let keys = vec![key.into()];
-        let asked = AskedLease { keys, mode: "exclusive", ttl_ms: None, wait_ms: 0, note: None };
+        let asked =
+            AskedLease { keys, mode: "exclusive", permits: None, ttl_ms: None, wait_ms: 0, note: None };
         Wanted { client: self.clone(), asked, notice: None }
     }
 }
@@ -79,6 +80,13 @@ impl Wanted {
     /// Beside others that only read.
     pub fn shared(mut self) -> Self {
         self.asked.mode = "shared";
+        self
+    }
+
+    /// So many may hold the key at once, 2 to 1000. All who ask for the key say the same number. One key alone has permits, and
+    /// nobody holds it [`shared`](Self::shared).
+    pub fn permits(mut self, permits: u16) -> Self {
+        self.asked.permits = Some(permits);
         self
     }
 

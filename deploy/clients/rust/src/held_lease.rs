@@ -29,6 +29,7 @@ pub(crate) struct Told {
     pub(crate) id: HeaderValue,
     pub(crate) token: Arc<str>,
     pub(crate) number: u64,
+    pub(crate) permit: Option<u16>,
 }
 
 /// The fencing token of a lease that was held when this was asked for. It cannot be kept beyond the lease.
@@ -107,6 +108,12 @@ impl Lease {
             lost = self.word.lost() => Err(lost),
             done = work => Ok(done),
         }
+    }
+
+    /// Which of the permits of its key it has, counted from 0; `None` for a key that one alone holds. Guards and services know the
+    /// key as `KEY#PERMIT`.
+    pub fn permit(&self) -> Option<u16> {
+        self.told.permit
     }
 
     /// What lists and logs call it.

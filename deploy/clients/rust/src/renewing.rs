@@ -226,7 +226,7 @@ impl Told {
         let mut id = HeaderValue::from_str(&document.lease?).ok()?;
         id.set_sensitive(true);
         let (reference, token) = (document.reference.into(), document.token?.into());
-        Some(Self { reference, id, token, number: document.number? })
+        Some(Self { reference, id, token, number: document.number?, permit: document.permit })
     }
 }
 

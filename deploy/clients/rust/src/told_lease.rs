@@ -12,6 +12,8 @@ pub(crate) struct AskedLease {
     pub(crate) keys: Vec<String>,
     pub(crate) mode: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) permits: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) wait_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,6 +29,7 @@ pub(crate) struct ToldLease {
     pub(crate) state: String,
     pub(crate) token: Option<String>,
     pub(crate) number: Option<u64>,
+    pub(crate) permit: Option<u16>,
     pub(crate) ticket: Option<String>,
     pub(crate) held_for_ms: Option<u64>,
     pub(crate) revocation: Option<String>,

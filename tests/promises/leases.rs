@@ -1,6 +1,8 @@
 //! Clients hold locks through a gateway, for work that is no request: one holder at a time, each with a larger token, also
 //! through other gateways, and nothing runs under a lease that is over.
 
+mod at_a_guard;
+mod clocks;
 mod kept;
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! A command under `fencegate lock` or `fencegate elect`: who watches over it, when it lived, and what became of it.
 
+pub mod gateway_mishap;
+pub mod measured;
 pub mod mishap;
 
 use std::{

@@ -17,6 +17,7 @@ use crate::{
     policy::Policy,
     process::{Failpoints, Process, TALKATIVE, binary, counting_binary},
     scratch,
+    stepped_clock::SteppedClock,
 };
 
 /// A running gateway. Dropping it kills it and checks that it never panicked.
@@ -114,6 +115,13 @@ impl Launch {
     #[must_use]
     pub fn seeing(mut self, hosts: &Hosts) -> Self {
         self.names = hosts.command();
+        self
+    }
+
+    /// Sees these clocks in the place of the machine's.
+    #[must_use]
+    pub fn timed_by(mut self, clock: &SteppedClock) -> Self {
+        self.names = clock.command();
         self
     }
 

@@ -47,6 +47,11 @@ impl Tokens {
 
     /// A gateway of the site that grants leases, sends requests to others, and listens to them.
     pub fn policy(&self, site: &Site, name: &str) -> Policy {
+        self.added_to(site.policy(name))
+    }
+
+    /// The same for any gateway whose first route takes what its clients may.
+    pub fn added_to(&self, policy: Policy) -> Policy {
         let file = |name: &str| json!({"file": self.file(name)});
         let leases = json!({"min_ttl": "300ms", "max_ttl": "30s", "default_ttl": "10s", "max_wait": "20s", "principals": [
             {"name": "client", "bearer": file("client"), "keys": ["account/*", "job/*", "election/*"]},
@@ -54,7 +59,7 @@ impl Tokens {
             {"name": "operator", "bearer": file("operator"), "keys": [], "operator": true},
         ]});
         let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
-        let policy = site.policy(name).with("/peer", peer).with("/leases", leases);
+        let policy = policy.with("/peer", peer).with("/leases", leases);
         policy.with("/routes/0/fence/lease", "optional")
     }
 }

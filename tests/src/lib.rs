@@ -9,7 +9,7 @@
 //! compare with. [`zombie`] is a set-up with an accident behind it, for whoever shows what happens, and [`browser`] who
 //! looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session.
 //! [`crowd`] is a load on keys that several hold at once. [`charged`] is a command under a lock, and the mishaps of
-//! who watches over it. [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks.
+//! who watches over it. [`stepped_clock`] has one process see other clocks. [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks.
 
 pub mod balancer;
 pub mod browser;
@@ -47,6 +47,7 @@ pub mod shared_store;
 pub mod sharing;
 pub mod site;
 pub mod socket_relay;
+pub mod stepped_clock;
 pub mod terminator;
 pub mod values;
 pub mod wire;

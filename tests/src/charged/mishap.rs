@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use fencegate::demo::child::Signal;
 use fencegate_lock::client::{Client, Options};
-use fencegate_process::clock::{Boot, Clock, MachineClock};
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
-use super::{Charged, GRACE, Manner, dies, installed, is_alive, signal};
+use super::{
+    Charged, GRACE, Manner, installed,
+    measured::{Death, Measured},
+    signal,
+};
 use crate::{
     faulty_link::FaultyLink,
     policy::Policy,
@@ -45,21 +48,6 @@ impl Mishap {
     }
 }
 
-/// One mishap, measured.
-#[derive(Debug, Clone)]
-pub struct Measured {
-    pub mishap: Mishap,
-    /// From the last moment at which the command ran to the end of what was proven, in milliseconds: negative where it ran on
-    /// beyond that.
-    pub before_the_end: f64,
-    /// From that moment to the one at which the next holder got the lock.
-    pub before_the_next: f64,
-    /// Of the process that had the command run.
-    pub code: Option<i32>,
-    /// The next token is larger.
-    pub grows: bool,
-}
-
 /// The place of some mishaps: a server of its own, and the way there.
 pub struct Scene {
     zookeeper: OwnZooKeeper,
@@ -83,7 +71,7 @@ impl Scene {
     }
 
     /// The same mishap to so many at once, each with a key of its own. Its commands are alternately meek and stubborn.
-    pub async fn plays(&self, mishap: Mishap, many: usize) -> Vec<Measured> {
+    pub async fn plays(&self, mishap: Mishap, many: usize) -> Vec<Measured<Mishap>> {
         let all: Vec<_> = (0..many).map(|number| self.begins(mishap, number)).collect();
         for (charged, _) in &all {
             charged.lives().await;
@@ -91,7 +79,13 @@ impl Scene {
         let next = Client::connect(self.direct.clone()).await.expect("ZooKeeper serves");
         let (happens, all) = (self.happens(mishap, &all), &all);
         let measured = async {
-            let measured = all.iter().map(|(charged, key)| self.measure(mishap, charged, key, &next));
+            let measured = all.iter().map(async |(charged, key)| {
+                let dead = Death::of(charged, key, &next).await;
+                if mishap == Mishap::KeeperStopped {
+                    charged.signal(Signal::CONT);
+                }
+                dead.measured(mishap, mishap.tells()).await
+            });
             join_all(measured).await
         };
         let ((), measured) = tokio::join!(happens, measured);
@@ -140,31 +134,4 @@ impl Scene {
             _ => {}
         }
     }
-
-    async fn measure(&self, mishap: Mishap, charged: &Charged, key: &str, next: &Client) -> Measured {
-        let (command, before) = (charged.command(), charged.lives().await.token);
-        let (granted, token) = loop {
-            if let Ok(held) = next.lock(key).wait(Duration::from_secs(60)).await {
-                let got = (MachineClock.now(), held.token().to_string());
-                held.release();
-                break got;
-            }
-            sleep(Duration::from_millis(20)).await;
-        };
-        assert!(!is_alive(command), "{mishap:?}: the command runs on under another's lock");
-        dies(command).await;
-        if mishap == Mishap::KeeperStopped {
-            charged.signal(Signal::CONT);
-        }
-        let proven = charged.proven_until().await;
-        let code = if mishap.tells() { Some(charged.exit().await) } else { None };
-        let last = charged.life().expect("it lived").last;
-        let (before_the_end, before_the_next) = (millis(last, proven), millis(last, granted));
-        Measured { mishap, before_the_end, before_the_next, code, grows: token > before }
-    }
-}
-
-/// From one to the other.
-fn millis(from: Boot, to: Boot) -> f64 {
-    (to.as_nanos() as f64 - from.as_nanos() as f64) / 1e6
 }

@@ -27,6 +27,11 @@ impl Dispatch {
         Self { keys, epoch, sequence: 1, dispatch: 1, mode: Mode::Exclusive, operation: None, ticket: None }
     }
 
+    /// The next one of the tenure of this token.
+    pub fn after(key: &str, token: Token) -> Self {
+        Self { sequence: token.sequence(), ..Self::new(key, token.number()) }.g(token.dispatch() + 1)
+    }
+
     /// Of the same tenure.
     #[must_use]
     pub fn g(mut self, dispatch: u32) -> Self {

@@ -1,0 +1,42 @@
+//! A guard compares what comes under leases: after any request of the new holder, also one that only reads, nothing of the holder
+//! before gets in.
+
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    guard::{Dispatch, assert_refused},
+    guarded::Guarded,
+    leases::{Lease, Tokens},
+};
+use serde_json::json;
+
+use super::pay;
+
+#[tokio::test]
+async fn after_a_read_of_the_new_holder_a_late_write_of_the_old_one_is_refused() {
+    let (guarded, tokens) = (Guarded::fresh().await, Tokens::default());
+    let guard = guarded.guard().await;
+    let read = json!({
+        "name": "look", "upstream": "ledger", "match": {"methods": ["GET"], "path": "/pay/{account}"},
+        "fence": {"key": "account/{path.account}", "mode": "shared", "lease": "optional"},
+    });
+    let policy = tokens.added_to(guarded.policy("gw-1", &[guard.public])).with("/routes/1", read);
+    let gateway = Gateway::start(&policy).await;
+
+    let first = Lease::alone(&gateway, "account/7").await;
+    let written = gateway.send(&first.under(pay())).await;
+    assert_eq!((written.status, written.outcome()), (200, Some(Outcome::Done)));
+    assert_eq!(first.release(&gateway).await.status, 204);
+    // As if it had left a moment ago, and were on its way still.
+    let late = Dispatch::after("account/7", written.token().expect("a token"));
+    let second = Lease::alone(&gateway, "account/7").await;
+    let looked = gateway.send(&second.under(Ask::get("/pay/7"))).await;
+    assert_eq!((looked.status, looked.outcome()), (200, Some(Outcome::Done)), "{looked:?}");
+    assert!(looked.token() > Some(late.token()), "{looked:?}");
+
+    let before = guarded.site.origin.count("/pay/7");
+    let refused = guard.send(&late.on(pay())).await;
+    assert_refused(&refused, "stale");
+    assert_eq!(guarded.site.origin.count("/pay/7"), before, "it was let in");
+    assert_eq!(gateway.send(&second.under(pay())).await.status, 200);
+}

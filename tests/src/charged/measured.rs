@@ -1,0 +1,96 @@
+//! How long a command was dead when its lock became another's.
+
+use std::time::Duration;
+
+use fencegate_lock::client::Client;
+use fencegate_process::clock::{Boot, Clock, MachineClock};
+use tokio::time::sleep;
+
+use super::{Charged, dies, is_alive};
+
+/// What followed one mishap.
+#[derive(Debug, Clone)]
+pub struct Measured<M> {
+    pub mishap: M,
+    /// From the last moment at which the command ran to the end of what was proven, in milliseconds: negative where it ran on
+    /// beyond that.
+    pub before_the_end: f64,
+    /// From that moment to the one at which the next holder got the lock.
+    pub before_the_next: f64,
+    /// Of the process that had the command run; `None` where that was killed.
+    pub code: Option<i32>,
+    /// The next token is larger.
+    pub grows: bool,
+}
+
+/// A command that is dead, and its lock another's.
+pub struct Death<'a> {
+    charged: &'a Charged,
+    before: String,
+    granted: Boot,
+    token: String,
+}
+
+impl<'a> Death<'a> {
+    /// Waits until somebody else has held the lock of `key`.
+    ///
+    /// # Panics
+    /// If the command still runs then.
+    pub async fn of(charged: &'a Charged, key: &str, next: &Client) -> Self {
+        let (command, before) = (charged.command(), charged.lives().await.token);
+        let (granted, token) = loop {
+            if let Ok(held) = next.lock(key).wait(Duration::from_secs(60)).await {
+                let got = (MachineClock.now(), held.token().to_string());
+                held.release();
+                break got;
+            }
+            sleep(Duration::from_millis(20)).await;
+        };
+        assert!(!is_alive(command), "the command for {key} runs on under another's lock");
+        dies(command).await;
+        Self { charged, before, granted, token }
+    }
+
+    /// `tells`: who had it run is there to say how it ended.
+    ///
+    /// # Panics
+    /// If the command never ran.
+    pub async fn measured<M>(self, mishap: M, tells: bool) -> Measured<M> {
+        let proven = self.charged.proven_until().await;
+        let code = if tells { Some(self.charged.exit().await) } else { None };
+        let last = self.charged.life().expect("it lived").last;
+        let (before_the_end, before_the_next) = (millis(last, proven), millis(last, self.granted));
+        Measured { mishap, before_the_end, before_the_next, code, grows: self.token > self.before }
+    }
+}
+
+impl<M> Measured<M> {
+    /// It was dead in time, and who had it run said why it ended.
+    pub fn is_good(&self) -> bool {
+        let told = self.code.is_none_or(|code| code == 123);
+        self.before_the_next > 0.0 && self.before_the_end > 0.0 && self.grows && told
+    }
+}
+
+/// What was seen of some mishaps, in one line.
+pub fn summary<'a, M: 'a>(all: impl Iterator<Item = &'a Measured<M>> + Clone) -> String {
+    format!(
+        "{} times; dead before the proof ended by {}; before the next one held the lock by {}",
+        all.clone().count(),
+        spread(all.clone().map(|measured| measured.before_the_end)),
+        spread(all.map(|measured| measured.before_the_next)),
+    )
+}
+
+/// The least, the middle and the most, in milliseconds.
+fn spread(times: impl Iterator<Item = f64>) -> String {
+    let mut times: Vec<_> = times.collect();
+    times.sort_by(f64::total_cmp);
+    let (Some(least), Some(most)) = (times.first(), times.last()) else { return "nothing".to_owned() };
+    format!("{least:.0} ms at least, {:.0} ms mostly, {most:.0} ms at most", times[times.len() / 2])
+}
+
+/// From one to the other.
+fn millis(from: Boot, to: Boot) -> f64 {
+    (to.as_nanos() as f64 - from.as_nanos() as f64) / 1e6
+}

@@ -1,0 +1,105 @@
+//! The clocks that one process sees: its wall clock is set, or its machine has slept, and no other process notices.
+//!
+//! A small library stands before the C library in that process (`LD_PRELOAD`). CLOCK_MONOTONIC stays as it is: it stands still
+//! while a machine sleeps, and nobody can set it.
+
+use std::{
+    fs::File,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+use crate::scratch;
+
+/// By how much the clocks of one process are off. Its file goes with it, so it has to outlive the process.
+pub struct SteppedClock {
+    home: TempDir,
+    moved: File,
+}
+
+impl SteppedClock {
+    /// They go right yet.
+    ///
+    /// # Panics
+    /// If the library cannot be built: the Debian packages gcc and libc6-dev are needed.
+    pub fn right() -> Self {
+        let home = scratch::place();
+        let moved = File::create(home.path().join("moved")).expect("a folder of ours");
+        let clock = Self { home, moved };
+        clock.write(0, 0);
+        clock.write(8, 0);
+        clock
+    }
+
+    /// The command that has another one see these clocks.
+    pub fn command(&self) -> Vec<String> {
+        let file = self.home.path().join("moved");
+        let preloaded = format!("LD_PRELOAD={}", library().display());
+        ["env".to_owned(), preloaded, format!("STEPPED_CLOCK={}", file.display())].into()
+    }
+
+    /// The wall clock is set: so many seconds from the true time, before it if negative.
+    pub fn set_wall(&self, seconds: i64) {
+        self.write(0, seconds * 1_000_000_000);
+    }
+
+    /// The machine has slept for so long in all.
+    ///
+    /// # Panics
+    /// If it are centuries.
+    pub fn has_slept(&self, time: Duration) {
+        self.write(8, i64::try_from(time.as_nanos()).expect("less than centuries"));
+    }
+
+    /// Eight bytes at a place that is a multiple of eight: the reader sees all of them or none.
+    fn write(&self, place: u64, nanos: i64) {
+        self.moved.write_all_at(&nanos.to_ne_bytes(), place).expect("a file of ours");
+    }
+}
+
+/// Built once for all tests of this process.
+fn library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/stepped_clock/clock.c");
+        let built = scratch::folder().join("clock.so");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]).args([&built, &source]);
+        let output = compiler.output().expect("cc is needed: apt-get install gcc libc6-dev");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        built
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wall clock, boot clock and monotonic clock as another process sees them, in seconds.
+    fn seen(clock: &SteppedClock) -> [f64; 3] {
+        let script =
+            "import time; print(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), time.monotonic())";
+        let (command, python) = (clock.command(), ["python3", "-c", script]);
+        let output = Command::new(&command[0]).args(&command[1..]).args(python).output().expect("env");
+        let said = String::from_utf8(output.stdout).expect("text");
+        let numbers: Vec<f64> = said.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+        numbers.try_into().expect("three")
+    }
+
+    #[test]
+    fn each_clock_is_moved_by_itself_and_one_stays() {
+        let clock = SteppedClock::right();
+        let before = seen(&clock);
+        clock.set_wall(-3600);
+        clock.has_slept(Duration::from_millis(60_500));
+        let after = seen(&clock);
+        for (moved, by) in [0, 1, 2].map(|at| after[at] - before[at]).into_iter().zip([-3600.0, 60.5, 0.0]) {
+            assert!((by..by + 20.0).contains(&moved), "{moved} instead of {by}: {before:?} {after:?}");
+        }
+    }
+}

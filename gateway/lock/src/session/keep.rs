@@ -220,7 +220,9 @@ async fn silence<L: Link>(live: &Live<L>) -> SessionEnd {
 /// Tells when the process stood still. ZooKeeper is asked nothing here: how long it takes to answer is not our pause.
 async fn pauses<L: Link>(live: &Live<L>, settings: &Settings) -> Infallible {
     loop {
-        let (asleep, rest) = (live.clock.now(), live.rhythm.get().period);
+        // Only what is left of a pause when the sleep would have ended is seen: the sleep is short beside a third of the
+        // session, which is what an alert is about.
+        let (asleep, rest) = (live.clock.now(), live.rhythm.get().period / 8);
         sleep(rest).await;
         let late = live.clock.now().since(asleep).saturating_sub(rest);
         if late > settings.policy.tick / 2 {

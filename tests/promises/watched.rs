@@ -21,8 +21,15 @@ use super::{admin_page::tells_of_lost_sessions, tls::Keys};
 
 const OLD: &str = "the-old-one";
 
-/// What Grafana would put in the place of its variables: everything, and four scrapes.
-const VARIABLES: [(&str, &str); 3] = [("$__rate_interval", "4s"), ("$route", ".*"), ("$instance", ".*")];
+/// What Grafana would put in the place of its variables: everything, four scrapes, and the time that is shown.
+const VARIABLES: [(&str, &str); 6] = [
+    ("$__rate_interval", "4s"),
+    ("$__range", "300s"),
+    ("$cluster", ".*"),
+    ("$job", "fencegate|fencegate-guard"),
+    ("$route", ".*"),
+    ("$instance", ".*"),
+];
 
 /// Everything that is watched, and what it did.
 struct Watched {
@@ -129,9 +136,34 @@ fn panels() -> Vec<(String, String)> {
             found.push((format!("{}: {}", title(&dashboard), annotation["name"]), expression));
         }
         let variables = dashboard["templating"]["list"].as_array().expect("variables");
-        assert!(variables.iter().any(|variable| variable["type"] == "datasource"), "{variables:?}");
+        for name in ["datasource", "cluster", "job"] {
+            assert!(variables.iter().any(|variable| variable["name"] == name), "{name}: {variables:?}");
+        }
+        for variable in variables.iter().filter(|variable| variable["type"] == "query") {
+            let asked = variable["query"]["query"].as_str().expect("a query");
+            let inside = asked.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
+            let (series, label) = inside.and_then(|inside| inside.rsplit_once(", ")).expect("of a label");
+            // Where a Prometheus knows of no clusters, there is none to choose.
+            if label != "cluster" {
+                found.push((format!("{}: {}", title(&dashboard), variable["name"]), series.to_owned()));
+            }
+        }
     }
     found
+}
+
+/// Names that no gateway and no guard has, in any expression.
+fn unknown_names(expression: &str) -> Vec<String> {
+    let documented = fs::read_to_string(deploy().join("METRICS.md")).expect("shipped");
+    let selected = selectors(expression).into_iter();
+    let names = selected.map(|selector| selector.split('{').next().unwrap_or_default().to_owned());
+    names
+        .filter(|name| {
+            let family = ["_bucket", "_count", "_sum"].iter().find_map(|part| name.strip_suffix(part));
+            let known = |name: &str| documented.contains(&format!("| `{name}` |"));
+            !known(name) && !family.is_some_and(known)
+        })
+        .collect()
 }
 
 /// The selectors of an expression: names of our series, or `up`, with the matchers behind them.
@@ -165,6 +197,8 @@ async fn every_panel_and_every_rule_finds_data_and_the_right_alerts_fire() {
     let panels = panels();
     assert!(panels.len() > 40, "not all were found: {panels:?}");
     for (place, expression) in panels {
+        let unknown = unknown_names(&expression);
+        assert!(unknown.is_empty(), "{place}: nobody has {unknown:?}");
         assert!(prometheus.values(&substituted(&expression)).await > 0, "{place}: nothing for {expression}");
     }
 

@@ -22,6 +22,8 @@ pub struct GuardMetrics {
     store_seconds: HistogramVec,
     store_errors: IntCounterVec,
     store_keys: IntGauge,
+    disk_free: IntGaugeVec,
+    disk_size: IntGaugeVec,
     at_work: IntGauge,
     quarantined: IntGauge,
     journal_entries: IntGauge,
@@ -51,8 +53,9 @@ impl GuardMetrics {
         let counters =
             |name, help, label| families.register(IntCounterVec::new(Opts::new(name, help), &[label]));
         let gauge = |name, help| families.register(IntGauge::new(name, help));
-        // Without a series where the store is a file.
-        let shared = |name, help| families.register(IntGaugeVec::new(Opts::new(name, help), &["store"]));
+        let by_store = |name, help| families.register(IntGaugeVec::new(Opts::new(name, help), &["store"]));
+        // Each without a series where the store is of the other kind.
+        let (shared, of_file) = (by_store, by_store);
         let seconds = |name, help| HistogramOpts::new(name, help).buckets(SHORT.to_vec());
         let metrics = Self {
             store: ALONE,
@@ -73,6 +76,8 @@ impl GuardMetrics {
                 &["store", "op"],
             )),
             store_keys: gauge("guard_store_keys", "Keys whose marks are remembered."),
+            disk_free: of_file("guard_store_disk_free_bytes", "Bytes that are free on the disk of the store."),
+            disk_size: of_file("guard_store_disk_size_bytes", "Bytes that this disk has."),
             at_work: gauge(
                 "guard_keys_at_work",
                 "Keys that would be in quarantine after an unclean stop at this moment.",
@@ -202,6 +207,14 @@ impl GuardMetrics {
 
     pub fn store_keys(&self, keys: usize) {
         self.store_keys.set(i64::try_from(keys).unwrap_or(i64::MAX));
+    }
+
+    pub fn disk(&self, free: u64, size: u64) {
+        let gauge = |family: &IntGaugeVec, value| {
+            family.with_label_values(&[self.store]).set(i64::try_from(value).unwrap_or(i64::MAX));
+        };
+        gauge(&self.disk_free, free);
+        gauge(&self.disk_size, size);
     }
 
     pub fn at_work(&self, keys: usize) {

@@ -21,7 +21,7 @@ pub use self::{
     change::{Change, CleanStop, Epochs, OpenDoubt, WholeMarks},
     commit::{Committer, Moment, NotDurable},
     departed::Departed,
-    durable::{NotCopied, NotRestored, Store, StoreError},
+    durable::{Disk, NotCopied, NotRestored, Store, StoreError},
     redb::{Redb, restore::Restored},
     remembered::{AtWork, FORMAT, Identity, JournalSize, Remembered},
 };

@@ -32,7 +32,8 @@ use super::{
     register::Claim,
     reserve::Wanted,
     store::{
-        self, Change, Identity, JournalSize, NotCopied, Redb, Remembered, Store, StoreError, backup::Header,
+        self, Change, Disk, Identity, JournalSize, NotCopied, Redb, Remembered, Store, StoreError,
+        backup::Header,
     },
     waiter::{Patience, Staying},
     wall_clock,
@@ -78,6 +79,10 @@ impl Store for Counted {
 
     fn journal(&self) -> JournalSize {
         self.store.journal()
+    }
+
+    fn disk(&self) -> Option<Disk> {
+        self.store.disk()
     }
 
     fn copy(&self, into: &mut dyn io::Write) -> Result<Header, NotCopied> {

@@ -112,6 +112,9 @@ impl Alone {
         });
         let taken = self.store.journal();
         self.metrics.journal(taken.entries, taken.bytes, self.rules.journal.most);
+        if let Some(disk) = self.store.disk() {
+            self.metrics.disk(disk.free, disk.size);
+        }
         // Of a store that cannot be read the last number stands; that it cannot is counted.
         if let Ok(operations) = self.unknown() {
             self.metrics.operations_unknown(operations);

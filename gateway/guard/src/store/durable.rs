@@ -1,9 +1,10 @@
 //! Who keeps what must not be forgotten, and why that may fail.
 
-use std::{io, time::Duration};
+use std::{io, path::Path, time::Duration};
 
 use fencegate_policies::operation::OperationId;
 use fencegate_process::again;
+use rustix::fs::statvfs;
 
 use super::{
     backup::{Broken, Header},
@@ -40,8 +41,27 @@ pub trait Store: Send + Sync + 'static {
     /// What the journal takes up, as it was last committed.
     fn journal(&self) -> JournalSize;
 
+    /// The disk that it grows on; none where the system does not say.
+    fn disk(&self) -> Option<Disk>;
+
     /// Writes a backup of what is committed now. Others go on committing meanwhile.
     fn copy(&self, into: &mut dyn io::Write) -> Result<Header, NotCopied>;
+}
+
+/// Bytes of the file system that a store is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disk {
+    /// That a program without privileges can still write.
+    pub free: u64,
+    pub size: u64,
+}
+
+impl Disk {
+    /// The one below `path`.
+    pub(super) fn below(path: &Path) -> Option<Self> {
+        let told = statvfs(path).ok()?;
+        Some(Self { free: told.f_bavail * told.f_frsize, size: told.f_blocks * told.f_frsize })
+    }
 }
 
 /// The store cannot be used.

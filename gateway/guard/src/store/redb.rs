@@ -24,7 +24,7 @@ use self::tables::{
     OPERATIONS, RESTORED, SINGLE, TIME, Tables, UNFINISHED, WHOLE, latest, number, read_entry, read_epochs,
 };
 use super::{
-    AtWork, Change, CleanStop, Departed, FORMAT, Identity, JournalSize, Remembered, Store, StoreError,
+    AtWork, Change, CleanStop, Departed, Disk, FORMAT, Identity, JournalSize, Remembered, Store, StoreError,
     WholeMarks,
     backup::{BEGINNING, Header},
     durable::NotCopied,
@@ -288,6 +288,10 @@ impl Store for Redb {
 
     fn journal(&self) -> JournalSize {
         *self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn disk(&self) -> Option<Disk> {
+        Disk::below(Path::new(&self.path))
     }
 
     fn copy(&self, into: &mut dyn Write) -> Result<Header, NotCopied> {

@@ -1,5 +1,6 @@
 //! Promises that take minutes to show: long loads, floods, growth. `tests/run --faults` runs them; each is bounded and ends by itself.
 
+mod alerts_fire;
 mod command_mishaps;
 mod election;
 mod given_up;

@@ -3,10 +3,12 @@
 use std::{
     fs::{self, OpenOptions},
     os::unix::fs::FileExt,
-    process::Command,
 };
 
-use fencegate_tests::guard::{Beside, Dispatch, ENSEMBLE, Launch};
+use fencegate_tests::{
+    guard::{Beside, Dispatch, ENSEMBLE, Launch},
+    small_disk::SmallDisk,
+};
 use serde_json::Value;
 
 /// Bytes of a page of the store.
@@ -118,7 +120,7 @@ async fn a_damaged_store_is_refused_or_still_knows_every_mark() {
 async fn a_guard_that_cannot_remember_forwards_nothing_and_ends() {
     let beside = Beside::fresh().await;
     let launch = beside.launch().await;
-    let disk = Tmpfs::mount(&launch);
+    let disk = SmallDisk::below(&launch, 256 << 10);
     let guard = launch.start().await;
     let mut acknowledged = 0;
     for n in 0..10_000 {
@@ -138,28 +140,6 @@ async fn a_guard_that_cannot_remember_forwards_nothing_and_ends() {
     assert_eq!(beside.origin.count("/x"), acknowledged, "forwarded what is not remembered");
     assert!(acknowledged > 0, "not exercised");
     drop(disk);
-}
-
-/// A small disk over the folder of a store.
-struct Tmpfs(String);
-
-impl Tmpfs {
-    /// With the store on it and room for little more.
-    fn mount(launch: &Launch) -> Self {
-        let store = fs::read(launch.store()).expect("there");
-        let at = launch.home().display().to_string();
-        let size = format!("size={}", store.len() + (256 << 10));
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs", &at]).status();
-        assert!(mounted.expect("mount is there").success(), "only root can mount");
-        fs::write(launch.store(), store).expect("room for it");
-        Self(at)
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        drop(Command::new("umount").args(["--lazy", &self.0]).status());
-    }
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ mod admin_locks;
 mod admin_page;
 mod admin_verbs;
 mod alerts;
+mod alerts_fire;
 mod allocations;
 mod api_described;
 mod artefacts;

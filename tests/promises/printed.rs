@@ -2,7 +2,12 @@
 
 use std::{io::Write, process::Stdio};
 
-use fencegate_tests::{gateway::PolicyFile, gateway::command, guarded::Guarded, prometheus::deploy};
+use fencegate_tests::{
+    gateway::{PolicyFile, command},
+    guarded::Guarded,
+    prometheus::deploy,
+    runbook::{told_in, words},
+};
 
 async fn printed(arguments: &[&str]) -> String {
     let output = command(arguments).await.expect("started");
@@ -64,30 +69,7 @@ async fn the_schemas_are_those_that_are_committed() {
 /// The commands that a document tells its reader to type: lines of its code blocks, and what stands in backticks.
 pub(super) fn told(name: &str) -> Vec<String> {
     let path = deploy().join("..").join(name);
-    let text = std::fs::read_to_string(&path).expect("shipped");
-    let known = |command: &str| {
-        ["fencegate ", "systemctl ", "curl ", "deploy/", "tests/"]
-            .iter()
-            .any(|start| command.starts_with(start))
-    };
-    let blocks = text.lines().filter_map(|line| line.strip_prefix("    ")).map(|line| {
-        let command = line.split("  #").next().unwrap_or_default();
-        command.trim().to_owned()
-    });
-    let inline = text.split('`').skip(1).step_by(2).map(str::to_owned);
-    blocks.chain(inline).filter(|command| known(command) && !command.contains("{")).collect()
-}
-
-/// Splits as a shell does, as far as our documents need it.
-pub(super) fn words(command: &str) -> Vec<String> {
-    let pieces = command.split('\'').enumerate();
-    pieces
-        .flat_map(|(n, piece)| match n % 2 {
-            1 => vec![piece.to_owned()],
-            _ => piece.split_whitespace().map(str::to_owned).collect(),
-        })
-        .take_while(|word| word != ">" && word != "|")
-        .collect()
+    told_in(&std::fs::read_to_string(&path).expect("shipped"))
 }
 
 /// What strangers read and type from.

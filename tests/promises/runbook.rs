@@ -12,6 +12,7 @@ use fencegate_tests::{
     origin::{Act, Latch},
     patience::patiently,
     policy::Policy,
+    runbook::words,
     scratch,
     site::Site,
     zookeeper,
@@ -19,7 +20,7 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::printed::{told, words};
+use super::printed::told;
 
 /// When a command can be run: some of them end what others ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

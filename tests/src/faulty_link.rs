@@ -83,6 +83,12 @@ impl FaultyLink {
         self.line.break_all();
     }
 
+    /// New connections are closed at once. Those that there are stay.
+    pub fn turn_away(&self) {
+        self.line.abrupt.store(false, Ordering::Relaxed);
+        self.line.state.send_replace(State::Cut);
+    }
+
     /// # Panics
     /// If something was lost and the connections are still open: a stream cannot go on with a hole in it.
     pub fn mend(&self) {

@@ -147,6 +147,13 @@ impl Launch {
         self
     }
 
+    /// May have no more than so many files open.
+    #[must_use]
+    pub fn with_files(mut self, files: usize) -> Self {
+        self.names = vec!["prlimit".to_owned(), format!("--nofile={files}:{files}"), "--".to_owned()];
+        self
+    }
+
     /// Started by somebody who listens at this socket, as systemd does.
     #[must_use]
     pub fn telling(mut self, socket: &Path) -> Self {

@@ -20,6 +20,7 @@ use tempfile::TempDir;
 
 pub use self::dispatch::{Dispatch, ENSEMBLE, assert_refused, operation_reference};
 use crate::{
+    ensemble::free_ports,
     gateway::{command, write_policy},
     origin::Origin,
     patience::patiently,
@@ -191,6 +192,17 @@ impl Launch {
     pub fn init(mut self, floor: u64) -> Self {
         self.init = Some(floor);
         self
+    }
+
+    /// Operators and Prometheus find it at one address, however often it is started.
+    #[must_use]
+    pub fn staying(self) -> Self {
+        self.with("/admin/address", format!("127.0.0.1:{}", free_ports(1)[0]))
+    }
+
+    /// Where its file is, once it was started.
+    pub fn path(&self) -> PathBuf {
+        self.home().join("policy.yaml")
     }
 
     pub fn home(&self) -> &Path {

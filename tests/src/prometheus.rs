@@ -1,21 +1,39 @@
 //! A real Prometheus, with the configuration that is shipped: only addresses and intervals are a test's.
 
-use std::{fs, net::SocketAddr, path::PathBuf};
+mod hurried;
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use fencegate::demo::child::Child;
 use serde_json::Value;
 use tempfile::TempDir;
 
+pub use self::hurried::hurried;
 use crate::{client::Ask, ensemble::free_ports, patience::patiently, scratch};
 
 pub struct Prometheus {
     pub address: SocketAddr,
     child: Child,
-    _home: TempDir,
+    home: TempDir,
+}
+
+/// How fast time passes for the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Times {
+    /// As they are shipped.
+    Shipped,
+    /// See [`hurried`].
+    Hurried,
 }
 
 /// In the place of the shipped 15 s.
 const INTERVAL: &str = "1s";
+/// The same for hurried rules, of which the shortest look back for two seconds.
+const HURRIED: &str = "500ms";
 
 /// The folder of the repository that is shipped.
 pub fn deploy() -> PathBuf {
@@ -28,21 +46,20 @@ impl Prometheus {
     /// # Panics
     /// If it does not start; Debian has it as `prometheus`.
     pub async fn start(gateways: &[SocketAddr], guards: &[SocketAddr]) -> Self {
+        Self::begin(gateways, guards, Times::Shipped).await
+    }
+
+    /// Scrapes whoever is written into [`Prometheus::targets`], and runs [`hurried`] rules.
+    ///
+    /// # Panics
+    /// If it does not start; Debian has it as `prometheus`.
+    pub async fn in_a_hurry() -> Self {
+        Self::begin(&[], &[], Times::Hurried).await
+    }
+
+    async fn begin(gateways: &[SocketAddr], guards: &[SocketAddr], times: Times) -> Self {
         let home = scratch::place();
-        let shipped = deploy().join("prometheus");
-        for file in ["recording.rules.yml", "alerts.rules.yml"] {
-            fs::copy(shipped.join(file), home.path().join(file)).expect("shipped");
-        }
-        let mut text = fs::read_to_string(shipped.join("prometheus.yml")).expect("shipped");
-        for (written, ours) in [("127.0.0.1:9901", gateways), ("127.0.0.1:9902", guards)] {
-            let ours: Vec<String> = ours.iter().map(ToString::to_string).collect();
-            assert!(text.contains(written), "{text}");
-            text = text.replace(written, &ours.join(", "));
-        }
-        let file = home.path().join("prometheus.yml");
-        // Nobody gets its alerts: the test asks for them.
-        fs::write(&file, text.replace("15s", INTERVAL).replace("127.0.0.1:9093", ""))
-            .expect("our own folder");
+        let file = write_files(home.path(), gateways, guards, times);
         let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
         let arguments = [
             format!("--config.file={}", file.display()),
@@ -50,7 +67,7 @@ impl Prometheus {
             format!("--web.listen-address={address}"),
         ];
         let child = Child::spawn("prometheus", arguments).expect("setpriv");
-        let started = Self { address, child, _home: home };
+        let started = Self { address, child, home };
         let ready = async {
             while Ask::get("/-/ready").to(address).await.map_or(true, |answer| answer.status != 200) {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -102,6 +119,47 @@ impl Prometheus {
     pub fn log(&self) -> String {
         self.child.log()
     }
+
+    /// The folder where it finds further targets, at any time.
+    pub fn targets(&self) -> PathBuf {
+        self.home.path().join(TARGETS)
+    }
+}
+
+const TARGETS: &str = "targets";
+
+/// Writes what is shipped, changed as this test needs it, and gives the path of the configuration.
+fn write_files(home: &Path, gateways: &[SocketAddr], guards: &[SocketAddr], times: Times) -> PathBuf {
+    let shipped = |file: &str| fs::read_to_string(deploy().join("prometheus").join(file)).expect("shipped");
+    for file in ["recording.rules.yml", "alerts.rules.yml"] {
+        let rules = match times {
+            Times::Shipped => shipped(file),
+            Times::Hurried => hurried(&shipped(file)),
+        };
+        fs::write(home.join(file), rules).expect("our own folder");
+    }
+    let mut text = shipped("prometheus.yml");
+    for (written, ours) in [("127.0.0.1:9901", gateways), ("127.0.0.1:9902", guards)] {
+        let ours: Vec<String> = ours.iter().map(ToString::to_string).collect();
+        assert!(text.contains(written), "{text}");
+        text = text.replace(written, &ours.join(", "));
+    }
+    let targets = home.join(TARGETS);
+    fs::create_dir(&targets).expect("our own folder");
+    let found = targets.join("*.json");
+    let found = found.display();
+    // The last list of the shipped file is that of its jobs.
+    text.push_str(&format!(
+        "  - job_name: fencegate-found\n    file_sd_configs: [{{files: ['{found}'], refresh_interval: 1s}}]\n"
+    ));
+    let interval = match times {
+        Times::Shipped => INTERVAL,
+        Times::Hurried => HURRIED,
+    };
+    let file = home.join("prometheus.yml");
+    // Nobody gets its alerts: the test asks for them.
+    fs::write(&file, text.replace("15s", interval).replace("127.0.0.1:9093", "")).expect("our own folder");
+    file
 }
 
 fn encoded(value: &str) -> String {

@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
 };
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
@@ -69,6 +70,14 @@ impl Authority {
             params.not_before = rcgen::date_time_ymd(2020, 1, 1);
             params.not_after = rcgen::date_time_ymd(2021, 1, 1);
         })
+    }
+
+    /// A certificate for these names that is valid for so long yet.
+    ///
+    /// # Panics
+    /// If a name is none.
+    pub fn sign_for(&self, names: &[&str], valid: Duration) -> Signed {
+        self.sign_as(names, |params| params.not_after = (SystemTime::now() + valid).into())
     }
 
     fn sign_as(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Signed {

@@ -1,0 +1,100 @@
+//! Accidents of guards that share a database, and of that database.
+
+use std::time::Duration;
+
+use fencegate_tests::{
+    client::Ask,
+    gateway::Gateway,
+    guard::{Guard, Launch},
+    guarded::Guarded,
+    patience::patiently,
+    postgres::{Cut, Database, Follows, Server, fresh_database},
+    runbook::Walk,
+    sharing::Sharing,
+    watch::Watch,
+};
+use tokio::task::{block_in_place, spawn_blocking};
+
+struct Shared {
+    _guarded: Guarded,
+    _sharing: Sharing,
+    one: Guard,
+    /// Not started yet.
+    other: Launch,
+    gateway: Gateway,
+}
+
+impl Shared {
+    async fn at(url: &str) -> Self {
+        let (guarded, sharing) = (Guarded::fresh().await, Sharing::at(url));
+        let [one, other] = guarded.sharing(&sharing).await;
+        let one = one.start().await;
+        one.becomes_ready().await;
+        let gateway = guarded.gateway_through("gw-1", &[one.public]).await;
+        Self { _guarded: guarded, _sharing: sharing, one, other, gateway }
+    }
+
+    async fn pays(&self) {
+        assert_eq!(self.gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_away_and_a_guard_that_is_gone() {
+    let watch = Watch::shared().await;
+    let here = watch.installation("away");
+    let database = spawn_blocking(fresh_database).await.expect("no panic");
+    let cut = Cut::before(database.address).await;
+    let shared = Shared::at(&database.url_at(&[cut.address])).await;
+    let other = shared.other.start().await;
+    here.looks_at(&[shared.one.admin, other.admin, shared.gateway.admin]).await;
+    shared.pays().await;
+
+    other.dies().await;
+    let gone = here.fires("FencegateGuardGone").await;
+
+    cut.close();
+    let away = here.fires("FencegateGuardStoreAway").await;
+    let file = shared.one.launch().path();
+    let walk = Walk::of(&away).with("/etc/fencegate/guard.yaml", file.display());
+    walk.ending("fencegate check --online", 78).through().await;
+    cut.open();
+    here.ends(&away).await;
+    here.ends(&gone).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_had_not_everything() {
+    let watch = Watch::shared().await;
+    let here = watch.installation("rolled-back");
+    let mut primary = block_in_place(|| Server::start(&[]));
+    let standby = block_in_place(|| primary.standby(Follows::Later));
+    let database: Database = primary.fresh_database();
+    let shared = Shared::at(&database.url_at(&[primary.address(), standby.address()])).await;
+    here.looks_at(&[shared.one.admin, shared.gateway.admin]).await;
+    shared.pays().await;
+    // Until then the standby knows of no commit that could be missing.
+    let copy = standby.database(&database.name);
+    let noted = async {
+        while block_in_place(|| copy.run("SELECT origin <> '' FROM fencegate.store")) != "t" {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    patiently("the standby to hear which server the guard used", noted, || shared.one.log()).await;
+    block_in_place(|| {
+        primary.kill();
+        standby.promote();
+    });
+    // The first that asks the new server for a decision finds it out.
+    let asks = async {
+        loop {
+            shared.gateway.send(&Ask::post("/pay/8")).await;
+        }
+    };
+    tokio::select! {
+        () = shared.one.gauge_becomes("fencegate_guard_store_rolled_back", 1.0) => {}
+        () = asks => unreachable!("it asks for as long as it is polled"),
+    }
+    let firing = here.fires("FencegateGuardStoreRolledBack").await;
+    here.ends(&firing).await;
+}

@@ -1,0 +1,85 @@
+//! Keys that many want, keys that are too many, requests whose end nobody saw, and a gateway that stood still.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::{Ask, Client},
+    gateway::Gateway,
+    load::{Load, Plan},
+    origin::Act,
+    site::Site,
+    watch::Watch,
+};
+
+#[tokio::test]
+async fn a_hot_key_and_an_outcome_that_nobody_knows() {
+    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let here = watch.installation("hot");
+    let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "900ms")).await;
+    here.looks_at(&[gateway.admin]).await;
+    site.origin.works_for(Duration::from_millis(280));
+    let plan = Plan {
+        gateways: vec![gateway.public],
+        paths: vec!["/pay/hot".to_owned()],
+        clients: 6,
+        requests: 10_000,
+        pause: Duration::from_millis(10),
+    };
+    let load = Load::start("hot", &plan);
+    site.origin.script("/pay/lost", [Act::Reset]);
+    assert_eq!(gateway.send(&Ask::post("/pay/lost")).await.status, 502);
+    let unknown = here.fires("FencegateOutcomeUnknown").await;
+    let rejecting = here.fires("FencegateRejecting").await;
+    let high = here.fires("FencegateLockWaitHigh").await;
+    drop(load.stop().await);
+    here.ends(&rejecting).await;
+    here.ends(&high).await;
+    here.ends(&unknown).await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_stood_still() {
+    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let here = watch.installation("pauses");
+    let gateway = Gateway::start(&site.policy("gw-1").with("/zookeeper/session_timeout", "6s")).await;
+    here.looks_at(&[gateway.admin]).await;
+    gateway.signal(Signal::STOP);
+    // More than a third of the session, and less than what is proven of it after a heartbeat.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    gateway.signal(Signal::CONT);
+    let firing = here.fires("FencegateProcessPauses").await;
+    here.ends(&firing).await;
+}
+
+#[tokio::test]
+async fn a_session_with_nearly_as_many_locks_as_it_may_have() {
+    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let here = watch.installation("many");
+    let policy = site.policy("gw-1").keeping("25s").with("/zookeeper/sessions", 1);
+    let gateway = Gateway::start(&policy).await;
+    here.looks_at(&[gateway.admin]).await;
+    let next = AtomicUsize::new(0);
+    let client = async || {
+        let mut connection = Client::connect(gateway.public).await.expect("listens");
+        while !is_nearly_full(&gateway).await {
+            for _ in 0..16 {
+                let key = next.fetch_add(1, Ordering::Relaxed);
+                let asked = connection.send(&Ask::post(&format!("/pay/{key:0>430}"))).await;
+                assert_eq!(asked.expect("answered").status, 200, "key {key}");
+            }
+        }
+    };
+    tokio::join!(client(), client(), client(), client());
+    let firing = here.fires("FencegateEphemeralBytesHigh").await;
+    here.ends(&firing).await;
+}
+
+async fn is_nearly_full(gateway: &Gateway) -> bool {
+    let metrics = gateway.metrics().await;
+    let limit = metrics.sum("fencegate_zk_ephemeral_bytes_limit", &[]);
+    metrics.sum("fencegate_zk_ephemeral_bytes", &[]) > 0.85 * limit
+}

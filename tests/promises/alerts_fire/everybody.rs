@@ -1,0 +1,44 @@
+//! What is told of all that a Prometheus sees. It is one of their own.
+
+use std::net::SocketAddr;
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::Ask, ensemble::free_ports, gateway::Gateway, guard::Dispatch, guarded::Guarded, runbook::Walk,
+    watch::Watch,
+};
+
+#[tokio::test]
+async fn a_token_that_is_made_up_and_a_gateway_that_is_killed() {
+    let (watch, guarded) = (Watch::own().await, Guarded::fresh().await);
+    let here = watch.installation("alone");
+    let guard = guarded.guard().await;
+    let admin = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
+    let policy = guarded.policy("gw-1", &[guard.public]).with("/admin/address", admin.to_string());
+    let gateway = Gateway::start(&policy).await;
+    here.looks_at(&[gateway.admin, guard.admin]).await;
+    // What was started a quarter of an hour ago explains nothing any more: fifteen seconds here.
+    here.sees(&format!("fencegate_build_info{{job=\"{}\"}} offset 16s", here.job())).await;
+
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    // Whoever reaches a guard without tickets can make a token up; what gateways have is older then.
+    let made_up = Dispatch::new("account/7", guarded.floor + (1 << 20)).post("/pay/7");
+    assert_eq!(guard.send(&made_up).await.status, 200);
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.reason(), "fenced");
+    let stale = here.fires("FencegateStaleTokenRejected").await;
+    let unexplained = here.fires("FencegateStaleTokenUnexplained").await;
+    Walk::of(&unexplained).with("127.0.0.1:9902", guard.admin).through().await;
+    here.ends(&stale).await;
+    here.ends(&unexplained).await;
+
+    let file = gateway.file();
+    gateway.signal(Signal::KILL);
+    gateway.exit().await;
+    let down = here.fires("FencegateDown").await;
+    let none = here.fires("FencegateNoGateway").await;
+    Walk::of(&down).with("/etc/fencegate/policy.yaml", file.display()).through().await;
+    drop(gateway);
+    let _gateway = Gateway::start(&policy).await;
+    here.ends(&down).await;
+    here.ends(&none).await;
+}

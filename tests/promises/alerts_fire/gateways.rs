@@ -1,0 +1,101 @@
+//! Accidents of a gateway's process, its files and its policy.
+
+use std::{fs, time::Duration};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::{Ask, Client},
+    gateway::{Gateway, Launch},
+    runbook::Walk,
+    scratch,
+    site::Site,
+    terminator::Authority,
+    watch::Watch,
+};
+use serde_json::json;
+
+#[tokio::test]
+async fn clients_that_take_nearly_every_file() {
+    const FILES: usize = 300;
+    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let here = watch.installation("files");
+    let gateway = Launch::new(&site.policy("gw-1")).with_files(FILES).start().await;
+    gateway.becomes_ready().await;
+    here.looks_at(&[gateway.admin]).await;
+    let open = gateway.metrics().await.sum("process_open_fds", &[]) as usize;
+    let mut clients = Vec::new();
+    for _ in open..FILES * 9 / 10 {
+        // Who has asked something may stay for a while.
+        let mut client = Client::connect(gateway.public).await.expect("listens");
+        assert_eq!(client.send(&Ask::get("/x")).await.expect("answered").status, 200);
+        clients.push(client);
+    }
+    let firing = here.fires("FencegateFilesRunOut").await;
+    drop(clients);
+    here.ends(&firing).await;
+}
+
+#[tokio::test]
+async fn a_file_with_a_mistake() {
+    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let here = watch.installation("reload");
+    let policy = site.policy("gw-1");
+    let gateway = Gateway::start(&policy).await;
+    here.looks_at(&[gateway.admin]).await;
+    gateway.rewrite(&policy.clone().with("/zookeeper/session_timeout", "twelve"));
+    gateway.signal(Signal::HUP);
+    let firing = here.fires("FencegateConfigReloadFailed").await;
+    let walk = Walk::of(&firing).with("/etc/fencegate/policy.yaml", gateway.file().display());
+    walk.ending("fencegate check", 78).through().await;
+    gateway.rewrite(&policy);
+    gateway.signal(Signal::HUP);
+    here.ends(&firing).await;
+}
+
+#[tokio::test]
+async fn two_gateways_that_lock_otherwise() {
+    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let here = watch.installation("differ");
+    let first = Gateway::start(&site.policy("gw-1")).await;
+    let other = site.policy("gw-2").with("/routes/0/fence/key", "konto/{path.account}");
+    let second = Gateway::start(&other).await;
+    here.looks_at(&[first.admin, second.admin]).await;
+    let refused = here.fires("FencegateRoutesRefused").await;
+    let differ = here.fires("FencegateConfigsDiffer").await;
+    let walk = Walk::of(&refused).with("/etc/fencegate/policy.yaml", second.file().display());
+    walk.through().await;
+    second.rewrite(&site.policy("gw-2"));
+    assert_eq!(second.reload(&[]).await.0, Some(0));
+    here.ends(&refused).await;
+    here.ends(&differ).await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_ends_soon() {
+    let (watch, site, authority) = (Watch::shared().await, Site::fresh().await, Authority::new());
+    let (here, folder) = (watch.installation("certificate"), scratch::place());
+    let week = Duration::from_secs(7 * 86_400);
+    let (certificate, key) = authority.sign_for(&["pay.example"], week).write(folder.path(), "a");
+    let certificates = json!([{"certificate_file": certificate, "key_file": key}]);
+    let policy = site.policy("gw-1").with("/listeners/public/tls", json!({"certificates": certificates}));
+    let gateway = Gateway::start(&policy).await;
+    here.looks_at(&[gateway.admin]).await;
+    let firing = here.fires("FencegateCertificateExpires").await;
+    authority.sign(&["pay.example"]).write(folder.path(), "a");
+    here.ends(&firing).await;
+}
+
+#[tokio::test]
+async fn a_state_that_cannot_be_written() {
+    let (watch, site, home) = (Watch::shared().await, Site::fresh().await, scratch::place());
+    let here = watch.installation("state");
+    let state = home.path().join("state");
+    fs::create_dir(&state).expect("our own");
+    let gateway = Gateway::start(&site.policy("gw-1").with("/state_dir", state.display().to_string())).await;
+    here.looks_at(&[gateway.admin]).await;
+    fs::remove_dir_all(&state).expect("our own");
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    let firing = here.fires("FencegateStateNotWritten").await;
+    fs::create_dir(&state).expect("our own");
+    here.ends(&firing).await;
+}

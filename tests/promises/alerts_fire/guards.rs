@@ -1,0 +1,67 @@
+//! What befalls a guard with a store of its own, and what it refuses.
+
+use fencegate_tests::{
+    client::Ask,
+    guard::{Beside, Dispatch, FLOOR, Launch, assert_refused, operation_reference},
+    guarded::quick,
+    origin::Act,
+    runbook::Walk,
+    small_disk::SmallDisk,
+    watch::Watch,
+};
+
+/// A doubt ends within seconds, and lasts for longer than the rules let pass.
+async fn launch(beside: &Beside) -> Launch {
+    quick(beside.launch().await).with("/max_execution", "4s").staying()
+}
+
+#[tokio::test]
+async fn who_goes_past_the_gateway_and_who_makes_tokens_up() {
+    let (watch, beside) = (Watch::shared().await, Beside::fresh().await);
+    let here = watch.installation("stranger");
+    let guard = launch(&beside).await.start().await;
+    here.looks_at(&[guard.admin]).await;
+    assert_eq!(guard.send(&Ask::post("/x")).await.status, 403);
+    let far = Dispatch::new("a", FLOOR + (1 << 49)).post("/x");
+    assert_refused(&guard.send(&far).await, "token-future");
+    let bypass = here.fires("FencegateGuardBypass").await;
+    let forged = here.fires("FencegateForgedToken").await;
+    here.ends(&bypass).await;
+    here.ends(&forged).await;
+}
+
+#[tokio::test]
+async fn an_exchange_whose_end_nobody_saw() {
+    let (watch, beside) = (Watch::shared().await, Beside::fresh().await);
+    let here = watch.installation("doubt");
+    let guard = launch(&beside).await.start().await;
+    here.looks_at(&[guard.admin]).await;
+    beside.origin.script("/pay", [Act::Reset]);
+    guard.send(&Dispatch::new("a", 20).once(1).post("/pay")).await;
+    let doubt = here.fires("FencegateInDoubt").await;
+    let unknown = here.fires("FencegateOperationUnknown").await;
+    here.ends(&doubt).await;
+    // It waits for a person, who follows the section to its end.
+    assert_eq!(here.fires("FencegateOperationUnknown").await.annotations, unknown.annotations);
+    let walk = Walk::of(&unknown).without("fencegate once");
+    let walk = walk.without("fencegate guard resolve REF --as not-done").with("REF", operation_reference(1));
+    walk.with("/etc/fencegate/guard.yaml", guard.launch().path().display()).through().await;
+    here.ends(&unknown).await;
+}
+
+#[tokio::test]
+async fn a_disk_that_fills_up() {
+    let (watch, beside) = (Watch::shared().await, Beside::fresh().await);
+    let here = watch.installation("disk");
+    let launch = launch(&beside).await;
+    let disk = SmallDisk::below(&launch, 32 << 20);
+    let guard = launch.start().await;
+    here.looks_at(&[guard.admin]).await;
+    let free = guard.metrics().await.sum("fencegate_guard_store_disk_free_bytes", &[]) as usize;
+    disk.fills(free - (1 << 20));
+    let firing = here.fires("FencegateGuardDiskFull").await;
+    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/x")).await.status, 200, "there is room yet");
+    disk.makes_room();
+    here.ends(&firing).await;
+    guard.stops().await;
+}

@@ -1,0 +1,139 @@
+//! Reads documents for what they tell to type, and follows the runbook: runs the commands of an alert's section as printed.
+
+use std::{fs, process::Output};
+
+use tokio::task::spawn_blocking;
+
+use crate::{gateway::command, prometheus::deploy, watch::Firing};
+
+/// What stands in the runbook for something that each installation has its own of.
+pub struct Walk {
+    commands: Vec<String>,
+    own: Vec<(&'static str, String)>,
+    /// How a command ends that does not end with 0.
+    ends: Vec<(&'static str, i32)>,
+}
+
+impl Walk {
+    /// The section that the alert leads to.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn of(firing: &Firing) -> Self {
+        let url = firing.annotations["runbook_url"].as_str().expect("a runbook_url");
+        let wanted = url.split_once('#').expect("a section").1;
+        let runbook = fs::read_to_string(deploy().join("RUNBOOK.md")).expect("shipped");
+        let is_it = |line: &&str| {
+            line.strip_prefix("## ").is_some_and(|title| title.to_lowercase().replace(' ', "-") == wanted)
+        };
+        let lines = runbook.lines().skip_while(|line| !is_it(line));
+        let section: Vec<&str> = lines
+            .enumerate()
+            .take_while(|(n, line)| *n == 0 || !line.starts_with("##"))
+            .map(|(_, line)| line)
+            .collect();
+        assert!(section.len() > 2, "no section {wanted}");
+        // Others need a machine with systemd or a cluster; words such as `fencegate check` are no whole command.
+        let whole = |command: &String| {
+            command.starts_with("curl ")
+                || command.starts_with("fencegate ") && (command.contains(" -") || command.contains("/etc/"))
+        };
+        let commands = told_in(&section.join("\n")).into_iter().filter(whole).collect();
+        Self { commands, own: Vec::new(), ends: Vec::new() }
+    }
+
+    /// This installation has it there.
+    #[must_use]
+    pub fn with(mut self, printed: &'static str, own: impl ToString) -> Self {
+        self.own.push((printed, own.to_string()));
+        self
+    }
+
+    /// The section says that this command fails in this state.
+    #[must_use]
+    pub fn ending(mut self, command: &'static str, code: i32) -> Self {
+        self.ends.push((command, code));
+        self
+    }
+
+    /// This command is for another case of the section.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn without(mut self, command: &str) -> Self {
+        let before = self.commands.len();
+        self.commands.retain(|told| !told.starts_with(command));
+        assert!(self.commands.len() < before, "no `{command}`: {:?}", self.commands);
+        self
+    }
+
+    /// Runs them in their order.
+    ///
+    /// # Panics
+    /// If one ends otherwise than its section says, or there is none.
+    pub async fn through(self) {
+        assert!(!self.commands.is_empty(), "nothing to run");
+        for told in &self.commands {
+            let typed: Vec<String> = words(told).iter().map(|word| self.typed(word)).collect();
+            let expected =
+                self.ends.iter().find(|(start, _)| told.starts_with(start)).map_or(0, |(_, code)| *code);
+            let ended = run(&typed).await;
+            let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+            assert_eq!(
+                ended.status.code(),
+                Some(expected),
+                "`{told}`, typed as {typed:?}: {said}{}",
+                String::from_utf8_lossy(&ended.stdout)
+            );
+        }
+    }
+
+    fn typed(&self, word: &str) -> String {
+        let own = |(printed, own): &(&str, String)| {
+            let is_place = printed.contains(['/', ':']);
+            (word == *printed || is_place && word.contains(printed)).then(|| word.replace(printed, own))
+        };
+        let typed = self.own.iter().find_map(own).unwrap_or_else(|| word.to_owned());
+        let blank = typed.len() > 1 && typed.chars().all(|c| c.is_ascii_uppercase());
+        assert!(!blank && !typed.starts_with("/etc/"), "whose {typed}?");
+        typed
+    }
+}
+
+async fn run(typed: &[String]) -> Output {
+    let arguments: Vec<&str> = typed[1..].iter().map(String::as_str).collect();
+    if typed[0] == "fencegate" {
+        return command(&arguments).await.expect("started");
+    }
+    let mut other = std::process::Command::new(&typed[0]);
+    other.args(arguments);
+    spawn_blocking(move || other.output()).await.expect("no panic").expect("started")
+}
+
+/// The commands that a text tells its reader to type: lines of its code blocks, and what stands in backticks.
+pub fn told_in(text: &str) -> Vec<String> {
+    let known = |command: &str| {
+        ["fencegate ", "systemctl ", "curl ", "deploy/", "tests/"]
+            .iter()
+            .any(|start| command.starts_with(start))
+    };
+    let blocks = text.lines().filter_map(|line| line.strip_prefix("    ")).map(|line| {
+        let command = line.split("  #").next().unwrap_or_default();
+        command.trim().to_owned()
+    });
+    let inline = text.split('`').skip(1).step_by(2).map(str::to_owned);
+    blocks.chain(inline).filter(|command| known(command) && !command.contains("{")).collect()
+}
+
+/// Splits as a shell does, as far as our documents need it.
+pub fn words(command: &str) -> Vec<String> {
+    let pieces = command.split('\'').enumerate();
+    pieces
+        .flat_map(|(n, piece)| match n % 2 {
+            1 => vec![piece.to_owned()],
+            _ => piece.split_whitespace().map(str::to_owned).collect(),
+        })
+        .take_while(|word| word != ">" && word != "|")
+        .collect()
+}

@@ -1,0 +1,52 @@
+//! A disk that fills up: a small file system in memory, below the store of a guard.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use crate::guard::Launch;
+
+/// Over the folder of a store, until it is dropped.
+pub struct SmallDisk {
+    at: PathBuf,
+}
+
+impl SmallDisk {
+    /// With the store on it, and so many bytes beside.
+    ///
+    /// # Panics
+    /// If it cannot be mounted: only root can.
+    pub fn below(launch: &Launch, room: usize) -> Self {
+        let store = fs::read(launch.store()).expect("there");
+        let at = launch.home().to_owned();
+        let size = format!("size={}", store.len() + room);
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&at).status();
+        assert!(mounted.expect("mount is there").success(), "only root can mount");
+        fs::write(launch.store(), store).expect("room for it");
+        Self { at }
+    }
+
+    /// Somebody else writes so much on it.
+    ///
+    /// # Panics
+    /// If there is less room.
+    pub fn fills(&self, bytes: usize) {
+        fs::write(self.ballast(), vec![7; bytes]).expect("room for it");
+    }
+
+    /// What was written so goes.
+    ///
+    /// # Panics
+    /// If nothing was.
+    pub fn makes_room(&self) {
+        fs::remove_file(self.ballast()).expect("there");
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.at.join("ballast")
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("--lazy").arg(&self.at).status());
+    }
+}

@@ -1,0 +1,163 @@
+//! Sees alerts of the shipped rules come and go, for many tests at once: each has jobs of its own in one Prometheus.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::{
+    sync::OnceCell,
+    time::{sleep, timeout},
+};
+
+use crate::prometheus::Prometheus;
+
+/// A Prometheus that is told during its life whom to look at. Its rules are [hurried](crate::prometheus::hurried).
+pub struct Watch(Prometheus);
+
+/// The gateways and guards of one test, as Prometheus knows them.
+pub struct Installation<'w> {
+    watch: &'w Watch,
+    job: String,
+}
+
+/// An alert that fires, or has fired.
+#[derive(Debug, Clone)]
+pub struct Firing {
+    pub alert: String,
+    /// Rendered, with the labels filled in.
+    pub annotations: Value,
+}
+
+/// The longest that a rule waits for before it fires, sixty times as short, and a machine that is busy.
+const COMES: Duration = Duration::from_secs(45);
+/// The longest that a rule looks back for is an hour.
+const GOES: Duration = Duration::from_secs(100);
+
+impl Watch {
+    /// The one that tests of this process share.
+    pub async fn shared() -> &'static Self {
+        static WATCH: OnceCell<Watch> = OnceCell::const_new();
+        WATCH.get_or_init(Self::own).await
+    }
+
+    /// For a test about what is told of all that a Prometheus sees.
+    pub async fn own() -> Self {
+        Self(Prometheus::in_a_hurry().await)
+    }
+
+    /// With jobs of its own.
+    pub fn installation(&self, name: &str) -> Installation<'_> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let job = format!("fencegate-{name}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        Installation { watch: self, job }
+    }
+
+    /// What fires now, or waits to.
+    async fn alerts(&self) -> Vec<Value> {
+        let mut told = self.0.told("/api/v1/alerts", &[]).await;
+        match told["data"]["alerts"].take() {
+            Value::Array(alerts) => alerts,
+            other => panic!("no alerts: {other}"),
+        }
+    }
+}
+
+impl Installation<'_> {
+    /// Looks at these from now on. Returns when each was seen twice: what counts from zero was seen at zero.
+    ///
+    /// # Panics
+    /// If they are not seen.
+    pub async fn looks_at(&self, targets: &[SocketAddr]) {
+        for target in targets {
+            let file = self.watch.0.targets().join(format!("{}-{}.json", self.job, target.port()));
+            let told = json!([{"targets": [target.to_string()], "labels": {"job": self.job}}]);
+            // Whole at once: Prometheus reads it when it appears.
+            let beside = file.with_extension("new");
+            fs::write(&beside, told.to_string()).expect("our own folder");
+            fs::rename(&beside, &file).expect("our own folder");
+        }
+        for target in targets {
+            self.sees(&format!("count_over_time(up{{job=\"{}\", instance=\"{target}\"}}[1m]) > 1", self.job))
+                .await;
+        }
+    }
+
+    pub fn job(&self) -> &str {
+        &self.job
+    }
+
+    /// Polls until an expression gives something: Prometheus tells whoever asks.
+    ///
+    /// # Panics
+    /// If it does not in time.
+    pub async fn sees(&self, expression: &str) {
+        let seen = async {
+            while self.watch.0.now(expression).await.is_empty() {
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let log = || self.watch.0.log();
+        timeout(COMES, seen).await.unwrap_or_else(|_| panic!("never seen: {expression}\n{}", log()));
+    }
+
+    /// Polls until an alert fires about this installation.
+    ///
+    /// # Panics
+    /// If it does not, or if what it says is not complete.
+    pub async fn fires(&self, alert: &str) -> Firing {
+        let fires = async {
+            loop {
+                if let Some(found) = self.found(alert).await {
+                    return found;
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let found = match timeout(COMES, fires).await {
+            Ok(found) => found,
+            Err(_) => panic!("{alert} does not fire; what does: {:#?}", self.watch.alerts().await),
+        };
+        let annotations = found["annotations"].clone();
+        let text = annotations.to_string();
+        assert!(!text.contains("{{") && !text.contains("<no value>"), "{found}");
+        println!("{alert}: {}", annotations["summary"]);
+        Firing { alert: alert.to_owned(), annotations }
+    }
+
+    /// Polls until it fires no more.
+    ///
+    /// # Panics
+    /// If it goes on.
+    pub async fn ends(&self, firing: &Firing) {
+        let ends = async {
+            while self.found(&firing.alert).await.is_some() {
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        timeout(GOES, ends).await.unwrap_or_else(|_| panic!("{} does not end", firing.alert));
+    }
+
+    /// An alert about nobody in particular is about everybody.
+    async fn found(&self, alert: &str) -> Option<Value> {
+        let files = fs::read_dir(self.watch.0.targets()).expect("our own folder");
+        let own: Vec<String> = files
+            .flatten()
+            .filter_map(|file| {
+                let name = file.file_name().into_string().ok()?;
+                let port = name.strip_prefix(&self.job)?.strip_prefix('-')?.strip_suffix(".json")?;
+                Some(format!("127.0.0.1:{port}"))
+            })
+            .collect();
+        let ours = |labels: &Value| match (labels["job"].as_str(), labels["instance"].as_str()) {
+            (Some(job), _) => job == self.job,
+            (None, Some(instance)) => own.iter().any(|known| known == instance),
+            (None, None) => true,
+        };
+        let fires = |told: &Value| told["state"] == "firing" && told["labels"]["alertname"] == alert;
+        self.watch.alerts().await.into_iter().find(|told| fires(told) && ours(&told["labels"]))
+    }
+}

@@ -65,6 +65,7 @@ mod hints;
 mod http2;
 mod http2_slow;
 mod interrupted;
+mod key_page;
 mod keys;
 mod killed;
 mod kubernetes;

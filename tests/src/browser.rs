@@ -91,6 +91,13 @@ impl Browser {
         self.ask("goog/cdp/execute", &json!({"cmd": "Emulation.setEmulatedMedia", "params": params})).await;
     }
 
+    /// As on a screen so wide, in the pixels that style sheets count.
+    pub async fn is_wide(&self, width: u32) {
+        let params = json!({"width": width, "height": 1700, "deviceScaleFactor": 1, "mobile": false});
+        let cmd = "Emulation.setDeviceMetricsOverride";
+        self.ask("goog/cdp/execute", &json!({ "cmd": cmd, "params": params })).await;
+    }
+
     /// All of the page as PNG, however long.
     ///
     /// # Panics

@@ -4,7 +4,7 @@
 //! Begin with [`stack`], the request path. [`steps`] says what happens at each point of it and what is known of a request
 //! afterwards, [`notes`] what all of them share; [`front`] is before the first, [`refusal`] the one place of reasons,
 //! statuses and words. [`siblings`] is what the gateways of one installation say to each other, [`trust`] knows which
-//! guards to believe, `database` where several guards find their store. [`metrics`] counts, [`access`] tells of each request. [`serve`] starts and stops it all, [`edition`] is
+//! guards to believe, [`unbelieved`] whom a guard did not, `database` where several guards find their store. [`metrics`] counts, [`access`] tells of each request, [`stays`] knows those of each key. [`serve`] starts and stops it all, [`edition`] is
 //! what a reload changes, [`agreement`] whether other gateways lock the same, [`leases`] are locks that clients hold themselves, [`admin`] shows it. [`backups`] keeps what a guard remembers in files. [`charge`] runs commands under locks. [`verify`] asks services, from outside, whether they compare.
 
 // The request path is one future within another, a few dozen deep, and rustc asks for the layout of all of it.
@@ -39,11 +39,13 @@ pub mod refusal;
 pub mod serve;
 pub mod siblings;
 pub mod stack;
+pub mod stays;
 pub mod step;
 pub mod steps;
 pub mod ticket_keys;
 pub mod ticketing;
 pub mod trace;
 pub mod trust;
+pub mod unbelieved;
 pub mod verify;
 pub mod written;

@@ -208,6 +208,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             drain,
             metrics: metrics.clone(),
             budget: budget.clone(),
+            stays: Arc::default(),
             hot: Default::default(),
             leases: None,
         };

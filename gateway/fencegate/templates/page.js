@@ -14,7 +14,7 @@ function isInUse(part) {
 }
 
 async function refresh() {
-  const answer = await fetch(location.pathname, { headers: { accept: "text/html" } });
+  const answer = await fetch(location.pathname + location.search, { headers: { accept: "text/html" } });
   if (!answer.ok) throw new Error(String(answer.status));
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const part of document.querySelectorAll("[data-live]")) {

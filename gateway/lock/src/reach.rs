@@ -1,4 +1,4 @@
-//! Where the gateways of an installation reach each other, as their member nodes in ZooKeeper say.
+//! Where the gateways of an installation are reached, by each other and by people, as their member nodes in ZooKeeper say.
 
 use std::sync::Arc;
 
@@ -12,6 +12,17 @@ pub struct Reach {
     /// `host:port`.
     pub address: String,
     pub pass: Pass,
+}
+
+/// Where people look at a gateway: its admin listener, as a browser is told it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PageAddress {
+    /// `http` or `https`, with a slash at the end.
+    pub url: String,
+    /// What its machine calls itself, where the address leads to it from that machine only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only_on: Option<String>,
 }
 
 /// Where another gateway is, and what it asks for to listen to us.

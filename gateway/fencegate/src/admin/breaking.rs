@@ -135,6 +135,7 @@ mod tests {
             holds: true,
             permit: None,
             behind: None,
+            made_ms: None,
         };
         let (one, other) = ([node("one")], node("other"));
         let did = |untold, broken: &[LineEntry]| {

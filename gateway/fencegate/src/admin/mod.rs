@@ -28,7 +28,11 @@ pub mod trends;
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 
-pub use self::{csrf::Csrf, gateway_seen::GatewaySeen, outcomes::guard_seen::GuardSeen};
+pub use self::{
+    csrf::Csrf,
+    gateway_seen::{GatewaySeen, LeaseSeen, Leased},
+    outcomes::guard_seen::GuardSeen,
+};
 use self::{
     exposed::exposed,
     fault::{Fault, Word},
@@ -40,7 +44,7 @@ pub fn of_gateway(seen: GatewaySeen) -> Router {
     Router::new()
         .route("/ready", get(ready))
         .merge(api::routes())
-        .merge(page::routes())
+        .merge(page::of_gateway())
         .with_state(seen)
         .merge(exposed(metrics, || ()))
         .fallback(nowhere)
@@ -53,7 +57,7 @@ pub fn of_guard(seen: GuardSeen) -> Router {
     Router::new()
         .merge(outcomes::routes())
         .merge(backup_download::routes())
-        .merge(page::doubts::routes())
+        .merge(page::of_guard())
         .with_state(seen)
         .merge(exposed(metrics, move || counted.count()))
         .fallback(nowhere)

@@ -2,18 +2,21 @@
 //!
 //! Every text goes through the templates' escaping; nothing is inline that a content security policy would have to allow.
 
-pub(super) mod doubts;
+mod doubts;
 mod forms;
 mod frame;
+mod marked_key;
+mod neighbours;
+mod one_key;
 mod overview;
 mod parts;
 mod plot;
+mod runbook;
 mod times;
 
-use askama::Template;
 use axum::{
     Router,
-    extract::{Path, Query, State},
+    extract::{Query, State},
     http::StatusCode,
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -21,22 +24,28 @@ use axum::{
 use tokio::task::spawn_blocking;
 
 use self::{
-    frame::{After, FaultPage, Page, VERSION, assets},
+    frame::{After, Page, assets},
     overview::Overview,
 };
-use crate::admin::{
-    documents::{self, One},
-    gateway_seen::GatewaySeen,
-};
+use crate::admin::{gateway_seen::GatewaySeen, outcomes::guard_seen::GuardSeen};
 
-pub(super) fn routes() -> Router<GatewaySeen> {
+pub(super) fn of_gateway() -> Router<GatewaySeen> {
     Router::new()
         .route("/", get(overview))
-        .route("/locks/{key}", get(lock))
+        .route("/locks", get(one_key::find))
+        .route("/locks/{key}", get(one_key::one_key))
         .route("/locks/{key}/break", post(forms::break_lock))
         .route("/operations/{reference}", get(forms::operation))
         .route("/operations/{reference}/resolve", post(forms::resolve))
+        .route("/runbook", get(runbook::runbook))
         .merge(assets())
+}
+
+pub(super) fn of_guard() -> Router<GuardSeen> {
+    doubts::routes()
+        .route("/keys", get(marked_key::find))
+        .route("/keys/{*key}", get(marked_key::marked_key))
+        .route("/runbook", get(runbook::runbook))
 }
 
 async fn overview(State(seen): State<GatewaySeen>, Query(after): Query<After>) -> Response {
@@ -46,25 +55,4 @@ async fn overview(State(seen): State<GatewaySeen>, Query(after): Query<After>) -
         Ok(answer) => answer,
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
-}
-
-#[derive(Template)]
-#[template(path = "lock.html")]
-struct Lock<'a> {
-    one: One,
-    link: String,
-    /// The node that can be broken.
-    holder: Option<String>,
-    forced: bool,
-    csrf: &'a str,
-    version: &'static str,
-}
-
-async fn lock(State(seen): State<GatewaySeen>, Path(key): Path<String>) -> Result<Response, FaultPage> {
-    let forced = !seen.compares(&key)?;
-    let one = seen.one(&key).await?;
-    let holder = one.line.iter().flatten().find(|node| node.holds).map(|node| node.node.clone());
-    let link = documents::encoded(&key);
-    let page = Lock { one, link, holder, forced, csrf: seen.csrf.text(), version: VERSION };
-    Ok(Page(page).into_response())
 }

@@ -93,6 +93,7 @@ mod tests {
             version: Some("1".into()),
             plan: None,
             peer: None,
+            page: None,
             ready,
             leaving,
             silent_ms,

@@ -38,6 +38,7 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
 
     let agreement = Agreement::of(&gateway, base.metrics.clone());
     let nameplate = Nameplate::reached_at(gateway.fingerprint, ours.as_ref().map(|ours| ours.reach.clone()))
+        .shown_at(reception.page(&gateway.serving.admin)?)
         .publishing(gateway.fingerprint, Agreement::publication(&gateway.serving), agreement.clone());
     let settings = sessions::settings(&gateway, &name, &options, &base, &nameplate, &memory);
     let mut sessions = Sessions::start(desks, servers, settings)?;

@@ -45,13 +45,14 @@ pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding
     };
 
     let role = Guarding::of(plan, guard.clone(), tickets.as_ref());
+    let unbelieved = role.unbelieved.clone();
     let equipment =
         Equipment { role, workers: options.workers, beside: false, memory: Arc::default(), ours: None };
     let shared = staff::shared(&plan.serving, &base, equipment)?;
     let (tellers, certificates) = (shared.tellers.clone(), shared.certificates.clone());
     let staff = Staff::start(shared)?;
 
-    let end = operators::let_in(reception, plan, &base, guard.clone())?;
+    let end = operators::let_in(reception, plan, &base, (guard.clone(), unbelieved))?;
     let manager = Manager::found();
     main.runtime.block_on(async {
         tokio::select! {

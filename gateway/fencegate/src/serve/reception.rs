@@ -1,13 +1,25 @@
 //! Where operators come in: the admin listener. Its address is taken at the start, and it opens when there is something
 //! to show.
 
-use std::{future::Future, io, net::TcpListener, sync::Arc};
+use std::{
+    future::Future,
+    io,
+    net::{IpAddr, TcpListener},
+    sync::Arc,
+};
 
 use axum::Router;
 use fencegate_http::listen::certificates::Certificates;
-use fencegate_policies::plan::{self, Protocols};
+use fencegate_lock::reach::PageAddress;
+use fencegate_policies::{
+    host::Served,
+    plan::{self, Protocols},
+};
 
-use super::{addresses::bind_admin, not_serving::NotServing};
+use super::{
+    addresses::{bind_admin, host_name},
+    not_serving::NotServing,
+};
 use crate::{
     admin::{self, authorize::Door},
     metrics::Metrics,
@@ -29,6 +41,27 @@ impl Reception {
         let certificates = admin.tls.clone().map(shown).transpose().map_err(NotServing::AdminTls)?;
         let door = Door::of(admin)?;
         Ok(Self { listener: bind_admin(admin.address, beside)?, door, certificates })
+    }
+
+    /// Where a browser finds it: by a name of `admin.hosts`, else by its address.
+    ///
+    /// # Errors
+    /// The kernel does not say where it listens.
+    pub(super) fn page(&self, admin: &plan::Admin) -> io::Result<PageAddress> {
+        let address = self.listener.local_addr()?;
+        let named = admin.hosts.iter().find_map(|host| match host {
+            Served::Host(name) => Some(name.clone()),
+            Served::Below(_) => None,
+        });
+        let ours = admin.address.ip();
+        let only_on = (named.is_none() && ours.is_loopback()).then(host_name);
+        let host = named.unwrap_or_else(|| match ours {
+            ours if ours.is_unspecified() => host_name(),
+            IpAddr::V4(ours) => ours.to_string(),
+            IpAddr::V6(ours) => format!("[{ours}]"),
+        });
+        let scheme = if admin.tls.is_some() { "https" } else { "http" };
+        Ok(PageAddress { url: format!("{scheme}://{host}:{}/", address.port()), only_on })
     }
 
     /// Serves `routes` on a thread of its own, and runs `meanwhile` beside them there.

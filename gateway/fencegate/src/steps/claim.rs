@@ -3,7 +3,7 @@
 
 pub mod present;
 
-use std::{rc::Rc, sync::Arc};
+use std::{rc::Rc, sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
 use fencegate_guard::{
@@ -35,6 +35,7 @@ use crate::{
     refusal::{Reason, Refusal},
     step::Serve,
     steps::{hygiene::Clean, incoming::Incoming, screen::Screened},
+    unbelieved::{Stranger, Unbelieved},
 };
 
 /// At a guard: what it asks to be let in with is known, and may be refused.
@@ -73,6 +74,8 @@ pub struct Claiming {
     /// Where tickets are required.
     pub tickets: Option<Arc<Verifier>>,
     pub bypass: Arc<Bypass>,
+    /// For operators.
+    pub unbelieved: Arc<Unbelieved>,
 }
 
 /// What may pass without a token.
@@ -185,7 +188,10 @@ impl Claiming {
         let path = shown.then(|| http.uri().path().escape_debug());
         let path = path.map(tracing::field::display);
         let (method, peer, reason) = (http.method(), peer.address, refused.word().as_str());
-        let client = notes.client.get().filter(|client| *client != peer.ip()).map(tracing::field::display);
+        let client = notes.client.get().filter(|client| *client != peer.ip());
+        let word = if *refused == Refused::TokenMissing { "bypass" } else { reason };
+        self.unbelieved.came(word, Stranger { at: SystemTime::now(), peer, client, method: method.clone() });
+        let client = client.map(tracing::field::display);
         let request_id = notes.request_id.get().and_then(|name| name.to_str().ok());
         if *refused == Refused::TokenMissing {
             // Somebody reaches the guard without the gateway.

@@ -13,7 +13,10 @@ mod leased;
 mod once;
 mod traces;
 
-use std::{rc::Rc, time::Duration};
+use std::{
+    rc::Rc,
+    time::{Duration, SystemTime},
+};
 
 use fencegate_http::{
     body::Reply,
@@ -33,7 +36,9 @@ use tracing::{info, warn};
 use self::{called::Called, custody::Custody, elsewhere::Waited, given_up::Terms};
 pub use self::{fencing::Fencing, held_tenure::HeldTenure, traces::Traces};
 use crate::{
-    refusal::{Reason, Refusal},
+    notes::Notes,
+    refusal::{Outcome, Reason, Refusal},
+    stays::{Over, Stay, Staying},
     step::Serve,
     steps::{
         answer::{self, Bounds},
@@ -58,13 +63,20 @@ pub async fn fence<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
     match request.fenced.take() {
         None => next.serve(permitted(request, None)).await,
         // Not in what a request without a lock carries along.
-        Some(fenced) => Box::pin(locked(fencing, (request, fenced), (called, waits), client, next)).await,
+        Some(fenced) => {
+            let (notes, staying) = (request.notes.clone(), staying(&request, &fenced));
+            let stay = Rc::new(fencing.stays.begin(&fenced.keys, &staying));
+            let asked = (request, fenced, stay.clone());
+            let came = Box::pin(locked(fencing, asked, (called, waits), client, next)).await;
+            stay.is_over(&over(staying, &notes, &came));
+            came
+        }
     }
 }
 
 async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
     fencing: &Fencing<N>,
-    (mut request, fenced): (Keyed, Fenced),
+    (mut request, fenced, stay): (Keyed, Fenced, Rc<Stay>),
     (called, waits): (Result<Called, Refusal>, Waits),
     mut client: WaitingClient,
     next: &S,
@@ -112,7 +124,13 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
         let held = match waited.map_err(|refusal| called.never_waited(refusal)) {
             Ok(Waited::Held(held)) => {
                 let traced = fencing.traced(&request, &held, fence);
-                Rc::new(HeldTenure { share: share.clone(), _traced: traced, ..held })
+                stay.works();
+                Rc::new(HeldTenure {
+                    share: share.clone(),
+                    _traced: traced,
+                    _stay: Some(stay.clone()),
+                    ..held
+                })
             }
             // Counted until the answer is through, as one of ours is.
             Ok(Waited::Answered(reply)) => {
@@ -155,6 +173,37 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
             }
             _ => return Err(refusal),
         }
+    }
+}
+
+/// What is told of a request at its keys.
+fn staying(request: &Keyed, fenced: &Fenced) -> Staying {
+    Staying {
+        request: request.notes.request_id.get().cloned(),
+        route: request.plan.routes.get(fenced.route).name.clone(),
+        mode: fenced.mode,
+        came: std::time::Instant::now(),
+        works: None,
+    }
+}
+
+/// What is told of it afterwards.
+fn over(staying: Staying, notes: &Notes, came: &Result<Reply, Refusal>) -> Over {
+    let (status, outcome, reason) = match came {
+        Ok(reply) => (reply.status(), Outcome::Done, None),
+        Err(refusal) => (refusal.status(), refusal.outcome(), Some(refusal.reason)),
+    };
+    // Another gateway has answered: it knows what came of it.
+    let told = notes.told.get();
+    Over {
+        request: staying.request,
+        route: staying.route,
+        at: SystemTime::now(),
+        took: staying.came.elapsed(),
+        status: status.as_u16(),
+        outcome: told.map_or(outcome, |told| told.outcome),
+        reason: told.map_or(reason, |told| told.reason),
+        token: notes.token.get(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::reach::Reach;
+use crate::reach::{PageAddress, Reach};
 
 /// Data of a member node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +14,9 @@ pub struct Member {
     /// Where other gateways reach it. Builds before this field do not say it, and do not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<Reach>,
+    /// Where people look at it. Builds before this field do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page: Option<PageAddress>,
     /// It publishes its plan, and gives way to who has published another one before. Builds before this field neither do
     /// nor read it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -13,7 +13,7 @@ use super::{
     publication::{Judge, Publication},
 };
 use crate::meta::FORMAT;
-use crate::reach::Reach;
+use crate::reach::{PageAddress, Reach};
 
 /// The data as it is to be written, shared by all sessions of a process.
 #[derive(Debug, Clone)]
@@ -61,10 +61,18 @@ impl Nameplate {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             plan: written(plan),
             peer: reach.clone(),
+            page: None,
             publishes: false,
             leaving: false,
         });
         Self { written: Arc::new(Mutex::new(written)), reach, others: Arc::default(), publishes: None }
+    }
+
+    /// The same, of a gateway that people can look at.
+    #[must_use]
+    pub fn shown_at(self, page: PageAddress) -> Self {
+        self.written().changes(|member| member.page = Some(page));
+        self
     }
 
     /// The same, of a gateway that publishes its plan and gives way where that is not the one of those before it.

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     once::unresolved::Unresolved,
-    reach::Way,
+    reach::{PageAddress, Way},
     recipe::grant_record::GrantRecord,
     session::{
         link::Fault,
@@ -73,6 +73,9 @@ pub struct LineEntry {
     pub permit: Option<Permit>,
     /// The node that it waits for; none where it may be any of several.
     pub behind: Option<String>,
+    /// Since when it stands there: milliseconds since 1970, by ZooKeeper's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_ms: Option<u64>,
 }
 
 /// What stands in line for a key.
@@ -138,6 +141,9 @@ pub struct RegisteredGateway {
     /// Where other gateways reach it, where they do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
+    /// Where people look at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page: Option<PageAddress>,
     /// It could grant a lock by its last heartbeat, which is not too old to prove its session, and it does not drain.
     pub ready: bool,
     /// It drains.

@@ -26,12 +26,15 @@ use crate::{
         input::ResolvedAs,
     },
     metrics::Metrics,
+    unbelieved::Unbelieved,
 };
 
 /// What the admin listener of a guard shows, and whom it asks for the end.
 #[derive(Clone)]
 pub struct GuardSeen {
     pub guard: Arc<Guard>,
+    /// Whom it did not believe.
+    pub unbelieved: Arc<Unbelieved>,
     pub metrics: Arc<Metrics>,
     pub drain: CancellationToken,
     /// Asks the process to end in order.

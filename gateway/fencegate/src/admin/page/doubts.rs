@@ -13,7 +13,7 @@ use super::{
     forms::{OperationPage, Resolve, confirmed, not_open},
     frame::{After, FaultPage, Page, VERSION, assets},
     parts::{Condition, Counter, InDoubt, Tile},
-    times::{brief, now, since},
+    times::{brief, now, since, when},
 };
 use crate::admin::{
     deed::Deed,
@@ -37,7 +37,7 @@ struct Doubts {
     stale: Option<String>,
 }
 
-pub(in crate::admin) fn routes() -> Router<GuardSeen> {
+pub(super) fn routes() -> Router<GuardSeen> {
     Router::new()
         .route("/", get(overview))
         .route("/operations/{reference}", get(operation))
@@ -52,8 +52,12 @@ async fn overview(State(seen): State<GuardSeen>, Query(after): Query<After>) -> 
     let refusals = seen.guard.refusals();
     let counted = seen.metrics.gathered();
     let sum = |name: &str| counted.sum(&format!("fencegate_{name}"), None);
-    let tile =
-        |value: String, label, warn: bool| Tile { value, label, class: if warn { "warn" } else { "" } };
+    let tile = |value: String, label, warn: bool| Tile {
+        value,
+        label,
+        means: "",
+        class: if warn { "warn" } else { "" },
+    };
     let stale = refusals.latest.map(|stale| {
         format!("{} for {}, where {} had been", stale.presented, seen.names.of_all(&stale.keys), stale.newest)
     });
@@ -69,7 +73,7 @@ async fn overview(State(seen): State<GuardSeen>, Query(after): Query<After>) -> 
             tile(format!("{:.0}", sum("guard_store_keys")), "keys remembered", false),
         ],
         operations,
-        decisions: decisions(&counted),
+        decisions: decisions(&seen, &counted),
         stale,
     };
     Page(page).into_response()
@@ -91,13 +95,54 @@ fn state(seen: &GuardSeen) -> Condition {
     }
 }
 
-fn decisions(counted: &Gathered) -> Vec<Counter> {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
-    let counter = |(what, count): (String, f64)| Counter { what, means: "", count: count as u64 };
-    counted.by_label("fencegate_guard_decisions_total", "decision").into_iter().map(counter).collect()
+/// What became of claims: the decision as the metric has it, what that is called, and what it says to an operator.
+const DECISIONS: [(&str, &str, &str); 23] = [
+    ("admit", "Let in", "of the tenure that was there before, or of a new key"),
+    ("admit_new_tenure", "Let in, of a newer tenure", "the key had changed hands"),
+    ("stale", "Refused: the token is too old", "a newer one was there before: the service is whole"),
+    ("recovered", "Refused once after an unclean stop", "it comes back with a larger token"),
+    ("duplicate", "Refused: this dispatch was here before", "something on the way sent it twice"),
+    ("floor", "Refused: below the floor", "marks of so old tokens are forgotten"),
+    ("token-future", "Refused: the token is far too large", "forged, or of another installation"),
+    ("token-malformed", "Refused: the token cannot be read", "no gateway writes such a token"),
+    ("token-missing", "Refused: no token", "somebody reaches the guard without a gateway"),
+    ("bypass", "Came without a token", "somebody reaches the guard without a gateway"),
+    ("ticket-missing", "Refused: no ticket", "a gateway without `tickets`, or none"),
+    ("ticket-invalid", "Refused: the ticket is not valid", "forged, or of a key that is not known here"),
+    ("ticket-expired", "Refused: the ticket has expired", "it was on its way for too long, or clocks differ"),
+    ("ticket-key", "Refused: the ticket is of another key, token or mode", "taken from another request"),
+    ("deadlock-avoided", "Refused: called from a dispatch", "the guard has no `tickets` to tell who calls"),
+    ("busy", "Refused: an older request did not end in time", "the service takes longer than `settle`"),
+    (
+        "in-doubt",
+        "Refused: the end of an older request was not seen",
+        "its keys are closed for `max_execution`",
+    ),
+    ("quarantine", "Refused: the guard has just started", "what was let in before it may still run"),
+    ("store", "Refused: the store takes nothing", "its disk or its database"),
+    ("journal-full", "Refused: the journal is full", "finished operations leave it after `keep`"),
+    ("in-progress", "Told: the same operation is running", "a repeat came early"),
+    ("idempotency-mismatch", "Refused: the operation was another request", "a client has used a name twice"),
+    ("outcome-unknown", "Told: what came of the operation is not known", "somebody has to say so"),
+];
+
+/// Those that were counted at all.
+fn decisions(seen: &GuardSeen, counted: &Gathered) -> Vec<Counter> {
+    let counter = |(word, count): (String, f64)| {
+        let known = DECISIONS.iter().find(|(decision, ..)| *decision == word);
+        let (what, means) = known.map_or((word.as_str(), ""), |(_, what, means)| (*what, *means));
+        let last = seen.unbelieved.last(&word).map(|caller| {
+            let behalf = caller.client.map(|client| format!(" for {client}")).unwrap_or_default();
+            format!("last at {}, {} from {}{behalf}", when(caller.at), caller.method, caller.peer)
+        });
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
+        Counter { what: what.to_owned(), means, count: count as u64, last }
+    };
+    let decisions = counted.by_label("fencegate_guard_decisions_total", "decision").into_iter();
+    decisions.filter(|(_, count)| *count > 0.0).map(counter).collect()
 }
 
-async fn open(seen: &GuardSeen) -> Result<Vec<InDoubt>, String> {
+pub(super) async fn open(seen: &GuardSeen) -> Result<Vec<InDoubt>, String> {
     let open = seen.open().await.map_err(|refused| refused.to_string())?;
     Ok(open.into_iter().map(in_doubt).collect())
 }
@@ -112,6 +157,7 @@ fn in_doubt(open: Open) -> InDoubt {
             _ => "an execution that is no operation".into(),
         },
         keys: open.keys.join(", "),
+        of: open.keys,
         token: open.token.to_string(),
         named: open.idempotency_key,
         since: open.admitted.map_or_else(|| "not known".into(), since),
@@ -139,4 +185,18 @@ async fn resolve(
     confirmed(&form.confirm, &reference)?;
     let did = seen.resolve(&reference, form.outcome).await?;
     Ok((Extension(did), Redirect::to("/?done=resolved")))
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_guard::refused::Word;
+
+    use super::*;
+
+    #[test]
+    fn every_refusal_of_a_claim_has_a_phrase() {
+        for word in Word::ALL.iter().map(|word| word.as_str()) {
+            assert!(DECISIONS.iter().any(|(decision, ..)| *decision == word), "{word}");
+        }
+    }
 }

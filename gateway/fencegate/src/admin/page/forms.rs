@@ -98,6 +98,7 @@ pub(super) fn in_doubt(open: &Unresolved, names: Names) -> InDoubt {
         link: encoded(&open.reference),
         request: format!("{} {target}", record.method),
         keys: names.of_all(&record.keys),
+        of: names.of_each(&record.keys),
         token: record.token.to_string(),
         named: record.name.clone(),
         since: since(record.admitted),

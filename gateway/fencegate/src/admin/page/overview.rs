@@ -3,12 +3,16 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use askama::Template;
+use fencegate_lock::once::unresolved::Unresolved;
 use fencegate_lock::tenures::{
     inquiry::SessionStatus,
     question::RegisteredGateway,
     survey::{self, Order, Select, Survey, Why},
 };
-use fencegate_policies::plan::{Gateway, OnceStore};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Gateway, OnceStore},
+};
 use fencegate_process::{gathered::Gathered, shown::Names};
 use futures_util::future::join_all;
 use tokio::task::spawn_blocking;
@@ -16,6 +20,7 @@ use tokio::task::spawn_blocking;
 use super::{
     forms::in_doubt,
     frame::VERSION,
+    neighbours::page_of,
     parts::{Condition, Counter, InDoubt, Tile},
     plot::Plot,
     times::{brief, now},
@@ -76,6 +81,7 @@ struct Held {
 
 struct Hot {
     key: String,
+    link: Option<String>,
     requests: u64,
     refused: u64,
     waited: String,
@@ -95,6 +101,8 @@ struct Member {
     version: String,
     plan: String,
     differs: bool,
+    /// Where people look at it, where that leads there from here.
+    page: Option<String>,
 }
 
 /// Rows that somebody reads.
@@ -113,7 +121,7 @@ impl Overview {
         let (waits, members, operations, counted) = tokio::join!(
             waits(seen, &survey, names),
             seen.keeper.members(),
-            operations(seen, &plan),
+            operations(seen, &plan, None),
             counted
         );
         let counted = counted.expect("counting does not panic");
@@ -148,7 +156,9 @@ impl Overview {
             hot_over,
             safety,
             sessions: sessions.into_iter().map(session).collect(),
-            members: members.map(|found| grouped(found, plan.fingerprint)).map_err(|why| why.to_string()),
+            members: members
+                .map(|found| grouped(&found, &seen.name, plan.fingerprint))
+                .map_err(|why| why.to_string()),
             operations,
             plan: Effective::of(&plan),
         }
@@ -169,7 +179,12 @@ fn tiles(counted: &Gathered, survey: &Survey, sessions: &[SessionStatus], safety
     let longest = survey.locks.iter().filter_map(|lock| lock.line.first()).map(|waiter| waiter.since).max();
     let least = sessions.iter().map(|session| session.proven_for_ms).min().unwrap_or(0);
     let met: u64 = safety.iter().map(|counter| counter.count).sum();
-    let plain = |value: String, label, bad: bool| Tile { value, label, class: if bad { "warn" } else { "" } };
+    let plain = |value: String, label, bad: bool| Tile {
+        value,
+        label,
+        means: "",
+        class: if bad { "warn" } else { "" },
+    };
     let in_flight = counted.sum("fencegate_requests_in_flight", None);
     vec![
         plain(survey.held.to_string(), "keys held", false),
@@ -182,15 +197,21 @@ fn tiles(counted: &Gathered, survey: &Survey, sessions: &[SessionStatus], safety
         ),
         Tile {
             value: brief(least),
-            label: "proven for, at least",
+            label: "sessions proven for, at least",
+            means: "so long nothing that is sent can be too late; it is renewed all the time",
             class: if least == 0 { "bad" } else { "good" },
         },
-        Tile { value: met.to_string(), label: "events below", class: if met > 0 { "warn" } else { "good" } },
+        Tile {
+            value: met.to_string(),
+            label: "events that fencing met",
+            means: "the sum of the table What fencing met, since the start",
+            class: if met > 0 { "warn" } else { "good" },
+        },
     ]
 }
 
 /// Keys that may not be shown cannot be asked for either; those with a number can.
-fn link(key: &fencegate_policies::key::ResourceKey, names: Names) -> Option<String> {
+fn link(key: &ResourceKey, names: Names) -> Option<String> {
     names.is_nameable().then(|| format!("/locks/{}", encoded(&names.of(key))))
 }
 
@@ -245,7 +266,7 @@ fn held(lock: &survey::Lock, names: Names) -> Held {
 }
 
 fn hot(seen: &GatewaySeen) -> (Vec<Hot>, String) {
-    let contention = seen.contention(10);
+    let (contention, names) = (seen.contention(10), seen.names());
     let all: f64 = contention.hot.iter().map(|key| key.waited_ms).sum();
     #[expect(
         clippy::cast_possible_truncation,
@@ -255,6 +276,7 @@ fn hot(seen: &GatewaySeen) -> (Vec<Hot>, String) {
     let row = |key: documents::HotKey| Hot {
         share: (key.waited_ms / all.max(0.001) * 100.0).round() as u64,
         waited: brief(key.waited_ms as u64),
+        link: names.is_nameable().then(|| format!("/locks/{}", encoded(&key.key))),
         key: key.key,
         requests: key.requests,
         refused: key.refused,
@@ -296,7 +318,7 @@ fn safety(counted: &Gathered) -> Vec<Counter> {
         let of_reason = reason.map(|reason| ("reason", reason.word()));
         let count = counted.sum(&format!("fencegate_{family}"), of_reason);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
-        Counter { what: what.to_owned(), means, count: count as u64 }
+        Counter { what: what.to_owned(), means, count: count as u64, last: None }
     };
     SAFETY.into_iter().map(counter).collect()
 }
@@ -314,24 +336,30 @@ fn session(session: SessionStatus) -> SessionRow {
     }
 }
 
-fn grouped(found: Vec<RegisteredGateway>, fingerprint: u64) -> Vec<Member> {
-    let ours = format!("{fingerprint:016x}");
-    let mut members: BTreeMap<String, Member> = BTreeMap::new();
+fn grouped(found: &[RegisteredGateway], ours: &str, fingerprint: u64) -> Vec<Member> {
+    let same = format!("{fingerprint:016x}");
+    let mut members: BTreeMap<&str, Member> = BTreeMap::new();
     for one in found {
-        let plan = one.plan.unwrap_or_default();
-        let member = members.entry(one.gateway.clone()).or_insert_with(|| Member {
-            name: one.gateway,
+        let plan = one.plan.clone().unwrap_or_default();
+        let member = members.entry(&one.gateway).or_insert_with(|| Member {
+            name: one.gateway.clone(),
             sessions: 0,
-            version: one.version.unwrap_or_default(),
-            differs: plan != ours,
+            version: one.version.clone().unwrap_or_default(),
+            differs: plan != same,
             plan,
+            page: page_of(found, &one.gateway, ours).map(str::to_owned),
         });
         member.sessions += 1;
     }
     members.into_values().collect()
 }
 
-async fn operations(seen: &GatewaySeen, plan: &Arc<Gateway>) -> Option<Result<Vec<InDoubt>, String>> {
+/// Operations in doubt, of one key or of all; `None` where none is remembered in ZooKeeper.
+pub(super) async fn operations(
+    seen: &GatewaySeen,
+    plan: &Gateway,
+    key: Option<&ResourceKey>,
+) -> Option<Result<Vec<InDoubt>, String>> {
     let routes = plan.serving.routes.routes();
     let remembered = routes.iter().filter_map(|route| route.fence.as_ref()?.once.as_ref());
     let names = seen.names();
@@ -339,5 +367,6 @@ async fn operations(seen: &GatewaySeen, plan: &Arc<Gateway>) -> Option<Result<Ve
         return None;
     }
     let open = seen.keeper.operations().await.map_err(|why| why.to_string());
-    Some(open.map(|open| open.iter().take(ROWS).map(|one| in_doubt(one, names)).collect()))
+    let meant = |one: &&Unresolved| key.is_none_or(|key| one.record.keys.contains(key));
+    Some(open.map(|open| open.iter().filter(meant).take(ROWS).map(|one| in_doubt(one, names)).collect()))
 }

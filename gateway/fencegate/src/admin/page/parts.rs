@@ -11,6 +11,8 @@ pub(super) struct Condition {
 pub(super) struct Tile {
     pub(super) value: String,
     pub(super) label: &'static str,
+    /// What it says, where the label does not say it all.
+    pub(super) means: &'static str,
     pub(super) class: &'static str,
 }
 
@@ -19,6 +21,8 @@ pub(super) struct Counter {
     pub(super) what: String,
     pub(super) means: &'static str,
     pub(super) count: u64,
+    /// When it counted last, and what that was.
+    pub(super) last: Option<String>,
 }
 
 /// An operation that nobody knows the outcome of.
@@ -28,6 +32,8 @@ pub(super) struct InDoubt {
     pub(super) link: String,
     pub(super) request: String,
     pub(super) keys: String,
+    /// The same, one by one.
+    pub(super) of: Vec<String>,
     pub(super) token: String,
     pub(super) named: Option<String>,
     pub(super) since: String,

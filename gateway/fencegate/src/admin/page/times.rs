@@ -16,10 +16,13 @@ pub(super) fn brief(millis: u64) -> String {
 }
 
 pub(super) fn now() -> String {
-    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+    when(SystemTime::now())
+}
+
+pub(super) fn when(at: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(at).to_string()
 }
 
 pub(super) fn since(seconds: u64) -> String {
-    let then = UNIX_EPOCH + Duration::from_secs(seconds);
-    humantime::format_rfc3339_seconds(then).to_string()
+    when(UNIX_EPOCH + Duration::from_secs(seconds))
 }

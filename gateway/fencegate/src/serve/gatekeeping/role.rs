@@ -19,6 +19,7 @@ use crate::{
         worker::{Bench, Shared, Staffed},
     },
     stack,
+    stays::Stays,
     step::Serve,
     steps::{
         fence::{Fencing, Traces},
@@ -35,6 +36,7 @@ pub(super) struct Gatekeeping {
     pub(super) tickets: Option<Arc<Ticketing>>,
     pub(super) traces: Arc<Traces>,
     pub(super) hot: Hot,
+    pub(super) stays: Arc<Stays>,
     pub(super) agreement: Arc<Agreement>,
     pub(super) leases: Option<Arc<Leases>>,
     elections: Followed,
@@ -53,9 +55,9 @@ impl Gatekeeping {
     ) -> Result<Self, NotServing> {
         let tickets = gateway.tickets.as_ref();
         let tickets = tickets.map(|key| Ticketing::new(key, gateway, name, memory)).transpose()?;
-        let (traces, hot, in_force) = (Arc::default(), Hot::default(), in_force.clone());
-        let elections = Followed::default();
-        Ok(Self { keeper, tickets, traces, hot, agreement, leases, elections, in_force })
+        let (traces, hot, stays) = (Arc::default(), Hot::default(), Arc::default());
+        let (elections, in_force) = (Followed::default(), in_force.clone());
+        Ok(Self { keeper, tickets, traces, hot, stays, agreement, leases, elections, in_force })
     }
 
     /// What is asked about leases; nothing, where there are none.
@@ -91,6 +93,7 @@ impl<N: Network> Staffed<N> for Gatekeeping {
             tickets: shared.role.tickets.clone(),
             traces: shared.role.traces.clone(),
             hot: shared.role.hot.clone(),
+            stays: shared.role.stays.clone(),
             leases: shared.role.leases.clone(),
             shares: shared.shares.clone(),
             clock: shared.clock.clone(),

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     admin::{self, Csrf},
     serve::{base::Base, reception::Reception},
+    unbelieved::Unbelieved,
 };
 
 /// Opens the admin listener. What is returned is cancelled when an operator commands the end.
@@ -21,11 +22,12 @@ pub(super) fn let_in(
     reception: Reception,
     plan: &plan::Guard,
     base: &Base,
-    guard: Arc<Guard>,
+    (guard, unbelieved): (Arc<Guard>, Arc<Unbelieved>),
 ) -> io::Result<CancellationToken> {
     let end = CancellationToken::new();
     let seen = admin::GuardSeen {
         guard,
+        unbelieved,
         metrics: base.metrics.clone(),
         drain: base.drain.clone(),
         end: end.clone(),

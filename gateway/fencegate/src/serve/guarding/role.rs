@@ -16,6 +16,7 @@ use crate::{
         arbitrate::Checking,
         claim::{Bypass, Claiming},
     },
+    unbelieved::Unbelieved,
 };
 
 /// The guard's part of a worker.
@@ -24,12 +25,13 @@ pub(super) struct Guarding {
     guard: Arc<Guard>,
     tickets: Option<Arc<Verifier>>,
     bypass: Arc<Bypass>,
+    pub(super) unbelieved: Arc<Unbelieved>,
 }
 
 impl Guarding {
     pub(super) fn of(plan: &plan::Guard, guard: Arc<Guard>, tickets: Option<&KeySource>) -> Self {
         let bypass = Arc::new(Bypass { unfenced: plan.unfenced.clone(), missing: plan.missing });
-        Self { guard, tickets: tickets.map(KeySource::verifier), bypass }
+        Self { guard, tickets: tickets.map(KeySource::verifier), bypass, unbelieved: Arc::default() }
     }
 }
 
@@ -38,9 +40,9 @@ impl<N: Network> Staffed<N> for Guarding {
 
     fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
         let Bench { edition, parts, pool, forward, .. } = bench;
-        let Guarding { guard, tickets, bypass } = shared.role.clone();
-        let claiming =
-            Claiming { guard: guard.clone(), plan: Rc::new(edition.plan.clone()), tickets, bypass };
+        let Guarding { guard, tickets, bypass, unbelieved } = shared.role.clone();
+        let plan = Rc::new(edition.plan.clone());
+        let claiming = Claiming { guard: guard.clone(), plan, tickets, bypass, unbelieved };
         let fleet = edition.fleets.fleet(UpstreamId(0)).clone();
         let checking =
             Checking { guard, running: parts.running.clone(), pool, fleet, budget: shared.budget.clone() };

@@ -63,6 +63,7 @@ impl<N: Network> Fencing<N> {
             called_from: request.notes.called_from.get().filter(|_| guarded),
             running: fenced.running.clone(),
             _traced: None,
+            _stay: None,
             share: None,
         };
         if let Some(tenure) = self.keeper.at_once(wish) {

@@ -121,6 +121,7 @@ impl<N: Network> Fencing<N> {
             called_from: from.filter(|_| guarded),
             running: fenced.running.clone(),
             _traced: None,
+            _stay: None,
             share: None,
         }
     }

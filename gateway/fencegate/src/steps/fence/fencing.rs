@@ -20,6 +20,7 @@ use crate::{
     leases::Leases,
     metrics::{WorkerMetrics, hot::Hot},
     refusal::{Reason, Refusal},
+    stays::Stays,
     steps::key::{Fenced, Keyed},
     ticketing::Ticketing,
     trust::Guards,
@@ -50,6 +51,8 @@ pub struct Fencing<N> {
     pub budget: Budget,
     /// Which keys are waited for.
     pub hot: Hot,
+    /// Which requests each key has.
+    pub stays: Arc<Stays>,
     /// Locks that clients hold themselves.
     pub leases: Option<Arc<Leases>>,
 }

@@ -17,6 +17,7 @@ use crate::{
     edition::Running,
     headers::{FENCING_NESTED, FENCING_OPERATION, FENCING_PARENT, FENCING_TICKET},
     metrics::Holding,
+    stays::Stay,
     steps::permitted::Right,
     ticketing::Ticketing,
 };
@@ -37,6 +38,8 @@ pub struct HeldTenure {
     pub running: Rc<Running>,
     /// Where it may be called back: its trace has the keys.
     pub(super) _traced: Option<Rc<Traced>>,
+    /// It is told of at its keys for as long.
+    pub(super) _stay: Option<Rc<Stay>>,
     /// Of what its client may wait for and hold, where that is limited.
     pub share: Option<Rc<Share>>,
 }

@@ -144,6 +144,7 @@ async fn line<L: Link>(live: &Live<L>, key: &ResourceKey, site: &LockSite) -> Re
                 Rank::First | Rank::Gone => None,
             },
             session,
+            made_ms: Some(seen.created),
         });
     }
     match shared {
@@ -243,6 +244,7 @@ async fn members<L: Link>(live: &Live<L>) -> Result<Vec<RegisteredGateway>, Unto
             since: seen.map_or(0, |seen| seen.created / 1000),
             version: member.as_ref().map(|member| member.version.clone()),
             plan: member.as_ref().map(|member| member.plan.clone()),
+            page: member.as_ref().and_then(|member| member.page.clone()),
             // Not the pass that stands beside it.
             peer: member.and_then(|member| member.peer).map(|reach| reach.address),
         })

@@ -41,8 +41,9 @@ pub(super) async fn settle<L: Link>(
             let gateway = gateway_among(members, &session);
             let program = if ours || gateway.is_some() { Program::Fencegate } else { Program::Unknown };
             let (mode, behind, permit) = (Mode::Exclusive, None, None);
+            let (holds, made_ms) = (true, Some(seen.created));
             let first =
-                LineEntry { node, mode, program, gateway, session, number, holds: true, permit, behind };
+                LineEntry { node, mode, program, gateway, session, number, holds, permit, behind, made_ms };
             line.insert(0, first);
         }
     }

@@ -1,0 +1,85 @@
+//! What a guard knows of one key: the marks that tokens are compared with, and what is at work or in doubt.
+
+use askama::Template;
+use axum::{
+    extract::{Path, Query, State},
+    response::{IntoResponse, Redirect, Response},
+};
+use fencegate_policies::{key::ResourceKey, token::Token};
+use serde::Deserialize;
+
+use super::{
+    doubts::open,
+    frame::{FaultPage, Page, VERSION},
+    parts::InDoubt,
+    times::now,
+};
+use crate::admin::{
+    documents::encoded,
+    fault::{Fault, Word},
+    outcomes::guard_seen::{GuardSeen, away},
+};
+
+#[derive(Template)]
+#[template(path = "marked_key.html")]
+struct MarkedKey {
+    key: String,
+    link: String,
+    at: String,
+    opening: String,
+    write: Option<String>,
+    read: Option<String>,
+    running: Vec<String>,
+    operations: Vec<InDoubt>,
+    version: &'static str,
+}
+
+#[derive(Deserialize)]
+pub(super) struct MarkForm {
+    key: String,
+}
+
+/// Leads from the form to the page: a form cannot write a path.
+pub(super) async fn find(Query(MarkForm { key }): Query<MarkForm>) -> Redirect {
+    Redirect::to(&format!("/keys/{}", encoded(key.trim())))
+}
+
+pub(super) async fn marked_key(
+    State(seen): State<GuardSeen>,
+    Path(text): Path<String>,
+) -> Result<Response, FaultPage> {
+    let key = ResourceKey::parse(&text).map_err(|bad| Fault::new(Word::Malformed, bad.to_string()))?;
+    let known = seen.guard.seen(&key).await.map_err(|refused| away(&refused))?;
+    let (write, read) = known.as_ref().map_or((None, None), |known| (known.write, known.read));
+    let named = seen.names.of(&key);
+    let mut operations = open(&seen).await.map_err(|said| Fault::new(Word::Away, said))?;
+    operations.retain(|one| one.of.contains(&named));
+    let shown = |token: &Token| format!("{token} (number {})", token.number());
+    let running: Vec<String> =
+        known.iter().flat_map(|known| &known.running).map(|running| shown(&running.token)).collect();
+    let page = MarkedKey {
+        opening: opening(&named, write.max(read), running.len(), operations.len()),
+        write: write.as_ref().map(shown),
+        read: read.as_ref().map(shown),
+        running,
+        operations,
+        link: encoded(&text),
+        key: named,
+        at: now(),
+        version: VERSION,
+    };
+    Ok(Page(page).into_response())
+}
+
+fn opening(key: &str, newest: Option<Token>, running: usize, doubts: usize) -> String {
+    let Some(newest) = newest else {
+        return format!("No request under the key {key} is remembered by this guard.");
+    };
+    let now = match (running, doubts) {
+        (0, 0) => "nothing is at work under it".to_owned(),
+        (0, doubts) => format!("of {doubts} of its requests nobody knows what came of them"),
+        (running, 0) => format!("{running} of its requests are at work"),
+        (running, doubts) => format!("{running} of its requests are at work, and {doubts} are in doubt"),
+    };
+    format!("The newest token of the key {key} has number {}; {now}.", newest.number())
+}

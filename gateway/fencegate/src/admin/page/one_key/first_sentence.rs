@@ -1,0 +1,176 @@
+//! The first sentence of the page: who holds the key, for whom, since when, and who comes next.
+
+use fencegate_lock::tenures::question::LineEntry;
+use hyper::header::HeaderValue;
+
+use super::{known::Known, waiters::age};
+use crate::{
+    admin::{documents, page::times::brief},
+    stays::Staying,
+};
+
+/// Who stands where, as far as this gateway and ZooKeeper can tell together.
+pub(super) struct FirstSentence<'a> {
+    known: &'a Known,
+    gateway: &'a str,
+    /// The request that somebody asks about; empty for none.
+    asked: &'a str,
+}
+
+impl<'a> FirstSentence<'a> {
+    pub(super) fn of(known: &'a Known, gateway: &'a str, asked: &'a str) -> Self {
+        Self { known, gateway, asked }
+    }
+
+    /// One sentence for whoever was asked why.
+    pub(super) fn opening(&self) -> String {
+        let (key, behind) = (&self.known.named, self.behind());
+        match self.holder() {
+            Some(holder) => format!("The key {key} is held by {holder}; {behind}."),
+            None => format!("{} {}.", self.nobody(), capitalised(&behind)),
+        }
+    }
+
+    /// Where the request stands that is asked about.
+    pub(super) fn yours(&self) -> Option<String> {
+        if self.asked.is_empty() {
+            return None;
+        }
+        let asked = self.asked;
+        let ours = |one: &&Staying| is(one.request.as_ref(), asked);
+        if let Some(staying) = self.known.stays.iter().find(ours) {
+            return Some(match staying.works {
+                Some(works) => {
+                    format!(
+                        "Your request {asked} has the key, since {}.",
+                        brief(documents::millis(works.elapsed()))
+                    )
+                }
+                None => {
+                    let came = brief(documents::millis(staying.came.elapsed()));
+                    format!("Your request {asked} waits here since {came}.")
+                }
+            });
+        }
+        if let Some(over) = self.known.over.iter().find(|one| is(one.request.as_ref(), asked)) {
+            let (status, outcome) = (over.status, over.outcome.word());
+            return Some(format!(
+                "Your request {asked} is over: it was answered with {status}, outcome {outcome}."
+            ));
+        }
+        Some(format!(
+            "Of request {asked} nothing is known at {} for this key: it may have come in at another gateway, or be over for long.",
+            self.gateway
+        ))
+    }
+
+    fn holder(&self) -> Option<String> {
+        self.lease().or_else(|| self.tenure()).or_else(|| self.node())
+    }
+
+    /// A client of ours holds it itself.
+    fn lease(&self) -> Option<String> {
+        let lease = self.known.leases.iter().find(|lease| lease.token.is_some())?;
+        let (principal, age) = (&lease.principal, brief(documents::millis(lease.age)));
+        Some(format!("{} for the client {principal}, as lease {} since {age}", self.gateway, lease.reference))
+    }
+
+    /// Requests of this gateway have it.
+    fn tenure(&self) -> Option<String> {
+        let held = self.known.here.as_ref()?.held.first()?;
+        let since = brief(documents::millis(held.since));
+        let route = held.route.as_deref().unwrap_or("an earlier plan");
+        let gateway = self.gateway;
+        let working: Vec<&Staying> =
+            self.known.stays.iter().filter(|staying| staying.works.is_some()).collect();
+        Some(match (held.in_flight, &*working) {
+            (0, _) => format!("{gateway} with nothing at work, since {since}"),
+            (1, [one]) if one.request.is_some() => {
+                let works = one.works.map_or(since, |works| brief(documents::millis(works.elapsed())));
+                format!("{gateway} for request {} of route {route} since {works}", shown(one))
+            }
+            (1, _) => format!("{gateway} for one request of route {route} since {since}"),
+            (many, _) => format!("{gateway} for {many} requests of route {route} since {since}"),
+        })
+    }
+
+    /// Somebody elsewhere has it, as ZooKeeper says.
+    fn node(&self) -> Option<String> {
+        let mut held = self.known.line.as_deref().unwrap_or_default().iter().filter(|node| node.holds);
+        let first = held.next()?;
+        let others = match held.count() {
+            0 => String::new(),
+            more => format!(" and {} more", number(more)),
+        };
+        let most = age(first).map(|age| format!(" since {age} at most")).unwrap_or_default();
+        Some(format!("{}{others}{most}", first.whose()))
+    }
+
+    /// Why there is no holder to tell of.
+    fn nobody(&self) -> String {
+        let key = &self.known.named;
+        if let Some(rest) = self.known.here.as_ref().and_then(|lock| lock.rest) {
+            let rest = brief(documents::millis(rest));
+            return format!(
+                "Nobody holds the key {key}: its last holder left without a word, and for {rest} yet what it sent may be at work."
+            );
+        }
+        match &self.known.line {
+            Err(why) => format!("Nobody can say who holds the key {key}: {why}."),
+            Ok(line) => match line.first() {
+                Some(next) => format!("Nobody holds the key {key} at this moment: {} is next.", next.whose()),
+                None => format!("Nobody holds the key {key}."),
+            },
+        }
+    }
+
+    /// Who waits: before the request that is asked about, or at all.
+    fn behind(&self) -> String {
+        let waiting: Vec<&Staying> =
+            self.known.stays.iter().filter(|staying| staying.works.is_none()).collect();
+        let place = waiting.iter().position(|staying| is(staying.request.as_ref(), self.asked));
+        let place = place.filter(|_| !self.asked.is_empty());
+        let here = place.unwrap_or_else(|| self.known.here.as_ref().map_or(0, |lock| lock.waiting));
+        let line = self.known.line.as_deref().unwrap_or_default();
+        let others = line.iter().filter(|node| !node.holds);
+        let of_others = |node: &&LineEntry| node.gateway.as_deref() != Some(self.gateway);
+        let nodes = match place {
+            Some(_) => others.take_while(of_others).count(),
+            None => others.filter(of_others).count(),
+        };
+        let requests = match here {
+            0 => "no request".to_owned(),
+            1 => "one request".to_owned(),
+            many => format!("{} requests", number(many)),
+        };
+        let nodes = match nodes {
+            0 => String::new(),
+            1 => " and one node of another gateway".to_owned(),
+            many => format!(" and {} nodes of other gateways", number(many)),
+        };
+        let verb = if here + usize::from(!nodes.is_empty()) > 1 { "wait" } else { "waits" };
+        let whose = if place.is_some() { " before yours" } else { "" };
+        format!("{requests}{nodes} {verb}{whose}")
+    }
+}
+
+/// A request by what its client can quote.
+fn shown(staying: &Staying) -> &str {
+    staying.request.as_ref().and_then(|name| name.to_str().ok()).unwrap_or("without a name")
+}
+
+fn is(request: Option<&HeaderValue>, asked: &str) -> bool {
+    request.is_some_and(|request| request.as_bytes() == asked.as_bytes())
+}
+
+/// As people write it.
+fn number(count: usize) -> String {
+    const WORDS: [&str; 11] =
+        ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
+    WORDS.get(count).map_or_else(|| count.to_string(), |word| (*word).to_owned())
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}

@@ -1,0 +1,71 @@
+//! What this gateway, its sessions and ZooKeeper together know of a key.
+
+use fencegate_lock::tenures::{
+    question::{LineEntry, RegisteredGateway},
+    survey::Lock,
+};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Fence, Gateway, Route, Upstream},
+};
+
+use crate::{
+    admin::{
+        documents::encoded,
+        gateway_seen::{GatewaySeen, LeaseSeen},
+        names,
+        page::frame::FaultPage,
+    },
+    stays::{Over, Staying},
+};
+
+/// Everything that is known of a key at one moment.
+pub(super) struct Known {
+    pub(super) key: ResourceKey,
+    /// As it may be called.
+    pub(super) named: String,
+    /// As it was asked for, as a segment of a path: by its name or its number.
+    pub(super) link: String,
+    pub(super) here: Option<Lock>,
+    pub(super) line: Result<Vec<LineEntry>, String>,
+    pub(super) members: Vec<RegisteredGateway>,
+    pub(super) stays: Vec<Staying>,
+    pub(super) over: Vec<Over>,
+    pub(super) leases: Vec<LeaseSeen>,
+}
+
+/// Requests that are over and shown.
+const PAST: usize = 10;
+
+impl Known {
+    pub(super) async fn of(seen: &GatewaySeen, text: &str) -> Result<Self, FaultPage> {
+        let names = seen.names();
+        let key = names::meant(names, text, &seen.keeper)?;
+        let (line, members) =
+            tokio::join!(seen.keeper.line_of(&key, seen.in_force.site(&key)), seen.keeper.members());
+        Ok(Self {
+            named: names.of(&key),
+            link: encoded(text),
+            here: seen.keeper.look_at(&key),
+            line: line.map_err(|untold| untold.to_string()),
+            // Without them only the links are missing.
+            members: members.unwrap_or_default(),
+            stays: seen.stays.here(&key),
+            over: seen.stays.over(&key, PAST),
+            leases: (seen.leased)(&key),
+            key,
+        })
+    }
+}
+
+/// The routes whose requests may be about a key, by a plan.
+pub(super) fn routes<'p>(
+    plan: &'p Gateway,
+    key: &ResourceKey,
+) -> impl Iterator<Item = (&'p Route, &'p Fence, &'p Upstream)> {
+    plan.serving.routes.routes().iter().filter_map(move |route| {
+        let fence = route.fence.as_ref()?;
+        let may_give = fence.templates().any(|template| template.may_give(key));
+        may_give.then(|| (route, fence, plan.serving.upstream(route.upstream)))
+    })
+}

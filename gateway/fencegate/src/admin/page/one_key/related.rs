@@ -1,0 +1,120 @@
+//! What else is known of the key: what came of its last requests, its leases, its mark, and where more is told.
+
+use std::collections::BTreeSet;
+
+use fencegate_policies::plan::{Gateway, Level};
+
+use super::known::{Known, routes};
+use crate::{
+    admin::{
+        documents::{encoded, millis},
+        gateway_seen::LeaseSeen,
+        page::{
+            neighbours::page_of,
+            times::{brief, when},
+        },
+    },
+    refusal::Outcome,
+    stays::Over,
+};
+
+/// A request that is over.
+pub(super) struct Past {
+    pub(super) at: String,
+    pub(super) request: String,
+    pub(super) route: String,
+    pub(super) status: u16,
+    pub(super) outcome: &'static str,
+    /// Bad for whoever looks for trouble.
+    pub(super) class: &'static str,
+    pub(super) why: &'static str,
+    pub(super) took: String,
+    pub(super) number: String,
+}
+
+/// A lock that a client holds itself, or waits for.
+pub(super) struct LeaseRow {
+    pub(super) reference: String,
+    pub(super) principal: String,
+    pub(super) note: String,
+    pub(super) state: String,
+    pub(super) age: String,
+    pub(super) expires: String,
+    pub(super) revocation: String,
+}
+
+pub(super) struct Link {
+    pub(super) url: String,
+    pub(super) text: String,
+}
+
+impl Past {
+    pub(super) fn of(over: &Over) -> Self {
+        Self {
+            at: when(over.at),
+            request: over.request.as_ref().and_then(|name| name.to_str().ok()).unwrap_or_default().to_owned(),
+            route: over.route.to_string(),
+            status: over.status,
+            outcome: over.outcome.word(),
+            class: if over.outcome == Outcome::Unknown { "some" } else { "" },
+            why: over.reason.map_or("", |reason| reason.title()),
+            took: brief(millis(over.took)),
+            number: over.token.map(|token| token.number().to_string()).unwrap_or_default(),
+        }
+    }
+}
+
+impl LeaseRow {
+    pub(super) fn of(lease: &LeaseSeen) -> Self {
+        Self {
+            reference: lease.reference.clone(),
+            principal: lease.principal.clone(),
+            note: lease.note.clone().unwrap_or_default(),
+            state: match (lease.token, lease.ahead) {
+                (Some(token), _) => format!("holds with number {}", token.number()),
+                (None, Some(ahead)) => format!("waits behind {ahead}"),
+                (None, None) => "waits".into(),
+            },
+            age: brief(millis(lease.age)),
+            expires: brief(millis(lease.expires)),
+            revocation: lease.revocation.clone().unwrap_or_else(|| "no".into()),
+        }
+    }
+}
+
+/// What this gateway knows of the mark that somebody compares with: that a dispatch of ours was let in.
+pub(super) fn mark(known: &Known, plan: &Gateway) -> Option<String> {
+    let (_, _, upstream) = routes(plan, &known.key)
+        .find(|(_, _, upstream)| matches!(upstream.fencing, Level::Guard | Level::Upstream))?;
+    let who = if upstream.fencing == Level::Guard { "The guard" } else { "The service" };
+    let newest =
+        known.over.iter().filter(|over| over.outcome == Outcome::Done).filter_map(|over| over.token).max();
+    Some(match newest {
+        Some(token) => format!(
+            "{who} before {} has let in token {token} (number {}): its mark of this key is that or a newer one.",
+            upstream.name,
+            token.number()
+        ),
+        None => format!(
+            "Of the last requests of this gateway none was let in that would tell the mark of {}.",
+            upstream.name
+        ),
+    })
+}
+
+/// The same key at the other gateways, where they say where people look at them.
+pub(super) fn elsewhere(known: &Known, gateway: &str, asked: &str) -> Vec<Link> {
+    let names: BTreeSet<&str> = known.members.iter().map(|member| &*member.gateway).collect();
+    let link = |name: &str| {
+        let page = key_page_of(known, name, gateway)?;
+        let url = if asked.is_empty() { page } else { format!("{page}?request={}", encoded(asked)) };
+        Some(Link { url, text: name.to_owned() })
+    };
+    names.into_iter().filter_map(link).collect()
+}
+
+/// Where another gateway tells of the key.
+pub(super) fn key_page_of(known: &Known, name: &str, gateway: &str) -> Option<String> {
+    let page = page_of(&known.members, name, gateway)?;
+    Some(format!("{page}locks/{}", known.link))
+}

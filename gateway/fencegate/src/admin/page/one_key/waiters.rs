@@ -1,0 +1,65 @@
+//! Who waits for the key, in the order in which they get it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fencegate_lock::tenures::question::LineEntry;
+
+use super::known::Known;
+use crate::admin::{documents::millis, page::times::brief};
+
+/// A request that waits here.
+pub(super) struct WaitingRow {
+    pub(super) place: usize,
+    pub(super) request: String,
+    pub(super) route: String,
+    pub(super) mode: &'static str,
+    pub(super) waits: String,
+}
+
+/// A node in ZooKeeper.
+pub(super) struct Node {
+    pub(super) place: usize,
+    pub(super) node: String,
+    pub(super) gateway: String,
+    pub(super) mode: &'static str,
+    pub(super) stands: String,
+    pub(super) state: String,
+}
+
+/// Requests that are shown.
+pub(super) const SHOWN: usize = 20;
+
+pub(super) fn here(known: &Known) -> Vec<WaitingRow> {
+    let waiting = known.stays.iter().filter(|staying| staying.works.is_none()).take(SHOWN);
+    let row = |(place, staying): (usize, &crate::stays::Staying)| WaitingRow {
+        place: place + 1,
+        request: staying.request.as_ref().and_then(|name| name.to_str().ok()).unwrap_or_default().to_owned(),
+        route: staying.route.to_string(),
+        mode: staying.mode.word(),
+        waits: brief(millis(staying.came.elapsed())),
+    };
+    waiting.enumerate().map(row).collect()
+}
+
+pub(super) fn nodes(line: &[LineEntry]) -> Vec<Node> {
+    let row = |(place, node): (usize, &LineEntry)| Node {
+        place: place + 1,
+        node: node.node.clone(),
+        gateway: node.whose().to_owned(),
+        mode: node.mode.word(),
+        stands: age(node).unwrap_or_default(),
+        state: match (node.holds, node.permit) {
+            (true, Some(permit)) => format!("holds permit {}", permit.number()),
+            (true, None) => "holds".into(),
+            (false, _) => "waits".into(),
+        },
+    };
+    line.iter().enumerate().map(row).collect()
+}
+
+/// For how long a node stands there: its holder held for no longer. ZooKeeper's clock may differ from ours.
+pub(super) fn age(node: &LineEntry) -> Option<String> {
+    let made = UNIX_EPOCH + Duration::from_millis(node.made_ms?);
+    let age = SystemTime::now().duration_since(made).unwrap_or_default();
+    Some(brief(millis(age)))
+}

@@ -1,0 +1,150 @@
+//! Who holds the key, and what ends that at the latest.
+
+use fencegate_lock::tenures::{question::LineEntry, survey::HeldTenure};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Gateway, Hold},
+};
+
+use super::{
+    known::{Known, routes},
+    related::key_page_of,
+    waiters::age,
+};
+use crate::admin::{documents::millis, page::times::brief};
+
+/// One of those who hold.
+pub(super) struct Holder {
+    pub(super) gateway: String,
+    /// Where that gateway tells more of the key.
+    pub(super) page: Option<String>,
+    /// Where other gateways reach it.
+    pub(super) peer: Option<String>,
+    pub(super) token: String,
+    pub(super) since: String,
+    pub(super) route: Option<String>,
+    pub(super) requests: Vec<String>,
+    pub(super) state: &'static str,
+    pub(super) node: String,
+}
+
+pub(super) fn of(known: &Known, gateway: &str) -> Vec<Holder> {
+    let held = known.here.as_ref().map(|lock| &*lock.held).unwrap_or_default();
+    let line = known.line.as_deref().unwrap_or_default();
+    let holding: Vec<&LineEntry> = line.iter().filter(|node| node.holds).collect();
+    let ours = |node: &LineEntry| {
+        held.iter().find(|tenure| tenure.nodes.iter().any(|path| path.ends_with(&node.node)))
+    };
+    let mut holders: Vec<Holder> =
+        holding.iter().map(|node| Holder::elsewhere(known, gateway, node, ours(node))).collect();
+    // ZooKeeper has not been asked, or its answer is older than what we hold.
+    let told = |tenure: &HeldTenure| {
+        holding.iter().any(|node| tenure.nodes.iter().any(|path| path.ends_with(&node.node)))
+    };
+    holders.extend(
+        held.iter().filter(|tenure| !told(tenure)).map(|tenure| Holder::here(known, gateway, tenure)),
+    );
+    holders
+}
+
+impl Holder {
+    fn here(known: &Known, gateway: &str, tenure: &HeldTenure) -> Self {
+        let working = known.stays.iter().filter(|staying| staying.works.is_some());
+        let named = working.filter_map(|staying| staying.request.as_ref()?.to_str().ok().map(str::to_owned));
+        Self {
+            gateway: gateway.to_owned(),
+            page: None,
+            peer: peer_of(known, gateway),
+            token: tenure
+                .token
+                .map(|token| format!("{token} (number {})", token.number()))
+                .unwrap_or_default(),
+            since: brief(millis(tenure.since)),
+            route: tenure.route.as_deref().map(str::to_owned),
+            requests: named.collect(),
+            state: state(tenure),
+            node: tenure
+                .nodes
+                .first()
+                .map(|path| path.rsplit('/').next().unwrap_or(path).to_owned())
+                .unwrap_or_default(),
+        }
+    }
+
+    fn elsewhere(known: &Known, gateway: &str, node: &LineEntry, ours: Option<&HeldTenure>) -> Self {
+        if let Some(tenure) = ours {
+            return Self { node: node.node.clone(), ..Self::here(known, gateway, tenure) };
+        }
+        let name = node.whose().to_owned();
+        Self {
+            page: key_page_of(known, &name, gateway),
+            peer: peer_of(known, &name),
+            token: node.number.map(|number| format!("number {number}")).unwrap_or_default(),
+            since: age(node).map(|age| format!("{age} at most")).unwrap_or_default(),
+            route: None,
+            requests: Vec::new(),
+            state: "as its node in ZooKeeper says",
+            node: node.node.clone(),
+            gateway: name,
+        }
+    }
+}
+
+fn peer_of(known: &Known, gateway: &str) -> Option<String> {
+    known.members.iter().find(|member| member.gateway == gateway)?.peer.clone()
+}
+
+fn state(tenure: &HeldTenure) -> &'static str {
+    match tenure {
+        tenure if !tenure.proven => "its session is not proven: it writes nothing",
+        tenure if tenure.ending => "nothing more is started under it",
+        tenure if tenure.contended => "at work, and wanted elsewhere",
+        tenure if tenure.in_flight == 0 => "kept for the next request",
+        _ => "at work",
+    }
+}
+
+/// What gives the key on at the latest, by the plan in force.
+pub(super) fn ends(known: &Known, gateway: &str, plan: &Gateway) -> Vec<String> {
+    let mut ends = Vec::new();
+    let line = known.line.as_deref().unwrap_or_default();
+    let held = known.here.as_ref().map(|lock| &*lock.held).unwrap_or_default();
+    let node = line.iter().find(|node| node.holds);
+    let holder = match (held, node) {
+        ([], None) => return ends,
+        ([_, ..], _) => gateway,
+        ([], Some(node)) => node.whose(),
+    };
+    for lease in known.leases.iter().filter(|lease| lease.token.is_some()) {
+        let (reference, left) = (&lease.reference, brief(millis(lease.expires)));
+        ends.push(format!("Lease {reference} ends in {left}, unless its client renews it."));
+    }
+    ends.extend(of_routes(&known.key, plan, held));
+    let session = brief(millis(plan.zookeeper.session_timeout));
+    ends.push(format!(
+        "If {holder} dies or freezes, ZooKeeper ends its session after {session} (session_timeout), and the next one gets the key."
+    ));
+    ends
+}
+
+fn of_routes(key: &ResourceKey, plan: &Gateway, held: &[HeldTenure]) -> Vec<String> {
+    // The route is known of what is held here; of what is held elsewhere it is one of these.
+    let meant =
+        |name: &str| held.iter().filter_map(|tenure| tenure.route.as_deref()).all(|route| route == name);
+    let mut ends = Vec::new();
+    for (route, fence, upstream) in routes(plan, key).filter(|(route, ..)| meant(&route.name)) {
+        let answers = brief(millis(upstream.response_timeout));
+        ends.push(format!(
+            "A request of route {} is given up when the service has not answered {answers} after its last byte (response_timeout).",
+            route.name
+        ));
+        if let Hold::Cached(caching) = fence.hold {
+            let hold = brief(millis(caching.max_hold));
+            ends.push(format!(
+                "No further request of route {} begins {hold} after another gateway began to wait (max_hold).",
+                route.name
+            ));
+        }
+    }
+    ends
+}

@@ -1,0 +1,128 @@
+//! The runbook as a page of its own: whoever looks for it at night may reach nothing else.
+
+use std::sync::LazyLock;
+
+use askama::Template;
+use axum::response::{IntoResponse, Response};
+use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
+
+use super::frame::{Page, VERSION};
+
+const TEXT: &str = include_str!("../../../../../deploy/RUNBOOK.md");
+
+/// Made once, of what this build was built with.
+static WRITTEN: LazyLock<String> = LazyLock::new(|| written(TEXT));
+
+#[derive(Template)]
+#[template(path = "runbook.html")]
+struct Runbook {
+    /// Markup of our own.
+    text: &'static str,
+    version: &'static str,
+}
+
+pub(super) async fn runbook() -> Response {
+    Page(Runbook { text: &WRITTEN, version: VERSION }).into_response()
+}
+
+/// As HTML: its headings are places to go to, and links out of it are text, because only this document is here.
+fn written(markdown: &str) -> String {
+    let mut events: Vec<Event<'_>> = Parser::new_ext(markdown, Options::ENABLE_TABLES).collect();
+    name_headings(&mut events);
+    let (mut followed, mut shown) = (Vec::new(), Vec::new());
+    for event in events {
+        match event {
+            Event::Start(Tag::Link { ref dest_url, .. }) => {
+                followed.push(leads(dest_url));
+                shown.extend(leads(dest_url).then_some(event));
+            }
+            Event::End(TagEnd::Link) => shown.extend(followed.pop().unwrap_or(true).then_some(event)),
+            // What is wider than a phone is moved alone.
+            Event::Start(Tag::Table(_)) => {
+                shown.extend([markup("<div class=\"wide\" tabindex=\"0\">"), event])
+            }
+            Event::End(TagEnd::Table) => shown.extend([event, markup("</div>")]),
+            Event::Start(Tag::CodeBlock(_)) => shown.push(markup("<pre tabindex=\"0\"><code>")),
+            Event::End(TagEnd::CodeBlock) => shown.push(markup("</code></pre>")),
+            event => shown.push(event),
+        }
+    }
+    let mut text = String::new();
+    html::push_html(&mut text, shown.into_iter());
+    text
+}
+
+fn markup(text: &'static str) -> Event<'static> {
+    Event::Html(CowStr::Borrowed(text))
+}
+
+/// Within the document, or to where everybody can go.
+fn leads(url: &str) -> bool {
+    url.starts_with('#') || url.starts_with("https://")
+}
+
+/// Gives each heading the name that links in the document have for it.
+fn name_headings(events: &mut [Event<'_>]) {
+    let mut said = String::new();
+    let mut began = None;
+    for at in 0..events.len() {
+        match &events[at] {
+            Event::Start(Tag::Heading { .. }) => {
+                said.clear();
+                began = Some(at);
+            }
+            Event::Text(text) | Event::Code(text) if began.is_some() => said.push_str(text),
+            Event::End(TagEnd::Heading(_)) => {
+                if let Some(Event::Start(Tag::Heading { id, .. })) = began.take().map(|at| &mut events[at]) {
+                    *id = Some(name(&said).into());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// As GitHub calls a heading.
+fn name(heading: &str) -> String {
+    let kept = |letter: char| match letter {
+        ' ' => Some('-'),
+        letter if letter.is_alphanumeric() || "-_".contains(letter) => Some(letter.to_ascii_lowercase()),
+        _ => None,
+    };
+    heading.chars().filter_map(kept).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_link_of_the_pages_and_of_the_runbook_leads_to_a_heading() {
+        let templates = [
+            include_str!("../../../templates/gateway.html"),
+            include_str!("../../../templates/guard.html"),
+            include_str!("../../../templates/key.html"),
+            include_str!("../../../templates/operation.html"),
+        ];
+        let of_pages = templates.iter().flat_map(|template| template.split("href=\"/runbook#").skip(1));
+        let of_it = WRITTEN.split("href=\"#").skip(1);
+        let wanted: Vec<&str> =
+            of_pages.chain(of_it).map(|rest| rest.split('"').next().expect("it is closed")).collect();
+        assert!(wanted.len() > 30, "{wanted:?}");
+        for place in wanted {
+            assert!(WRITTEN.contains(&format!("id=\"{place}\"")), "nothing is called `{place}`");
+        }
+    }
+
+    #[test]
+    fn a_link_to_another_document_is_text_and_markup_is_none() {
+        let text =
+            written("# A `b` c\n\n[here](#a-b-c) [there](METRICS.md) [out](https://x.example/)\n\n    <b>\n");
+        assert!(text.contains("<h1 id=\"a-b-c\">"), "{text}");
+        assert!(
+            text.contains("<a href=\"#a-b-c\">here</a> there <a href=\"https://x.example/\">out</a>"),
+            "{text}"
+        );
+        assert!(text.contains("&lt;b&gt;"), "{text}");
+    }
+}

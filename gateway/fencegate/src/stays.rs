@@ -1,0 +1,210 @@
+//! Which requests wait for a key or are at work under it, and what came of the last ones. For whoever looks: nothing is
+//! decided by it.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    rc::Rc,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use hyper::header::HeaderValue;
+use smallvec::SmallVec;
+
+use crate::refusal::{Outcome, Reason};
+
+/// Of the whole gateway.
+#[derive(Debug)]
+pub struct Stays {
+    shards: [Mutex<Shard>; SHARDS],
+    next: AtomicU64,
+}
+
+/// So that workers seldom meet at one lock.
+const SHARDS: usize = 16;
+/// Requests that are over and still told of, in each shard; 400 KB of memory are taken for all of them.
+const TOLD: usize = 256;
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// Mostly one.
+    here: HashMap<ResourceKey, SmallVec<[(u64, Staying); 1]>>,
+    /// The newest last.
+    over: VecDeque<(ResourceKey, Over)>,
+}
+
+/// A request that waits for its keys, or has them.
+#[derive(Debug, Clone)]
+pub struct Staying {
+    /// `X-Request-Id` of its answer.
+    pub request: Option<HeaderValue>,
+    pub route: Arc<str>,
+    pub mode: Mode,
+    pub came: Instant,
+    /// Since when it has its keys.
+    pub works: Option<Instant>,
+}
+
+/// A request that is over.
+#[derive(Debug, Clone)]
+pub struct Over {
+    /// `X-Request-Id` of its answer.
+    pub request: Option<HeaderValue>,
+    pub route: Arc<str>,
+    pub at: SystemTime,
+    pub took: Duration,
+    pub status: u16,
+    pub outcome: Outcome,
+    pub reason: Option<Reason>,
+    /// Of its last dispatch.
+    pub token: Option<Token>,
+}
+
+/// A request stays at its keys until this is dropped.
+pub struct Stay {
+    all: Arc<Stays>,
+    keys: Rc<[ResourceKey]>,
+    number: u64,
+}
+
+impl Default for Stays {
+    fn default() -> Self {
+        Self { shards: Default::default(), next: AtomicU64::new(0) }
+    }
+}
+
+impl Stays {
+    pub fn begin(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, staying: &Staying) -> Stay {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        for key in keys.iter() {
+            self.shard(key).here.entry(key.clone()).or_default().push((number, staying.clone()));
+        }
+        Stay { all: self.clone(), keys: keys.clone(), number }
+    }
+
+    /// Those that are at `key`, the longest here first.
+    pub fn here(&self, key: &ResourceKey) -> Vec<Staying> {
+        let mut here: Vec<_> = self.shard(key).here.get(key).into_iter().flatten().cloned().collect();
+        here.sort_by_key(|(number, _)| *number);
+        here.into_iter().map(|(_, staying)| staying).collect()
+    }
+
+    /// The last ones at `key` that are over, the newest first.
+    pub fn over(&self, key: &ResourceKey, most: usize) -> Vec<Over> {
+        let shard = self.shard(key);
+        let of_key = shard.over.iter().rev().filter(|(other, _)| other == key);
+        of_key.take(most).map(|(_, over)| over.clone()).collect()
+    }
+
+    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, Shard> {
+        // Nothing in between can leave it half changed.
+        self.shards[usize::from(key.shard()) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stay {
+    /// It has its keys.
+    pub fn works(&self) {
+        let now = Instant::now();
+        for key in self.keys.iter() {
+            let mut shard = self.all.shard(key);
+            let ours =
+                shard.here.get_mut(key).and_then(|here| here.iter_mut().find(|one| one.0 == self.number));
+            if let Some((_, staying)) = ours {
+                staying.works = Some(now);
+            }
+        }
+    }
+
+    /// Its answer is known. It may stay for longer: until nothing of it is on its way any more.
+    pub fn is_over(&self, over: &Over) {
+        for key in self.keys.iter() {
+            let mut shard = self.all.shard(key);
+            if shard.over.len() >= TOLD {
+                shard.over.pop_front();
+            }
+            shard.over.push_back((key.clone(), over.clone()));
+        }
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        for key in self.keys.iter() {
+            let mut shard = self.all.shard(key);
+            let Some(here) = shard.here.get_mut(key) else { continue };
+            here.retain(|(number, _)| *number != self.number);
+            if here.is_empty() {
+                shard.here.remove(key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> ResourceKey {
+        ResourceKey::parse(text).expect("a key")
+    }
+
+    fn staying(request: &'static str) -> Staying {
+        Staying {
+            request: Some(HeaderValue::from_static(request)),
+            route: "pay".into(),
+            mode: Mode::Exclusive,
+            came: Instant::now(),
+            works: None,
+        }
+    }
+
+    fn over(number: u16) -> Over {
+        Over {
+            request: None,
+            route: "pay".into(),
+            at: SystemTime::now(),
+            took: Duration::ZERO,
+            status: number,
+            outcome: Outcome::Done,
+            reason: None,
+            token: None,
+        }
+    }
+
+    #[test]
+    fn a_request_is_at_each_of_its_keys_until_it_leaves() {
+        let stays = Arc::<Stays>::default();
+        let first = stays.begin(&[key("a"), key("b")].into(), &staying("one"));
+        let second = stays.begin(&[key("b")].into(), &staying("two"));
+        first.works();
+        let seen = |name| {
+            let here = stays.here(&key(name)).into_iter();
+            here.map(|one| (one.request.expect("named"), one.works.is_some())).collect::<Vec<_>>()
+        };
+        let named = |name, works| (HeaderValue::from_static(name), works);
+        assert_eq!(seen("a"), [named("one", true)]);
+        assert_eq!(seen("b"), [named("one", true), named("two", false)]);
+        drop(first);
+        assert_eq!((seen("a").len(), seen("b")), (0, vec![named("two", false)]));
+        drop(second);
+        assert!(stays.shards.iter().all(|shard| shard.lock().expect("whole").here.is_empty()));
+    }
+
+    #[test]
+    fn of_what_is_over_the_newest_are_told_and_the_oldest_forgotten() {
+        let stays = Arc::<Stays>::default();
+        let stay = stays.begin(&[key("a")].into(), &staying("one"));
+        for number in 0..2 * TOLD {
+            stay.is_over(&over(u16::try_from(number).expect("few")));
+        }
+        let told: Vec<_> = stays.over(&key("a"), 3).into_iter().map(|one| usize::from(one.status)).collect();
+        assert_eq!(told, [2 * TOLD - 1, 2 * TOLD - 2, 2 * TOLD - 3]);
+        assert_eq!(stays.over(&key("a"), usize::MAX).len(), TOLD);
+        assert!(stays.over(&key("b"), 3).is_empty());
+    }
+}

@@ -1,0 +1,242 @@
+//! The page of one key answers whoever is asked why a request waits: in one sentence first, then who holds, who waits and
+//! what came of the last ones. It is read on a telephone too, and its links lead somewhere.
+
+use std::time::Duration;
+
+use fencegate_tests::{
+    browser::Browser,
+    client::Ask,
+    gateway::{Gateway, Launch},
+    guard::Dispatch,
+    guarded::Guarded,
+    held::Held,
+    leases::{Lease, OPERATOR, Tokens},
+    origin::Act,
+    patience::patiently,
+    process::Process,
+    site::Site,
+    zombie::Live,
+};
+use serde_json::{Value, json};
+
+use super::admin_page::{kept, no_complaints, violations};
+
+/// The page as a browser shows it: the text without its tags.
+async fn read(process: &Process, path: &str) -> String {
+    let answer = process.admin(path).await;
+    assert_eq!(answer.status, 200, "{path}: {answer:?}");
+    let page = String::from_utf8(answer.body.to_vec()).expect("text");
+    page.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text)).collect()
+}
+
+/// Polls: who waits is told to whoever asks, there is no event.
+async fn reads(process: &Process, path: &str, wanted: &str) -> String {
+    let reached = async {
+        loop {
+            let text = read(process, path).await;
+            if text.contains(wanted) {
+                return text;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    patiently(wanted, reached, || process.log()).await
+}
+
+fn pay(request: &str) -> Ask {
+    Ask::post("/pay/7").field("x-request-id", request)
+}
+
+const PAGE: &str = "/locks/account%2F7";
+
+#[tokio::test]
+async fn one_sentence_says_who_holds_for_whom_and_how_many_wait_before() {
+    let site = Site::fresh().await.comparing();
+    let (policies, latch) =
+        ((site.policy("gw-1").cached(), site.policy("gw-2").cached()), site.origin.holds("/pay/7"));
+    let (one, two) = Gateway::start_both(&policies.0, &policies.1).await;
+    let nobody = read(&one, PAGE).await;
+    assert!(nobody.contains("Nobody holds the key account/7. No request waits."), "{nobody}");
+
+    let holder = one.begin(pay("holder"));
+    let token = site.origin.request("/pay/7", 1).await.stamped();
+    let mut waiting = Vec::new();
+    for (request, wanted) in
+        [("first", "one request waits."), ("second", "two requests wait."), ("third", "three requests wait.")]
+    {
+        waiting.push(one.begin(pay(request)));
+        reads(&one, PAGE, wanted).await;
+    }
+    let text = read(&one, &format!("{PAGE}?request=third")).await;
+    for wanted in [
+        "The key account/7 is held by gw-1 for request holder of route pay since ",
+        "two requests wait before yours.",
+        "Your request third waits here since ",
+        &format!("{token} (number {})", token.number()),
+        "If gw-1 dies or freezes, ZooKeeper ends its session after ",
+        "A request of route pay is given up when the service has not answered ",
+    ] {
+        assert!(text.contains(wanted), "no `{wanted}` in {text}");
+    }
+    assert!(
+        read(&one, &format!("{PAGE}?request=holder"))
+            .await
+            .contains("Your request holder has the key, since ")
+    );
+    assert!(
+        read(&one, &format!("{PAGE}?request=nobody"))
+            .await
+            .contains("Of request nobody nothing is known at gw-1")
+    );
+
+    waiting.push(two.begin(pay("elsewhere")));
+    let behind = reads(&two, &format!("{PAGE}?request=elsewhere"), "is held by gw-1 since ").await;
+    assert!(behind.contains("no request waits before yours."), "{behind}");
+    // Its own gateway tells more: the link leads there.
+    let page = String::from_utf8(two.admin(PAGE).await.body.to_vec()).expect("text");
+    assert!(page.contains(&format!("<a href=\"http://{}{PAGE}\">gw-1</a>", one.admin)), "{page}");
+
+    latch.let_go();
+    for request in waiting.into_iter().chain([holder]) {
+        assert_eq!(request.answer().await.status, 200);
+    }
+    let over = read(&one, &format!("{PAGE}?request=second")).await;
+    assert!(over.contains("Your request second is over: it was answered with 200, outcome done."), "{over}");
+    assert!(over.contains("The service before ledger has let in token "), "{over}");
+    let found = one.admin("/locks?key=account%2F7&request=second").await;
+    assert_eq!((found.status, found.field("location")), (303, Some("/locks/account%2F7?request=second")));
+}
+
+#[tokio::test]
+async fn a_lease_and_an_operation_of_unknown_outcome_stand_on_the_page_of_their_key() {
+    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+    let once = json!({"store": "zookeeper", "key": "{header.idempotency-key}"});
+    let policy = tokens.policy(&site, "gw-1").with("/routes/0/fence/once", once);
+    let gateway = Gateway::start(&policy).await;
+    gateway.becomes_ready().await;
+    site.origin.script("/pay/7", [Act::Reset]);
+    let lost = gateway.send(&pay("lost").field("idempotency-key", "<i>one</i>")).await;
+    assert_eq!(lost.status, 502, "{lost:?}");
+    let text = reads(&gateway, PAGE, "somebody has to say what came of it").await;
+    assert!(text.contains("POST /pay/7") && text.contains("the runbook on operations in doubt"), "{text}");
+    assert!(text.contains("502") && text.contains("unknown"), "{text}");
+
+    let lease =
+        Lease::of(&gateway, json!({"keys": ["account/7"], "wait_ms": 10_000, "note": "<b>job</b>"})).await;
+    let text = reads(&gateway, PAGE, "for the client client, as lease ").await;
+    assert!(text.contains(&lease.reference) && text.contains("unless its client renews it"), "{text}");
+    let path = format!("/.fencegate/v1/leases/{}/revoke", lease.reference);
+    let body = json!({"why": "somebody needs it"}).to_string();
+    let asked = Ask::post(&path).field("authorization", &format!("Bearer {OPERATOR}")).body(body);
+    assert_eq!(gateway.send(&asked).await.status, 200);
+    reads(&gateway, PAGE, "somebody needs it").await;
+    let page = String::from_utf8(gateway.admin(PAGE).await.body.to_vec()).expect("text");
+    assert!(!page.contains("<b>job") && page.contains("job"), "{page}");
+}
+
+#[tokio::test]
+async fn a_guard_says_in_words_whom_it_refused_and_what_it_knows_of_a_key() {
+    let guarded = Guarded::fresh().await;
+    let guard = guarded.guard().await;
+    let gateway = guarded.gateway("gw-1", &guard).await;
+    let token = gateway.send(&Ask::post("/pay/7")).await.token().expect("it went through");
+    let known = read(&guard, "/keys/account/7").await;
+    let wanted = format!(
+        "The newest token of the key account/7 has number {}; nothing is at work under it.",
+        token.number()
+    );
+    assert!(known.contains(&wanted), "{known}");
+    assert!(
+        read(&guard, "/keys/account/8").await.contains("No request under the key account/8 is remembered")
+    );
+
+    let without = guard.send(&Ask::post("/pay/7")).await;
+    assert_eq!(without.status, 403, "{without:?}");
+    let later = Dispatch::new("account/7", token.number() + (1 << 20));
+    assert_eq!(guard.send(&later.post("/pay/7")).await.status, 200);
+    let text = read(&guard, "/").await;
+    for wanted in ["Came without a token", "POST from 127.0.0.1:", "Let in, of a newer tenure"] {
+        assert!(text.contains(wanted), "no `{wanted}` in {text}");
+    }
+    for unwanted in ["admit_new_tenure", "ticket-expired", "the ticket has expired"] {
+        assert!(!text.contains(unwanted), "`{unwanted}` in {text}");
+    }
+}
+
+/// Where the links of the page that is open lead.
+async fn links(browser: &Browser) -> Vec<String> {
+    let hrefs = browser.run("return [...document.querySelectorAll('a[href]')].map((a) => a.href)").await;
+    let hrefs = hrefs.as_array().expect("a list").iter();
+    hrefs.map(|href| href.as_str().expect("a text").to_owned()).collect()
+}
+
+/// Each of them is answered, and what stands behind `#` is there.
+async fn lead_somewhere(browser: &Browser, links: &[String]) {
+    for link in links {
+        browser.open(link).await;
+        let there = "const place = decodeURIComponent(location.hash.slice(1)); return !place || document.getElementById(place) !== null";
+        assert_eq!(browser.run(there).await, json!(true), "{link} leads to no such place");
+        let known = "return performance.getEntriesByType('navigation')[0].responseStatus";
+        assert_eq!(browser.run(known).await, json!(200), "{link}");
+    }
+}
+
+#[tokio::test]
+async fn pages_are_read_on_a_telephone_in_the_dark_and_their_links_lead_somewhere() {
+    let (live, browser) = tokio::join!(Live::start(), Browser::start());
+    let pages = ["/", "/locks/account%2Fheld", "/locks/account%2Fhot-1", "/runbook"];
+    let mut all = Vec::new();
+    for (width, scheme) in [(320, "dark"), (320, "light"), (1280, "dark")] {
+        browser.is_wide(width).await;
+        browser.prefers(scheme).await;
+        for page in pages {
+            browser.open(&format!("http://{}{page}", live.other.admin)).await;
+            let wide = browser.run("return document.documentElement.scrollWidth").await;
+            assert!(
+                wide.as_u64().is_some_and(|wide| wide <= u64::from(width)),
+                "{page} is {wide} wide of {width}"
+            );
+            // Text is moved neither; only what was written to be typed is.
+            let cut = "return [...document.querySelectorAll('section .wide')].filter((part) => part.scrollWidth > part.clientWidth + 1).map((part) => part.innerText)";
+            let cut = browser.run(cut).await;
+            assert_eq!(cut, json!([]), "{page} at {width}");
+            kept(
+                &format!("{}-{scheme}-{width}.png", page.replace(['/', '%'], "_")),
+                &browser.picture().await,
+            );
+            assert_eq!(violations(&browser).await, json!([]), "{page} at {width}, {scheme}");
+            all.extend(links(&browser).await);
+        }
+    }
+    no_complaints(&browser).await;
+    all.sort_unstable();
+    all.dedup();
+    let others = all.iter().filter(|link| link.contains(&live.sleeper.admin.to_string())).count();
+    assert!(others >= 2, "the other gateway is linked to: {all:#?}");
+    assert!(all.iter().any(|link| link.ends_with("/runbook#contention")), "{all:#?}");
+    let ours: Vec<String> = all.into_iter().filter(|link| link.starts_with("http://127.0.0.1")).collect();
+    lead_somewhere(&browser, &ours).await;
+    browser.close().await;
+    live.stop().await;
+}
+
+#[tokio::test]
+async fn the_page_of_a_key_works_without_scripts_and_renews_itself_with_them() {
+    let site = Site::fresh().await;
+    let gateway = Launch::new(&site.policy("gw-1").cached()).start().await;
+    gateway.becomes_ready().await;
+    let browser = Browser::start().await;
+    browser.open(&format!("http://{}{PAGE}?request=one", gateway.admin)).await;
+    assert!(browser.text().await.contains("Of request one nothing is known"));
+    let Held { request, latch, .. } = site.origin.holds_one(&gateway, pay("one")).await;
+    let renewed = "return document.body.innerText.includes('Your request one has the key')";
+    browser.until("the request, without a reload", renewed).await;
+    let told: Value = browser.run("return document.querySelector('#request').value").await;
+    assert_eq!(told, json!("one"));
+    // What a script would renew is there in the answer itself.
+    assert!(read(&gateway, PAGE).await.contains("held by gw-1 for request one of route pay"));
+    no_complaints(&browser).await;
+    latch.let_go();
+    assert_eq!(request.answer().await.status, 200);
+    browser.close().await;
+}

@@ -20,6 +20,7 @@ mod clients_share;
 mod comparing;
 mod decisions;
 mod delay;
+mod demo_compared;
 mod differential;
 mod door;
 mod drain;

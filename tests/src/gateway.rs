@@ -5,6 +5,7 @@ use std::{
     ops::Deref,
     path::{Path, PathBuf},
     process::{Command, Output},
+    time::Duration,
 };
 
 use tempfile::TempDir;
@@ -240,8 +241,16 @@ impl Launch {
 /// # Errors
 /// When it cannot be started.
 pub async fn command(arguments: &[&str]) -> io::Result<Output> {
+    command_within(PATIENCE, arguments).await
+}
+
+/// The same, of one that takes its time.
+///
+/// # Errors
+/// When it cannot be started.
+pub async fn command_within(patience: Duration, arguments: &[&str]) -> io::Result<Output> {
     let mut command = Command::new("timeout");
-    command.arg(PATIENCE.as_secs().to_string()).arg(binary()).args(arguments);
+    command.arg(patience.as_secs().to_string()).arg(binary()).args(arguments);
     spawn_blocking(move || command.output()).await.expect("no panic")
 }
 

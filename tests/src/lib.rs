@@ -50,6 +50,7 @@ pub mod site;
 pub mod small_disk;
 pub mod socket_relay;
 pub mod stepped_clock;
+pub mod terminal_picture;
 pub mod terminator;
 pub mod values;
 pub mod watch;

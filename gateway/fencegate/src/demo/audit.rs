@@ -60,6 +60,33 @@ impl Audit {
     }
 }
 
+/// One account: what it has, and what its acknowledged payments make it. Cents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Statement {
+    pub(super) account: String,
+    pub(super) began: i64,
+    pub(super) has: i64,
+    pub(super) should_have: i64,
+}
+
+impl Statement {
+    pub(super) fn of_all(executions: &[Execution], receipts: &[Receipt], balances: &Balances) -> Vec<Self> {
+        let effective: Vec<&Execution> = executions.iter().filter(|execution| execution.effective).collect();
+        let of = |(account, has): (&String, &i64)| Self {
+            account: account.clone(),
+            began: INITIAL,
+            has: *has,
+            should_have: expected(account, receipts, &effective),
+        };
+        balances.iter().map(of).collect()
+    }
+
+    /// Cents that are missing, or too many.
+    pub(super) fn off(&self) -> u64 {
+        self.has.abs_diff(self.should_have)
+    }
+}
+
 /// A few tokens of one key in the order of their executions, with the first and the last.
 pub(super) fn sample_of_tokens(executions: &[Execution], key: &str) -> Vec<String> {
     const SIZE: usize = 6;
@@ -184,6 +211,17 @@ mod tests {
             ..Audit::default()
         };
         assert_eq!(Audit::of(&executions, &receipts, &balance(999_970)), expected);
+    }
+
+    #[test]
+    fn a_statement_says_what_is_missing() {
+        let executions = [execution(1, "a", "v1-1", (0, 5))];
+        let statements = Statement::of_all(&executions, &[receipt("a", DONE)], &balance(999_965));
+        let [alice] = &*statements else { panic!("{statements:?}") };
+        assert_eq!(
+            (alice.began, alice.has, alice.should_have, alice.off()),
+            (1_000_000, 999_965, 999_990, 25)
+        );
     }
 
     #[test]

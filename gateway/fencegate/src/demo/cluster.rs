@@ -27,7 +27,7 @@ pub(super) struct Cluster {
     pub(super) ledger: Ledger,
     pub(super) zookeeper: PrivateZooKeeper,
     pub(super) version: String,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 pub(super) struct Gateway {
@@ -87,7 +87,7 @@ impl Cluster {
         let second = write("gateway-2", upstream)?;
         let gateways =
             [Gateway::start("gateway-1", &own, &first)?, Gateway::start("gateway-2", &own, &second)?];
-        Ok(Self { gateways, relay, guard, ledger, zookeeper, version, _folder: folder })
+        Ok(Self { gateways, relay, guard, ledger, zookeeper, version, folder })
     }
 
     /// Lets the gateways drain, so that they leave no session behind, then ends the rest.
@@ -108,6 +108,11 @@ impl Cluster {
         tokio::task::spawn_blocking(end).await.expect("ending neither panics nor is cancelled");
     }
 
+    /// Where the policies lie, and the data of all.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The addresses at which clients come in.
     pub(super) fn doors(&self) -> [SocketAddr; 2] {
         [self.gateways[0].public, self.gateways[1].public]
@@ -121,7 +126,7 @@ impl Ledger {
             return Err(NotPlayed::NoLedger(program.display().to_string()));
         }
         let compare = match level {
-            Level::None | Level::Guard => "off",
+            Level::Unfenced | Level::None | Level::Guard => "off",
             Level::Upstream => "token",
         };
         let database = folder.join("ledger.sqlite");

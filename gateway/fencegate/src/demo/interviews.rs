@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::{audit::Execution, not_played::NotPlayed};
+use super::{audit::Execution, cluster::Cluster, not_played::NotPlayed};
 use crate::json_client::JsonClient;
 
 /// For what takes milliseconds, on a machine that may have other things to do.
@@ -38,6 +38,18 @@ pub(super) async fn until_hung_up(admin: SocketAddr) -> Result<(), NotPlayed> {
         sleep(Duration::from_millis(10)).await;
     }
     Err(NotPlayed::Late("the client's hanging up"))
+}
+
+/// Sessions of both gateways that ended unasked.
+pub(super) async fn sessions_lost(cluster: &Cluster) -> Result<u64, NotPlayed> {
+    let mut lost = 0;
+    for gateway in &cluster.gateways {
+        let metrics = get(&mut JsonClient::of(gateway.admin), "/metrics").await?;
+        let lines = metrics.as_str().unwrap_or_default().lines();
+        let counts = lines.filter_map(|line| line.strip_prefix("fencegate_zk_session_expirations_total"));
+        lost += counts.filter_map(|count| count.rsplit(' ').next()?.parse::<u64>().ok()).sum::<u64>();
+    }
+    Ok(lost)
 }
 
 /// A woken gateway first has to find out that its session is over, and to get a new one.

@@ -1,7 +1,7 @@
 //! Plays the accident that fencing is for, on one machine, with a real ZooKeeper and real processes.
 //!
 //! Begin with [`scenario`]. [`cluster`] is who takes part, [`payer`] what a client does, [`audit`] what is claimed in
-//! the end, [`report`] how it is told. [`child`], [`zookeeper`] and [`relay`] are of use to tests too.
+//! the end, [`report`] how it is told, [`side_by_side`] what becomes of it at each level. [`child`], [`zookeeper`] and [`relay`] are of use to tests too.
 
 mod audit;
 pub mod child;
@@ -15,6 +15,7 @@ mod policy;
 pub mod relay;
 mod report;
 mod scenario;
+mod side_by_side;
 pub mod zookeeper;
 
 use std::{io, process::ExitCode};
@@ -43,8 +44,18 @@ pub fn run(options: DemoOptions) -> Result<ExitCode, NotPlayed> {
 }
 
 async fn play(options: DemoOptions) -> Result<ExitCode, NotPlayed> {
-    let (level, narrator) = (options.level(), Narrator::of(options.format));
     let mut interrupts = Interrupts::registered()?;
+    if options.compare {
+        let narrator = Narrator::briefly(options.format);
+        let summaries = tokio::select! {
+            played = side_by_side::compare(&narrator) => played?,
+            () = interrupts.next() => return Ok(ExitCode::from(130)),
+        };
+        narrator.compared(&side_by_side::table(&summaries), &summaries);
+        let held = summaries.iter().all(Summary::holds);
+        return Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let (level, narrator) = (options.level(), Narrator::of(options.format));
     narrator.title(level);
     let (cluster, summary) = tokio::select! {
         played = start_and_play(level, &narrator) => played?,

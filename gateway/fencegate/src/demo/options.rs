@@ -15,6 +15,9 @@ pub struct DemoOptions {
     /// The same story with the lock only: the same as `--level none`.
     #[arg(long, conflicts_with = "level")]
     pub without_fence: bool,
+    /// The same story at each level, one after the other; it ends in one table.
+    #[arg(long, conflicts_with_all = ["level", "without_fence"])]
+    pub compare: bool,
     /// How the summary is written; with `json` it is the last line of stdout, and the story goes to stderr.
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,
@@ -23,6 +26,8 @@ pub struct DemoOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
+    /// Nobody, and no lock is taken.
+    Unfenced,
     /// Nobody: the lock is all there is.
     None,
     /// A guard beside a payment service that knows nothing of tokens.
@@ -35,6 +40,25 @@ pub enum Level {
 pub enum ReportFormat {
     Text,
     Json,
+}
+
+impl Level {
+    pub(super) const ALL: [Self; 4] = [Self::Unfenced, Self::None, Self::Guard, Self::Upstream];
+
+    /// As it is written on the command line.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Unfenced => "unfenced",
+            Self::None => "none",
+            Self::Guard => "guard",
+            Self::Upstream => "upstream",
+        }
+    }
+
+    /// Somebody compares tokens.
+    pub(super) fn compares(self) -> bool {
+        matches!(self, Self::Guard | Self::Upstream)
+    }
 }
 
 impl DemoOptions {

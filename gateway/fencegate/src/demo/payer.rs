@@ -128,6 +128,8 @@ impl Told {
         match answer.outcome.as_deref() {
             Some("done" | "replayed") if answer.status.is_success() => Self::Done { token: answer.token },
             Some("done" | "replayed" | "not-dispatched") => Self::Refused(said()),
+            // Where nothing is fenced, the answer of the service is all there is.
+            None if answer.status.is_success() => Self::Done { token: None },
             _ => Self::Unknown(said()),
         }
     }

@@ -8,6 +8,11 @@ use super::options::Level;
 
 /// Asked for, and granted by the private ZooKeeper: a holder that is silent for so long has lost its locks.
 pub(super) const SESSION: Duration = Duration::from_secs(2);
+/// How long the guard takes an execution to be at work, and a request to be on its way.
+const EXECUTION: Duration = Duration::from_secs(2);
+const SENDING: Duration = Duration::from_secs(1);
+/// So long a new guard lets nothing in.
+pub(super) const QUARANTINE: Duration = EXECUTION.saturating_add(SENDING);
 /// Unit of time of the private ZooKeeper.
 pub(super) const TICK: Duration = Duration::from_millis(200);
 
@@ -21,10 +26,16 @@ pub(super) fn gateway(
 ) -> String {
     let (fencing, response_timeout) = match level {
         // Nobody compares, so a request must be given up before its lock can be lost.
-        Level::None => ("none", "1s"),
+        Level::Unfenced | Level::None => ("none", "1s"),
         // Above the guard's time to settle and to execute.
         Level::Guard => ("guard, direct: true", "5s"),
         Level::Upstream => ("upstream", "10s"),
+    };
+    let fence = match level {
+        Level::Unfenced => "none",
+        Level::None | Level::Guard | Level::Upstream => {
+            r#"{key: "account/{path.id}", wait: 10s, queue: 200}"#
+        }
     };
     let tickets = match signing_key {
         Some(key) => format!("tickets: {{signing_key_file: {}}}\n", key.display()),
@@ -43,7 +54,7 @@ routes:
   - name: account
     upstream: ledger
     match: {{methods: [POST], path: "/v1/accounts/{{id}}/{{action}}"}}
-    fence: {{key: "account/{{path.id}}", wait: 10s, queue: 200}}
+    fence: {fence}
   - name: read
     upstream: ledger
     match: {{methods: [GET], path: "/v1/{{rest...}}"}}
@@ -56,6 +67,7 @@ unmatched: reject
 /// The guard beside the ledger. Its times are those of a demo: a debit takes milliseconds.
 pub(super) fn guard(ledger: SocketAddr, store: &Path, public_keys: &Path) -> String {
     let (store, public_keys) = (store.display(), public_keys.display());
+    let (execution, sending) = (EXECUTION.as_secs(), SENDING.as_secs());
     format!(
         r#"version: 1
 listener: {{address: "127.0.0.1:0"}}
@@ -63,8 +75,8 @@ admin: {{address: "127.0.0.1:0"}}
 upstream: {{endpoint: "http://{ledger}", response_timeout: 1s}}
 store: {{redb: {store}}}
 settle: 2s
-max_execution: 2s
-send_within: 1s
+max_execution: {execution}s
+send_within: {sending}s
 unfenced: [GET]
 tickets: {{public_keys_file: {public_keys}}}
 "#
@@ -82,7 +94,7 @@ mod tests {
         let address = ([127, 0, 0, 1], 2181).into();
         let guarded = file::load_guard(&guard(address, Path::new("/d/g.redb"), Path::new("/d/keys.json")));
         assert!(guarded.diagnostics.is_empty() && guarded.plan.is_some(), "{:?}", guarded.diagnostics);
-        for level in [Level::None, Level::Guard, Level::Upstream] {
+        for level in Level::ALL {
             let key = Some(Path::new("/d/key.json"));
             let loaded = file::load(&gateway("gateway-1", level, address, address, key));
             assert!(loaded.diagnostics.is_empty(), "{level:?}: {:?}", loaded.diagnostics);

@@ -1,13 +1,16 @@
 //! How the story is told: line by line to people, and in one object to machines.
 
+use std::cmp::Ordering;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use fencegate_policies::token::Token;
+
 use super::{
-    audit::Audit,
+    audit::{Audit, Statement},
     cluster::Cluster,
     late::Late,
     options::{Level, ReportFormat},
@@ -17,6 +20,8 @@ use super::{
 /// Tells what happens while it happens.
 pub(super) struct Narrator {
     format: ReportFormat,
+    /// The story is told, and not only what came of it.
+    tells: bool,
     began: Instant,
     /// Turns on stderr while something is waited for, where that is a terminal; elsewhere it is not there.
     waiting: ProgressBar,
@@ -28,7 +33,11 @@ pub(super) struct Summary {
     pub(super) level: Level,
     #[serde(flatten)]
     pub(super) findings: Audit,
-    /// Late requests that the ledger turned away.
+    /// Every account, to the cent.
+    pub(super) accounts: Vec<Statement>,
+    /// Sessions of gateways that ended unasked: one of them is the accident.
+    pub(super) sessions_lost: u64,
+    /// Late requests that were turned away.
     pub(super) stale_refused: u64,
     /// Some tokens of the account of the accident, in the order of execution.
     pub(super) tokens: Vec<String>,
@@ -37,9 +46,9 @@ pub(super) struct Summary {
 }
 
 /// A statement about the run, and whether it is true.
-struct Claim {
-    text: String,
-    holds: bool,
+pub(super) struct Claim {
+    pub(super) text: String,
+    pub(super) holds: bool,
 }
 
 impl Summary {
@@ -48,23 +57,29 @@ impl Summary {
         self.claims().iter().all(|claim| claim.holds)
     }
 
-    fn claims(&self) -> Vec<Claim> {
+    pub(super) fn claims(&self) -> Vec<Claim> {
         let found = &self.findings;
         let claim = |text: String, holds| Claim { text, holds };
         match self.level {
             Level::Guard | Level::Upstream => vec![
                 claim(
-                    format!("{} payments acknowledged, at least 200", found.payments),
+                    format!("{} payments acknowledged (expected: >= 200)", found.payments),
                     found.payments >= 200,
                 ),
                 claim(
-                    format!("{} operations executed twice", found.executed_twice),
+                    format!("{} operations executed twice (expected: 0)", found.executed_twice),
                     found.executed_twice == 0,
                 ),
-                claim(format!("{} executions of one account overlap", found.overlaps), found.overlaps == 0),
-                claim(format!("{} stale requests executed", found.stale_executed), found.stale_executed == 0),
                 claim(
-                    format!("{} stale requests refused, at least 1", self.stale_refused),
+                    format!("{} executions of one account overlap (expected: 0)", found.overlaps),
+                    found.overlaps == 0,
+                ),
+                claim(
+                    format!("{} stale requests executed (expected: 0)", found.stale_executed),
+                    found.stale_executed == 0,
+                ),
+                claim(
+                    format!("{} stale requests refused (expected: >= 1)", self.stale_refused),
                     self.stale_refused > 0,
                 ),
                 claim("every balance is exact to the cent".to_owned(), found.balance_ok),
@@ -73,28 +88,90 @@ impl Summary {
                     self.tokens.len() > 1 && self.tokens.is_sorted_by(|a, b| a < b),
                 ),
             ],
-            Level::None => {
+            Level::None | Level::Unfenced => {
                 let accidents = found.executed_twice + found.stale_executed;
-                let text = format!(
-                    "the accident is shown: {} operations executed twice, {} stale requests executed",
-                    found.executed_twice, found.stale_executed
+                let shown = claim(
+                    format!(
+                        "the accident is shown: {} operations executed twice, {} stale requests executed",
+                        found.executed_twice, found.stale_executed
+                    ),
+                    accidents > 0,
                 );
-                vec![claim(text, accidents > 0)]
+                // Requests take turns while sessions live and the service answers in time; the accident is the end of one session.
+                let turns = claim(
+                    format!("{} executions of one account overlap (expected: 0)", found.overlaps),
+                    found.overlaps == 0 || self.sessions_lost > 1 || found.unknown > 0,
+                );
+                if self.level == Level::None { vec![shown, turns] } else { vec![shown] }
             }
         }
+    }
+
+    /// Cents that are missing or too many, of all accounts.
+    pub(super) fn off(&self) -> u64 {
+        self.accounts.iter().map(Statement::off).sum()
+    }
+}
+
+/// Cents, as people write money.
+pub(super) fn money(cents: u64) -> String {
+    let (whole, part) = ((cents / 100).to_string(), cents % 100);
+    let digits: Vec<char> = whole.chars().collect();
+    let groups: Vec<String> = digits.rchunks(3).rev().map(|group| group.iter().collect()).collect();
+    format!("{}.{part:02}", groups.join(","))
+}
+
+/// What an account has, and what that is made of.
+fn balance(statement: &Statement) -> String {
+    let Statement { account, began, has, should_have } = statement;
+    let change = should_have - began;
+    let sign = if change < 0 { '-' } else { '+' };
+    let cents = |cents: i64| money(cents.unsigned_abs());
+    let sum = format!("{} {sign} {}", cents(*began), cents(change));
+    match has.cmp(should_have) {
+        Ordering::Equal => format!("{account:<6}{:>10} = {sum}", cents(*has)),
+        Ordering::Less => {
+            format!("{account:<6}{:>10}, which is {} less than {sum}", cents(*has), money(statement.off()))
+        }
+        Ordering::Greater => {
+            format!("{account:<6}{:>10}, which is {} more than {sum}", cents(*has), money(statement.off()))
+        }
+    }
+}
+
+/// A token with the number that grows in it.
+fn numbered(token: &str) -> String {
+    match Token::parse(token) {
+        Ok(parsed) => format!("{token} (number {})", parsed.number()),
+        Err(_) => token.to_owned(),
     }
 }
 
 impl Narrator {
     pub(super) fn of(format: ReportFormat) -> Self {
+        Self::telling(true, format)
+    }
+
+    /// Tells only what came of it.
+    pub(super) fn briefly(format: ReportFormat) -> Self {
+        Self::telling(false, format)
+    }
+
+    fn telling(tells: bool, format: ReportFormat) -> Self {
         let waiting = ProgressBar::new_spinner();
         waiting.enable_steady_tick(TURN);
-        Self { format, began: Instant::now(), waiting }
+        Self { format, tells, began: Instant::now(), waiting }
     }
 
     pub(super) fn title(&self, level: Level) {
         self.waiting.set_message("starting ZooKeeper, the ledger and the gateways");
+        if !self.tells {
+            return;
+        }
+        self.raw("A lock alone does not stop a late write.");
+        self.raw("Watch what becomes of a debit that arrives after its lock was lost.");
         self.raw(match level {
+            Level::Unfenced => "One frozen gateway, one late debit, and no lock at all.",
             Level::Guard => {
                 "One frozen gateway, one late debit, and a guard before a service that knows nothing of fencing."
             }
@@ -108,6 +185,9 @@ impl Narrator {
     }
 
     pub(super) fn introduce(&self, cluster: &Cluster) {
+        if !self.tells {
+            return;
+        }
         self.raw("");
         self.line(&format!("ZooKeeper {} at {}", cluster.version, cluster.zookeeper.address()));
         let ledger = &cluster.ledger;
@@ -128,11 +208,16 @@ impl Narrator {
     }
 
     pub(super) fn chapter(&self, title: &str) {
-        self.raw(&format!("\n{title}"));
+        if self.tells {
+            self.raw(&format!("\n{title}"));
+        }
         self.waiting.set_message(title.to_owned());
     }
 
     pub(super) fn line(&self, text: &str) {
+        if !self.tells {
+            return;
+        }
         self.raw(&format!("  {:5.1} s  {text}", self.began.elapsed().as_secs_f64()));
     }
 
@@ -147,14 +232,16 @@ impl Narrator {
     }
 
     /// `after` the freeze.
-    pub(super) fn taken_over(&self, receipt: &Receipt, after: Duration) {
+    pub(super) fn taken_over(&self, level: Level, receipt: &Receipt, after: Duration) {
         match &receipt.told {
             Told::Done { token } => {
-                let (token, after) = (token.as_deref().unwrap_or("none"), after.as_secs_f64());
-                self.line(&format!(
-                    "{after:.1} s after the freeze the lock is free: gateway-2 gets it, the debit is done"
-                ));
-                self.line(&format!("         with token {token}"));
+                let after = after.as_secs_f64();
+                let free =
+                    if level == Level::Unfenced { "" } else { " the lock is free: gateway-2 gets it," };
+                self.line(&format!("{after:.1} s after the freeze{free} the debit is done"));
+                if let Some(token) = token {
+                    self.line(&format!("         with token {}", numbered(token)));
+                }
             }
             other => self.line(&format!("gateway-2 could not do it: {other:?}")),
         }
@@ -164,13 +251,19 @@ impl Narrator {
         self.line("the network delivers the old bytes of gateway-1");
         match late {
             Late::Refused { presented, newest } => {
-                self.line(&format!("     their token {presented} is older than"));
-                self.line(&format!("          the last {newest}: REFUSED, nothing was debited"));
+                self.line(&format!("     their token {} is older than", numbered(presented)));
+                self.line(&format!("          the last {}: REFUSED, nothing was debited", numbered(newest)));
+            }
+            Late::Executed { token } if token.is_empty() => {
+                self.line("         without a token: EXECUTED, the account is debited twice");
             }
             Late::Executed { token } => {
-                self.line(&format!("         with token {token}: EXECUTED, the account is debited twice"));
+                self.line(&format!(
+                    "         with token {}: EXECUTED, the account is debited twice",
+                    numbered(token)
+                ));
             }
-            Late::Nowhere if level != Level::None => self.line("nobody saw anything of them"),
+            Late::Nowhere if level.compares() => self.line("nobody saw anything of them"),
             Late::Nowhere => self.line("the ledger did not execute them"),
         }
     }
@@ -190,7 +283,10 @@ impl Narrator {
             self.raw(&format!("  {} {text}", if holds { "yes" } else { "NO " }));
         }
         for token in &summary.tokens {
-            self.raw(&format!("      {token}"));
+            self.raw(&format!("      {}", numbered(token)));
+        }
+        for statement in &summary.accounts {
+            self.raw(&format!("      {}", balance(statement)));
         }
         if self.format == ReportFormat::Json {
             let line = serde_json::to_string(summary).expect("numbers and text");
@@ -224,9 +320,32 @@ impl Narrator {
             self.raw(&format!("  open http://{}/ in a browser      {}", gateway.admin, gateway.name));
         }
         self.raw(&format!("  kill -STOP {}; sleep 3; kill -CONT {0}", first.process.pid()));
+        self.raw(&format!("  {} top --admin {}", program(), first.admin));
+        self.raw(&format!("  {} lock show account/alice --admin {}", program(), second.admin));
+        self.raw(&format!(
+            "  ls {}      policies and databases of all, until Ctrl-C",
+            cluster.folder().display()
+        ));
     }
 
-    fn raw(&self, line: &str) {
+    /// All levels beside each other, in this table.
+    pub(super) fn compared(&self, table: &[String], summaries: &[Summary]) {
+        self.waiting.finish_and_clear();
+        for line in table {
+            self.raw(line);
+        }
+        for summary in summaries {
+            for Claim { text, .. } in summary.claims().iter().filter(|claim| !claim.holds) {
+                self.raw(&format!("  {}: NO  {text}", summary.level.word()));
+            }
+        }
+        if self.format == ReportFormat::Json {
+            let line = serde_json::to_string(&serde_json::json!({ "levels": summaries }));
+            write(&mut io::stdout(), &line.expect("numbers and text"));
+        }
+    }
+
+    pub(super) fn raw(&self, line: &str) {
         self.waiting.suspend(|| match self.format {
             ReportFormat::Text => write(&mut io::stdout(), line),
             ReportFormat::Json => write(&mut io::stderr(), line),
@@ -239,6 +358,12 @@ impl Drop for Narrator {
     fn drop(&mut self) {
         self.waiting.finish_and_clear();
     }
+}
+
+/// As it is typed: whoever plays it has built it, and not installed it.
+fn program() -> String {
+    let own = std::env::current_exe().ok();
+    own.map_or_else(|| "fencegate".to_owned(), |own| own.display().to_string())
 }
 
 /// Between two pictures of what turns.

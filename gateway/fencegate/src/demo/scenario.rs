@@ -3,7 +3,7 @@
 use tokio::time::{Instant, timeout};
 
 use super::{
-    audit::{Audit, Balances, sample_of_tokens},
+    audit::{Audit, Balances, Statement, sample_of_tokens},
     child::Signal,
     cluster::Cluster,
     late::{Judge, late},
@@ -13,7 +13,7 @@ use super::{
     policy,
     report::{Narrator, Summary},
 };
-use crate::demo::interviews::{SOON, executions, get, until_hung_up, until_ready};
+use crate::demo::interviews::{SOON, executions, get, sessions_lost, until_hung_up, until_ready};
 use crate::json_client::JsonClient;
 
 /// The account on which the accident happens, and the others.
@@ -25,7 +25,10 @@ pub(super) async fn play(cluster: &Cluster, level: Level, tell: &Narrator) -> Re
         until_ready(gateway.admin).await?;
     }
     if let Some(guard) = &cluster.guard {
-        tell.line("the guard is new: it waits until whatever was sent before it could have ended");
+        let quarantine = policy::QUARANTINE.as_secs();
+        tell.line(&format!(
+            "the guard is new: for {quarantine} s it lets nothing in (quarantine), for an older one could have sent something"
+        ));
         until_ready(guard.admin).await?;
     }
     let everyone = [&[VICTIM], &OTHERS[..]].concat();
@@ -61,7 +64,11 @@ async fn accident(cluster: &Cluster, level: Level, tell: &Narrator) -> Result<Ve
     let first = payment.clone();
     let mut first = Some(tokio::spawn(async move { Told::of(attempt(&mut first_client, &first).await) }));
     timeout(SOON, hold.captured()).await.map_err(|_| NotPlayed::Late("the dispatch of the payment"))?;
-    tell.line(&format!("gateway-1 has the lock of account/{VICTIM} and sends debit {operation} of 25.00"));
+    let locked = match level {
+        Level::Unfenced => "takes no lock",
+        Level::None | Level::Guard | Level::Upstream => "has the lock of account/alice",
+    };
+    tell.line(&format!("gateway-1 {locked} and sends debit {operation} of 25.00 of {VICTIM}"));
     tell.line("the network is slow: the bytes have left gateway-1 and have not reached the ledger");
 
     if cluster.guard.is_some() {
@@ -76,13 +83,18 @@ async fn accident(cluster: &Cluster, level: Level, tell: &Narrator) -> Result<Ve
     let session = policy::SESSION.as_secs();
     tell.line(&format!("gateway-1 freezes (SIGSTOP); its ZooKeeper session lasts {session} s"));
 
-    tell.line("the client sends the same debit through gateway-2, which waits for the lock");
+    tell.line(match level {
+        Level::Unfenced => "the client sends the same debit through gateway-2",
+        Level::None | Level::Guard | Level::Upstream => {
+            "the client sends the same debit through gateway-2, which waits for the lock"
+        }
+    });
     let elsewhere = Crowd { doors: &[healthy.public], accounts: &OTHERS, clients: 8, payments: 10 };
     let mut second_client = JsonClient::of(healthy.public);
     let (receipt, mut receipts) = tokio::join!(
         async {
             let receipt = pay(&mut second_client, payment).await;
-            tell.taken_over(&receipt, stopped.elapsed());
+            tell.taken_over(level, &receipt, stopped.elapsed());
             receipt
         },
         elsewhere.pay()
@@ -130,6 +142,8 @@ async fn examine(
     Ok(Summary {
         level,
         findings: Audit::of(&executions, receipts, &balances),
+        accounts: Statement::of_all(&executions, receipts, &balances),
+        sessions_lost: sessions_lost(cluster).await?,
         stale_refused: refusals["stale"].as_u64().unwrap_or_default(),
         tokens: sample_of_tokens(&executions, &format!("account/{VICTIM}")),
         zookeeper: cluster.version.clone(),

@@ -1,0 +1,131 @@
+//! Plays the story at each level, one after the other, and puts what each of them let happen beside what is promised of it.
+
+use super::{
+    cluster::Cluster,
+    not_played::NotPlayed,
+    options::Level,
+    report::{Narrator, Summary, money},
+    scenario,
+};
+
+/// In the order of the table.
+pub(super) async fn compare(narrator: &Narrator) -> Result<Vec<Summary>, NotPlayed> {
+    let mut summaries = Vec::new();
+    for level in Level::ALL {
+        narrator.raw(&format!("playing the story at level {} ...", level.word()));
+        let cluster = tokio::task::spawn_blocking(move || Cluster::start(level));
+        let cluster = cluster.await.expect("starting neither panics nor is cancelled")?;
+        let played = scenario::play(&cluster, level, narrator).await;
+        cluster.stop().await;
+        summaries.push(played?);
+    }
+    Ok(summaries)
+}
+
+impl Level {
+    fn who_compares(self) -> &'static str {
+        match self {
+            Self::Unfenced => "nobody, and no lock",
+            Self::None => "nobody, a lock alone",
+            Self::Guard => "a guard",
+            Self::Upstream => "the service",
+        }
+    }
+
+    fn promised(self) -> &'static str {
+        match self {
+            Self::Unfenced => "nothing",
+            Self::None => "turns while sessions live",
+            Self::Guard => "never twice, never too late",
+            Self::Upstream => "nothing too late has effect",
+        }
+    }
+}
+
+/// A line for each level, below two for what its columns are and before one for what came of all.
+pub(super) fn table(summaries: &[Summary]) -> Vec<String> {
+    let row = |level: &str, who: &str, [twice, off, refused]: [&str; 3], promised: &str, held: &str| {
+        format!("{level:<9} {who:<21} {twice:>5} {off:>10} {refused:>8}  {promised:<28} {held}")
+    };
+    let mut lines = vec![
+        String::new(),
+        row("level", "who compares tokens", ["done", "money", "stale"], "what is promised", "held"),
+        row("", "", ["twice", "off", "refused"], "", ""),
+    ];
+    for summary in summaries {
+        let (level, found) = (summary.level, &summary.findings);
+        let figures =
+            [found.executed_twice.to_string(), money(summary.off()), summary.stale_refused.to_string()];
+        let held = match (level, summary.holds()) {
+            (_, false) => "NO",
+            (Level::Unfenced, true) => "-",
+            (Level::None | Level::Guard | Level::Upstream, true) => "yes",
+        };
+        lines.push(row(
+            level.word(),
+            level.who_compares(),
+            figures.each_ref().map(String::as_str),
+            level.promised(),
+            held,
+        ));
+    }
+    let verdict = match summaries.iter().all(Summary::holds) {
+        true => "Each level held what is promised of it.",
+        false => "A level did not hold what is promised of it.",
+    };
+    lines.extend([String::new(), verdict.to_owned()]);
+    lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::audit::{Audit, Statement},
+        *,
+    };
+
+    fn summary(level: Level, twice: usize, has: i64, refused: u64) -> Summary {
+        let findings =
+            Audit { payments: 300, executed_twice: twice, balance_ok: has == 0, ..Audit::default() };
+        let account = Statement { account: "alice".to_owned(), began: 0, has, should_have: 0 };
+        Summary {
+            level,
+            findings,
+            accounts: vec![account],
+            sessions_lost: 1,
+            stale_refused: refused,
+            tokens: vec!["v1-1".to_owned(), "v1-2".to_owned()],
+            zookeeper: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_table_tells_what_went_missing_and_whether_promises_held() {
+        let good = [
+            summary(Level::Unfenced, 1, -123_456, 0),
+            summary(Level::None, 1, -2_500, 0),
+            summary(Level::Guard, 0, 0, 1),
+            summary(Level::Upstream, 0, 0, 2),
+        ];
+        let lines = table(&good);
+        let cells: Vec<Vec<&str>> =
+            lines[3..7].iter().map(|line| line.split_whitespace().collect()).collect();
+        assert!(
+            cells[0].starts_with(&["unfenced", "nobody,"]) && cells[0].contains(&"1,234.56"),
+            "{lines:#?}"
+        );
+        assert!(cells[1].contains(&"25.00") && cells[1].ends_with(&["yes"]), "{lines:#?}");
+        assert!(cells[2].contains(&"0.00") && cells[3].ends_with(&["effect", "yes"]), "{lines:#?}");
+        assert_eq!(lines.last().map(String::as_str), Some("Each level held what is promised of it."));
+    }
+
+    #[test]
+    fn one_level_that_does_not_hold_is_seen() {
+        let twice = [summary(Level::Guard, 1, -2_500, 1), summary(Level::Upstream, 0, 0, 1)];
+        let lines = table(&twice);
+        assert!(lines[3].ends_with(" NO") && lines[4].ends_with(" yes"), "{lines:#?}");
+        assert!(lines.last().is_some_and(|last| last.starts_with("A level did not")));
+        // A story in which nothing went wrong has shown nothing.
+        assert!(table(&[summary(Level::Unfenced, 0, 0, 0)])[3].ends_with(" NO"));
+    }
+}

@@ -1,0 +1,56 @@
+//! The demo at all levels ends in one table, and each level holds what is promised of it. The picture of the README is made
+//! of such a run.
+
+use std::{env, fs};
+
+use fencegate_tests::{
+    gateway::command_within, patience::PATIENCE, prometheus::deploy, site::Site, terminal_picture::picture,
+};
+
+/// Of figures that differ from run to run only their places are compared.
+fn shape(line: &str) -> String {
+    let figure = |word: &str| word.starts_with(|letter: char| letter.is_ascii_digit());
+    let words = line.split_whitespace().map(|word| if figure(word) { "#" } else { word });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// The lines of text in a picture.
+fn lines_of(picture: &str) -> Vec<String> {
+    let texts =
+        picture.split("<text ").skip(1).filter_map(|rest| rest.split_once('>')?.1.split("</text>").next());
+    let plain = |text: &str| text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    texts.map(plain).collect()
+}
+
+#[tokio::test]
+async fn each_level_holds_what_is_promised_and_the_picture_is_of_that() {
+    // Sessions of the demo are short: what else keeps the machine busy could end one.
+    let _alone = Site::alone().await;
+    let output = command_within(PATIENCE * 12, &["demo", "--compare"]).await.expect("started");
+    let told = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(output.status.code(), Some(0), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
+    let table: Vec<&str> = told.lines().skip_while(|line| !line.starts_with("level ")).collect();
+    let row = |level: &str| {
+        let row = table.iter().find(|line| line.split_whitespace().next() == Some(level));
+        row.unwrap_or_else(|| panic!("no {level} in {told}")).to_string()
+    };
+    for (level, held) in [("unfenced", "-"), ("none", "yes"), ("guard", "yes"), ("upstream", "yes")] {
+        assert!(row(level).ends_with(held), "{told}");
+        let exact = row(level).split_whitespace().any(|word| word == "0.00");
+        assert_eq!(exact, matches!(level, "guard" | "upstream"), "{told}");
+    }
+    assert_eq!(table.last(), Some(&"Each level held what is promised of it."));
+
+    let file = deploy().join("docs/compare.svg");
+    let shown = [&["$ fencegate demo --compare"], &*table].concat();
+    if env::var_os("REWRITE").is_some() {
+        fs::write(&file, picture("What went missing at each level, by fencegate demo --compare", &shown))
+            .expect("our own tree");
+    }
+    let recorded = lines_of(&fs::read_to_string(&file).expect("the picture"));
+    let shapes = |lines: &[&str]| {
+        lines.iter().map(|line| shape(line)).filter(|shape| !shape.is_empty()).collect::<Vec<_>>()
+    };
+    let recorded: Vec<&str> = recorded.iter().map(String::as_str).collect();
+    assert_eq!(shapes(&recorded), shapes(&shown), "make the picture anew: REWRITE=1 and this test");
+}

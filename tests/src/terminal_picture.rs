@@ -1,0 +1,49 @@
+//! Draws what a command has printed as a picture of a terminal, in light and in dark.
+
+use std::fmt::Write as _;
+
+/// Of one letter, in the font that browsers have for it.
+const LETTER: (f64, usize) = (7.85, 19);
+const EDGE: usize = 14;
+
+/// No date and no path of this machine are in it.
+///
+/// # Panics
+/// Never: memory takes every text.
+pub fn picture(title: &str, lines: &[&str]) -> String {
+    let longest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a hundred letters"
+    )]
+    let width = (longest as f64 * LETTER.0).ceil() as usize + 2 * EDGE;
+    let height = lines.len() * LETTER.1 + 2 * EDGE;
+    let mut svg = format!(
+        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" font-family="ui-monospace, 'DejaVu Sans Mono', monospace" font-size="13">
+<title>{}</title>
+<style>
+.page{{fill:#f6f8fa;stroke:#d0d7de}}text{{fill:#1f2328;white-space:pre}}
+@media (prefers-color-scheme: dark){{.page{{fill:#0d1117;stroke:#30363d}}text{{fill:#e6edf3}}}}
+</style>
+<rect class="page" x="0.5" y="0.5" width="{}" height="{}" rx="6"/>
+"##,
+        escaped(title),
+        width - 1,
+        height - 1,
+    );
+    for (at, line) in lines.iter().enumerate() {
+        let y = EDGE + (at + 1) * LETTER.1 - 5;
+        if !line.is_empty() {
+            writeln!(svg, r#"<text x="{EDGE}" y="{y}" xml:space="preserve">{}</text>"#, escaped(line))
+                .expect("memory");
+        }
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

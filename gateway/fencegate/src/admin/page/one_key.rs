@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use self::{
     first_sentence::FirstSentence,
-    known::Known,
+    known::KnownOfKey,
     related::{LeaseRow, Link, Past},
     waiters::{Node, WaitingRow},
     whose::Holder,
@@ -93,7 +93,7 @@ pub(super) async fn one_key(
 ) -> Result<Response, FaultPage> {
     let forced = !seen.compares(&text)?;
     let plan = seen.in_force.plan();
-    let known = Known::of(&seen, &text).await?;
+    let known = KnownOfKey::of(&seen, &text).await?;
     let in_doubt = operations(&seen, &plan, Some(&known.key)).await;
     let request = request.trim();
     let sentence = FirstSentence::of(&known, &seen.name, request);

@@ -3,7 +3,7 @@
 use fencegate_lock::tenures::question::LineEntry;
 use hyper::header::HeaderValue;
 
-use super::{known::Known, waiters::age};
+use super::{known::KnownOfKey, waiters::age};
 use crate::{
     admin::{documents, page::times::brief},
     stays::Staying,
@@ -11,14 +11,14 @@ use crate::{
 
 /// Who stands where, as far as this gateway and ZooKeeper can tell together.
 pub(super) struct FirstSentence<'a> {
-    known: &'a Known,
+    known: &'a KnownOfKey,
     gateway: &'a str,
     /// The request that somebody asks about; empty for none.
     asked: &'a str,
 }
 
 impl<'a> FirstSentence<'a> {
-    pub(super) fn of(known: &'a Known, gateway: &'a str, asked: &'a str) -> Self {
+    pub(super) fn of(known: &'a KnownOfKey, gateway: &'a str, asked: &'a str) -> Self {
         Self { known, gateway, asked }
     }
 

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Everything that is known of a key at one moment.
-pub(super) struct Known {
+pub(super) struct KnownOfKey {
     pub(super) key: ResourceKey,
     /// As it may be called.
     pub(super) named: String,
@@ -37,7 +37,7 @@ pub(super) struct Known {
 /// Requests that are over and shown.
 const PAST: usize = 10;
 
-impl Known {
+impl KnownOfKey {
     pub(super) async fn of(seen: &GatewaySeen, text: &str) -> Result<Self, FaultPage> {
         let names = seen.names();
         let key = names::meant(names, text, &seen.keeper)?;

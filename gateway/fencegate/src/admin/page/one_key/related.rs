@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fencegate_policies::plan::{Gateway, Level};
 
-use super::known::{Known, routes};
+use super::known::{KnownOfKey, routes};
 use crate::{
     admin::{
         documents::{encoded, millis},
@@ -83,7 +83,7 @@ impl LeaseRow {
 }
 
 /// What this gateway knows of the mark that somebody compares with: that a dispatch of ours was let in.
-pub(super) fn mark(known: &Known, plan: &Gateway) -> Option<String> {
+pub(super) fn mark(known: &KnownOfKey, plan: &Gateway) -> Option<String> {
     let (_, _, upstream) = routes(plan, &known.key)
         .find(|(_, _, upstream)| matches!(upstream.fencing, Level::Guard | Level::Upstream))?;
     let who = if upstream.fencing == Level::Guard { "The guard" } else { "The service" };
@@ -103,7 +103,7 @@ pub(super) fn mark(known: &Known, plan: &Gateway) -> Option<String> {
 }
 
 /// The same key at the other gateways, where they say where people look at them.
-pub(super) fn elsewhere(known: &Known, gateway: &str, asked: &str) -> Vec<Link> {
+pub(super) fn elsewhere(known: &KnownOfKey, gateway: &str, asked: &str) -> Vec<Link> {
     let names: BTreeSet<&str> = known.members.iter().map(|member| &*member.gateway).collect();
     let link = |name: &str| {
         let page = key_page_of(known, name, gateway)?;
@@ -114,7 +114,7 @@ pub(super) fn elsewhere(known: &Known, gateway: &str, asked: &str) -> Vec<Link> 
 }
 
 /// Where another gateway tells of the key.
-pub(super) fn key_page_of(known: &Known, name: &str, gateway: &str) -> Option<String> {
+pub(super) fn key_page_of(known: &KnownOfKey, name: &str, gateway: &str) -> Option<String> {
     let page = page_of(&known.members, name, gateway)?;
     Some(format!("{page}locks/{}", known.link))
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fencegate_lock::tenures::question::LineEntry;
 
-use super::known::Known;
+use super::known::KnownOfKey;
 use crate::admin::{documents::millis, page::times::brief};
 
 /// A request that waits here.
@@ -29,7 +29,7 @@ pub(super) struct Node {
 /// Requests that are shown.
 pub(super) const SHOWN: usize = 20;
 
-pub(super) fn here(known: &Known) -> Vec<WaitingRow> {
+pub(super) fn here(known: &KnownOfKey) -> Vec<WaitingRow> {
     let waiting = known.stays.iter().filter(|staying| staying.works.is_none()).take(SHOWN);
     let row = |(place, staying): (usize, &crate::stays::Staying)| WaitingRow {
         place: place + 1,

@@ -7,7 +7,7 @@ use fencegate_policies::{
 };
 
 use super::{
-    known::{Known, routes},
+    known::{KnownOfKey, routes},
     related::key_page_of,
     waiters::age,
 };
@@ -28,7 +28,7 @@ pub(super) struct Holder {
     pub(super) node: String,
 }
 
-pub(super) fn of(known: &Known, gateway: &str) -> Vec<Holder> {
+pub(super) fn of(known: &KnownOfKey, gateway: &str) -> Vec<Holder> {
     let held = known.here.as_ref().map(|lock| &*lock.held).unwrap_or_default();
     let line = known.line.as_deref().unwrap_or_default();
     let holding: Vec<&LineEntry> = line.iter().filter(|node| node.holds).collect();
@@ -48,7 +48,7 @@ pub(super) fn of(known: &Known, gateway: &str) -> Vec<Holder> {
 }
 
 impl Holder {
-    fn here(known: &Known, gateway: &str, tenure: &HeldTenure) -> Self {
+    fn here(known: &KnownOfKey, gateway: &str, tenure: &HeldTenure) -> Self {
         let working = known.stays.iter().filter(|staying| staying.works.is_some());
         let named = working.filter_map(|staying| staying.request.as_ref()?.to_str().ok().map(str::to_owned));
         Self {
@@ -71,7 +71,7 @@ impl Holder {
         }
     }
 
-    fn elsewhere(known: &Known, gateway: &str, node: &LineEntry, ours: Option<&HeldTenure>) -> Self {
+    fn elsewhere(known: &KnownOfKey, gateway: &str, node: &LineEntry, ours: Option<&HeldTenure>) -> Self {
         if let Some(tenure) = ours {
             return Self { node: node.node.clone(), ..Self::here(known, gateway, tenure) };
         }
@@ -90,7 +90,7 @@ impl Holder {
     }
 }
 
-fn peer_of(known: &Known, gateway: &str) -> Option<String> {
+fn peer_of(known: &KnownOfKey, gateway: &str) -> Option<String> {
     known.members.iter().find(|member| member.gateway == gateway)?.peer.clone()
 }
 
@@ -105,7 +105,7 @@ fn state(tenure: &HeldTenure) -> &'static str {
 }
 
 /// What gives the key on at the latest, by the plan in force.
-pub(super) fn ends(known: &Known, gateway: &str, plan: &Gateway) -> Vec<String> {
+pub(super) fn ends(known: &KnownOfKey, gateway: &str, plan: &Gateway) -> Vec<String> {
     let mut ends = Vec::new();
     let line = known.line.as_deref().unwrap_or_default();
     let held = known.here.as_ref().map(|lock| &*lock.held).unwrap_or_default();

@@ -1,26 +1,23 @@
-//! What is shipped for Kubernetes is sound by the word of its own tools, and its parts fit together.
+//! The chart is taken by Helm, renders what the schemas of its resources want, and its parts fit together; what it renders runs.
+
+mod chart;
+mod judged;
+mod reach;
+mod running;
 
 use std::{env, fs};
 
 use fencegate_tests::scratch;
-use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use serde_json::Value;
 
+use self::{
+    chart::{ALONE, COMPARING, INIT, ONE, TWO, rendered},
+    reach::Reach,
+};
 use super::{
-    artefacts::{from_pypi, is_good, read, shipped},
+    artefacts::{read, shipped},
     clients::run,
 };
-
-async fn text_of(folder: &str) -> String {
-    let said = run("kubectl", &["kustomize", &shipped(&format!("kustomize/{folder}"))]).await;
-    String::from_utf8(said.stdout).expect("text")
-}
-
-/// The resources that a folder stands for.
-async fn rendered(folder: &str) -> Vec<Value> {
-    let text = text_of(folder).await;
-    text.split("\n---\n").map(|one| serde_saphyr::from_str(one).expect("YAML")).collect()
-}
 
 /// The one resource of this kind and name.
 fn the<'a>(resources: &'a [Value], kind: &str, name: &str) -> &'a Value {
@@ -32,161 +29,241 @@ fn container(set: &Value) -> &Value {
     &set["spec"]["template"]["spec"]["containers"][0]
 }
 
-#[tokio::test]
-async fn every_folder_renders_and_fits_the_schemas_of_its_resources() {
-    static MADE: OnceCell<String> = OnceCell::const_new();
-    let validate = from_pypi(&MADE, "kubernetes-validate", "kubernetes-validate==1.37.0").await;
-    let home = scratch::place();
-    for folder in ["base", "init", "guard", "guard-first", "guards", "guards-first"] {
-        let text = text_of(folder).await;
-        let file = home.path().join(format!("{folder}.yaml"));
-        fs::write(&file, &text).expect("our own folder");
-        run(&validate, &["--strict", &file.display().to_string()]).await;
-        assert!(!text.contains("elector: {}"), "takes everybody's pods: {text}");
-    }
-    for folder in ["base", "guard", "guards"] {
-        is_good(&shipped(&format!("kustomize/{folder}/policy.yaml"))).await;
-    }
+fn arguments(set: &Value) -> String {
+    container(set)["args"].to_string()
+}
+
+fn policy(resources: &[Value], map: &str, file: &str) -> Value {
+    let text = the(resources, "ConfigMap", map)["data"][file].as_str().expect("a file").to_owned();
+    serde_saphyr::from_str(&text).expect("YAML")
 }
 
 #[tokio::test]
-async fn gateways_keep_what_they_know_through_a_roll_out() {
-    let base = rendered("base").await;
-    let set = the(&base, "StatefulSet", "fencegate");
+async fn gateways_keep_what_they_know_through_a_roll_out_unless_told_otherwise() {
+    let one = rendered(ONE).await;
+    let set = the(&one, "StatefulSet", "fencegate");
     assert_eq!(set["spec"]["volumeClaimTemplates"][0]["metadata"]["name"], "state", "{set}");
-    let mounts = container(set)["volumeMounts"].as_array().expect("mounts");
-    let state = json!({"name": "state", "mountPath": "/var/lib/fencegate"});
-    assert!(
-        mounts.contains(&state)
-            && read("kustomize/base/policy.yaml").contains("state_dir: /var/lib/fencegate")
-    );
-    the(&base, "PodDisruptionBudget", "fencegate");
+    assert_eq!(policy(&one, "fencegate-policy", "policy.yaml")["state_dir"], "/var/lib/fencegate");
+    the(&one, "PodDisruptionBudget", "fencegate");
     for probe in ["readinessProbe", "livenessProbe", "startupProbe"] {
         assert!(container(set)[probe].is_object(), "no {probe}");
     }
     assert_eq!(container(set)["securityContext"]["readOnlyRootFilesystem"], true);
     assert!(container(set)["lifecycle"]["preStop"].is_object());
-    // An installation is begun by a person, once: not by every roll-out.
-    assert!(!base.iter().any(|one| one["kind"] == "Job"), "the base begins installations");
-    assert_eq!(container(the(&rendered("init").await, "Job", "fencegate-era-init"))["args"][1], "init");
+    // A pod that is new by its labels would be replaced by every upgrade.
+    let labels = set["spec"]["template"]["metadata"]["labels"].as_object().expect("labels");
+    assert!(labels.keys().all(|label| !label.contains("version") && !label.contains("chart")), "{labels:?}");
+
+    let without = rendered(COMPARING).await;
+    let set = the(&without, "Deployment", "fencegate");
+    assert_eq!(set["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], 0);
+    assert!(policy(&without, "fencegate-policy", "policy.yaml")["state_dir"].is_null(), "it has no volume");
 }
 
+/// An installation is begun by a person, once: not by every roll-out.
 #[tokio::test]
-async fn one_guard_with_a_store_is_the_only_way_to_its_service() {
-    let guard = rendered("guard").await;
-    let set = the(&guard, "StatefulSet", "fencegate-guard");
-    assert_eq!(set["spec"]["replicas"], 1, "two would have a store each");
-    assert_eq!(set["spec"]["volumeClaimTemplates"][0]["metadata"]["name"], "store", "{set}");
-    let arguments = |set: &Value| container(set)["args"].to_string();
-    assert!(!arguments(set).contains("--init"), "a lost volume would begin anew by itself");
-    let first = rendered("guard-first").await;
-    let first = arguments(the(&first, "StatefulSet", "fencegate-guard"));
-    assert!(
-        first.contains("--init") && first.contains("$(FLOOR)") && first.contains("$(ENSEMBLE)"),
-        "{first}"
-    );
-
-    let from = |policy: &str, n: usize| {
-        let ingress =
-            the(&guard, "NetworkPolicy", policy)["spec"]["ingress"].as_array().expect("rules").clone();
-        ingress[n]["from"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/name"].clone()
-    };
-    assert_eq!(from("fencegate-guard", 0), "fencegate", "gateways, and nobody else, reach the guard");
-    assert_eq!(from("payments-behind-the-guard", 0), "fencegate-guard", "and it alone reaches the service");
-    // What gateways call is the guard.
-    let service = &the(&guard, "Service", "payments-guard")["spec"]["ports"][0]["port"];
-    assert!(read("kustomize/base/policy.yaml").contains(&format!("http://payments-guard:{service}")));
-}
-
-#[tokio::test]
-async fn two_guards_have_one_store_and_one_of_them_is_always_there() {
-    let guards = rendered("guards").await;
-    let both = the(&guards, "Deployment", "fencegate-guard");
-    assert!(guards.iter().all(|one| one["kind"] != "StatefulSet"), "one guard more, with a store of its own");
-    assert_eq!(
-        (both["spec"]["replicas"].as_u64(), &both["spec"]["volumeClaimTemplates"]),
-        (Some(2), &Value::Null)
-    );
-    assert_eq!(both["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], 0);
-    let disruption = &the(&guards, "PodDisruptionBudget", "fencegate-guard")["spec"];
-    let labels = &both["spec"]["template"]["metadata"]["labels"];
-    assert_eq!(
-        (disruption["maxUnavailable"].as_u64(), &disruption["selector"]["matchLabels"]),
-        (Some(1), labels)
-    );
-    assert_eq!(the(&guards, "Service", "payments-guard")["spec"]["selector"], *labels, "one name for both");
-
-    // What its file names is there.
-    let policy = read("kustomize/guards/policy.yaml");
-    let mounts = container(both)["volumeMounts"].as_array().expect("mounts");
-    let database = mounts.iter().find(|one| one["name"] == "database").expect("a mount");
-    for file in ["url", "ca.pem"] {
-        let path = format!("{}/{file}", database["mountPath"].as_str().expect("a path"));
-        assert!(policy.contains(&path), "{path}");
-        assert!(read("kustomize/README.md").contains(&format!("--from-file={file}")), "{file}");
+async fn the_root_is_made_when_a_release_is_installed_and_by_whoever_asks_for_it() {
+    for values in [ONE, TWO, COMPARING, ALONE] {
+        assert!(
+            rendered(values).await.iter().all(|one| one["kind"] != "Job"),
+            "{values:?} begins installations"
+        );
     }
-    let volumes = both["spec"]["template"]["spec"]["volumes"].as_array().expect("volumes");
-    let secret =
-        |one: &Value| one["name"] == "database" && one["secret"]["secretName"] == "fencegate-guard-database";
-    assert!(volumes.iter().any(secret), "{volumes:?}");
-    // In all else it is the file of one guard.
-    let of = |text: &str| -> Value {
-        let mut policy: Value = serde_saphyr::from_str(text).expect("YAML");
-        policy.as_object_mut().expect("fields").remove("store").expect("a store");
-        policy
-    };
-    assert_eq!(of(&policy), of(&read("kustomize/guard/policy.yaml")));
+    let init = rendered(INIT).await;
+    let job = the(&init, "Job", "fencegate-era-init");
+    assert_eq!(arguments(job), r#"["era","init","-c","/etc/fencegate/policy.yaml"]"#);
+    for one in [job, the(&init, "ConfigMap", "fencegate-era-init")] {
+        assert_eq!(one["metadata"]["annotations"]["helm.sh/hook"], "pre-install", "never by an upgrade");
+    }
+}
 
-    assert!(
-        !container(both)["args"].to_string().contains("--init"),
-        "a lost database would begin anew by itself"
+#[tokio::test]
+async fn one_guard_has_one_store_and_two_have_one_in_a_database() {
+    let one = rendered(ONE).await;
+    let set = the(&one, "StatefulSet", "fencegate-guard");
+    assert_eq!(
+        (&set["spec"]["replicas"], &set["spec"]["volumeClaimTemplates"][0]["metadata"]["name"]),
+        (&1.into(), &"store".into())
     );
-    let first = rendered("guards-first").await;
-    let first = the(&first, "Deployment", "fencegate-guard");
-    assert_eq!(first["spec"]["replicas"], 1, "one of them makes the store");
-    let arguments = container(first)["args"].to_string();
-    assert!(["--init", "$(FLOOR)", "$(ENSEMBLE)"].iter().all(|one| arguments.contains(one)), "{arguments}");
+    assert!(!arguments(set).contains("--init"), "a lost volume would begin anew by itself");
+    let made = rendered(INIT).await;
+    assert_eq!(
+        container(the(&made, "StatefulSet", "fencegate-guard"))["args"]
+            .as_array()
+            .map(|words| words[3..].to_vec()),
+        Some(
+            ["--init", "--floor", "9007199254740993", "--ensemble", "0123456789abcdef0123456789abcdef"]
+                .map(Value::from)
+                .to_vec()
+        )
+    );
+
+    let two = rendered(TWO).await;
+    let both = the(&two, "Deployment", "fencegate-guard");
+    assert_eq!(
+        (&both["spec"]["replicas"], &both["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"]),
+        (&2.into(), &0.into())
+    );
+    assert_eq!(the(&two, "PodDisruptionBudget", "fencegate-guard")["spec"]["maxUnavailable"], 1);
+    let first = rendered(
+        &[TWO, &["--set-string", "guard.init.floor=7,guard.init.ensemble=0123456789abcdef0123456789abcdef"]]
+            .concat(),
+    )
+    .await;
+    assert_eq!(
+        the(&first, "Deployment", "fencegate-guard")["spec"]["replicas"],
+        1,
+        "one of them makes the store"
+    );
+    // In all else it is the file of one guard.
+    let file = |resources: &[Value]| {
+        let mut file = policy(resources, "fencegate-guard-policy", "guard.yaml");
+        file.as_object_mut().expect("fields").remove("store").expect("a store");
+        file
+    };
+    assert_eq!(file(&one), file(&two));
+}
+
+#[tokio::test]
+async fn the_guard_is_the_only_way_to_its_service() {
+    let clients = ["--set", "networkPolicy.clients[0].podSelector.matchLabels.app=shop"];
+    let reach = Reach::of(&rendered(&[ONE, &clients].concat()).await);
+    let [gateway, guard] = ["gateway", "guard"].map(|part| {
+        format!("app.kubernetes.io/name=fencegate,app.kubernetes.io/instance=fencegate,app.kubernetes.io/component={part}")
+    });
+    let (service, client) = ("app.kubernetes.io/name=payments", "app=shop");
+    let other = gateway.replace("instance=fencegate", "instance=another");
+    for (from, to, port, may) in [
+        (guard.as_str(), service, "8000", true),
+        (&gateway, service, "8000", false),
+        (client, service, "8000", false),
+        (service, service, "8000", false),
+        (&guard, service, "8001", false),
+        (&gateway, &guard, "http", true),
+        (client, &guard, "http", false),
+        (service, &guard, "http", false),
+        (&other, &guard, "http", false),
+        (&gateway, &guard, "admin", false),
+        (client, &gateway, "http", true),
+        (service, &gateway, "http", false),
+        (client, &gateway, "admin", false),
+        (client, &gateway, "peer", false),
+        (&gateway, &gateway, "peer", true),
+        (client, client, "http", true),
+    ] {
+        assert_eq!(reach.from("default", from, "default", to, port), may, "{from} -> {to} {port}");
+    }
+    assert!(reach.from("monitoring", "app=prometheus", "default", &gateway, "admin"));
+    assert!(!reach.from("monitoring", "app=prometheus", "default", service, "8000"));
+
+    // A guard of its own, with its service and its gateways elsewhere.
+    let reach = Reach::of(&rendered(ALONE).await);
+    assert!(reach.from("default", &guard, "warehouse", "app=stock", "8000"));
+    assert!(
+        !reach.from("warehouse", &guard, "warehouse", "app=stock", "8000"),
+        "somebody else's pod with its labels"
+    );
+    assert!(!reach.from("warehouse", "app=picker", "warehouse", "app=stock", "8000"));
+    assert!(reach.from("edge", &gateway, "default", &guard, "http"));
+    assert!(!reach.from("default", &gateway, "default", &guard, "http"), "not those of this namespace");
+
+    // A service that compares tokens, and gateways before it.
+    let reach = Reach::of(&rendered(COMPARING).await);
+    let ledger = "app.kubernetes.io/name=ledger";
+    assert!(reach.from("default", &gateway, "default", ledger, "8000"));
+    assert!(!reach.from("default", client, "default", ledger, "8000"));
+    assert!(
+        Reach::of(&rendered(&[ONE, &["--set", "networkPolicy.enabled=false"]].concat()).await)
+            .closes_nothing()
+    );
 }
 
 #[tokio::test]
 async fn what_asks_for_a_token_is_scraped_with_it() {
-    let monitoring = rendered("monitoring").await;
-    for (folder, name) in [("base", "fencegate"), ("guard", "fencegate-guard")] {
-        let resources = rendered(folder).await;
-        let set = the(&resources, "StatefulSet", name);
-        let labels = &set["spec"]["template"]["metadata"];
-        assert!(labels["annotations"]["prometheus.io/scrape"].is_null(), "an annotation brings no token");
-        let monitor = &the(&monitoring, "PodMonitor", name)["spec"];
-        assert_eq!(monitor["selector"]["matchLabels"], labels["labels"], "{name}");
-        let endpoint = &monitor["podMetricsEndpoints"][0];
-        let ports = container(set)["ports"].as_array().expect("ports");
-        assert!(ports.iter().any(|port| port["name"] == endpoint["port"]), "{name}");
+    let two = rendered(TWO).await;
+    for (kind, name) in [("StatefulSet", "fencegate"), ("Deployment", "fencegate-guard")] {
+        let set = the(&two, kind, name);
+        let monitor = &the(&two, "ServiceMonitor", name);
+        assert_eq!(
+            monitor["metadata"]["labels"]["release"], "kube-prometheus-stack",
+            "the operator selects by it"
+        );
+        let endpoint = &monitor["spec"]["endpoints"][0];
+        // One service of those that are selected has the port: no pod is scraped twice.
+        let wanted = monitor["spec"]["selector"]["matchLabels"].as_object().expect("labels");
+        let services = two.iter().filter(|one| {
+            one["kind"] == "Service"
+                && wanted.iter().all(|(label, value)| &one["metadata"]["labels"][label] == value)
+        });
+        let ports = services.flat_map(|one| one["spec"]["ports"].as_array().expect("ports"));
+        let scraped: Vec<&Value> = ports.filter(|port| port["name"] == endpoint["port"]).collect();
+        let [port] = scraped[..] else { panic!("{name}: {scraped:?}") };
+        let opened = container(set)["ports"].as_array().expect("ports");
+        assert!(
+            opened
+                .iter()
+                .any(|one| one["name"] == port["targetPort"] && one["containerPort"] == port["port"])
+        );
         let secret = &endpoint["authorization"]["credentials"];
+        assert_eq!(
+            (secret["name"].as_str(), secret["key"].as_str()),
+            (Some("fencegate-admin"), Some("token"))
+        );
         let volumes = set["spec"]["template"]["spec"]["volumes"].as_array().expect("volumes");
         assert!(volumes.iter().any(|volume| volume["secret"]["secretName"] == secret["name"]), "{name}");
-        let bearer = format!("/run/secrets/fencegate/admin/{}", secret["key"].as_str().expect("a key"));
-        assert!(read(&format!("kustomize/{folder}/policy.yaml")).contains(&bearer), "{name}");
     }
 }
 
-/// The operator reads rules from a resource of its own.
-#[test]
-fn the_rules_are_those_that_are_shipped() {
-    const HEAD: &str = "# The rules of ../../prometheus for the Prometheus operator. Written by a test:\n\
-        # REWRITE=1 cargo test -p fencegate-tests --test promises kubernetes::the_rules\n\
-        apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: fencegate\nspec:\n  groups:\n";
-    let mut expected = HEAD.to_owned();
-    for file in ["recording", "alerts"] {
-        let text = read(&format!("prometheus/{file}.rules.yml"));
-        let groups = text.split_once("groups:\n").expect("groups").1;
-        for line in groups.lines() {
-            let indent = if line.is_empty() { "" } else { "  " };
-            expected.push_str(&format!("{indent}{line}\n"));
+/// The chart reads no file beside itself: it has copies.
+#[tokio::test]
+async fn the_rules_are_those_that_are_shipped() {
+    let mut groups = Vec::new();
+    for name in ["recording", "alerts"] {
+        let text = read(&format!("prometheus/{name}.rules.yml"));
+        let copy = shipped("helm/rules") + &format!("/{name}.rules.yml");
+        if env::var_os("REWRITE").is_some() {
+            fs::write(&copy, &text).expect("our own file");
         }
+        assert_eq!(fs::read_to_string(&copy).expect("a copy"), text, "REWRITE=1 writes it");
+        let text = text.replace("https://fencegate.example/", "https://wiki.example/fencegate/");
+        let rules: Value = serde_saphyr::from_str(&text).expect("YAML");
+        groups.extend(rules["groups"].as_array().expect("groups").clone());
     }
-    let file = shipped("kustomize/monitoring/rules.yaml");
-    if env::var_os("REWRITE").is_some() {
-        fs::write(&file, &expected).expect("our own file");
+    let two = rendered(TWO).await;
+    let spec = &the(&two, "PrometheusRule", "fencegate")["spec"];
+    assert_eq!(spec["groups"], Value::from(groups));
+    let file = scratch::place();
+    let path = file.path().join("rules.yml");
+    fs::write(&path, spec.to_string()).expect("our own folder");
+    run("promtool", &["check", "rules", &path.display().to_string()]).await;
+}
+
+#[tokio::test]
+async fn secrets_are_made_of_what_is_given_and_else_expected() {
+    let one = rendered(ONE).await;
+    assert!(one.iter().all(|one| one["kind"] != "Secret"), "made of nothing");
+    let given = rendered(
+        &[ONE, &["--set", "admin.token=dG9,tickets.signingKey=private,tickets.publicKeys=public"]].concat(),
+    )
+    .await;
+    assert_eq!(the(&given, "Secret", "fencegate-tickets")["data"]["gateway-key.json"], "cHJpdmF0ZQ==");
+    assert_eq!(the(&given, "Secret", "fencegate-admin")["data"]["token"], "ZEc5");
+    assert_eq!(the(&given, "ConfigMap", "fencegate-ticket-keys")["data"]["ticket-keys.json"], "public");
+    // The guard never sees what signs.
+    for resources in [&one, &given] {
+        let guard = the(resources, "StatefulSet", "fencegate-guard").to_string();
+        assert!(
+            guard.contains("fencegate-ticket-keys") && !guard.contains("\"fencegate-tickets\""),
+            "{guard}"
+        );
     }
-    assert_eq!(read("kustomize/monitoring/rules.yaml"), expected, "REWRITE=1 writes it");
+}
+
+#[test]
+fn the_chart_is_of_this_version() {
+    let chart: Value = serde_saphyr::from_str(&read("helm/Chart.yaml")).expect("YAML");
+    assert_eq!(
+        (&chart["version"], &chart["appVersion"]),
+        (&env!("CARGO_PKG_VERSION").into(), &env!("CARGO_PKG_VERSION").into())
+    );
 }

@@ -73,7 +73,7 @@ pub(super) fn told(name: &str) -> Vec<String> {
 }
 
 /// What strangers read and type from.
-const DOCUMENTS: [&str; 11] = [
+const DOCUMENTS: [&str; 12] = [
     "README.md",
     "deploy/RUNBOOK.md",
     "deploy/docs/ADOPTION.md",
@@ -86,6 +86,7 @@ const DOCUMENTS: [&str; 11] = [
     "deploy/docs/SERVICES.md",
     // What `fencegate explain` prints.
     "policies/src/diagnose/stories.md",
+    "deploy/helm/README.md",
 ];
 
 #[tokio::test]

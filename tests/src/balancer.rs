@@ -27,7 +27,13 @@ impl Balancer {
     /// # Panics
     /// If no port is free.
     pub async fn to(addresses: &[SocketAddr]) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        Self::at(SocketAddr::from(([127, 0, 0, 1], 0)), addresses).await
+    }
+
+    /// # Panics
+    /// If somebody has this address.
+    pub async fn at(address: SocketAddr, addresses: &[SocketAddr]) -> Self {
+        let listener = TcpListener::bind(address).await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let turn = Arc::new(Mutex::new(Turn { to: addresses.to_vec(), next: 0 }));
         let next = turn.clone();

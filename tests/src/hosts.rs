@@ -32,7 +32,19 @@ impl Hosts {
     /// # Panics
     /// If the file cannot be written.
     pub fn say(&self, name: &str, addresses: &[&str]) {
-        let lines: String = addresses.iter().map(|address| format!("{address} {name}\n")).collect();
+        let addresses = addresses.iter().map(|&address| address.to_owned()).collect();
+        self.say_each(&[(name.to_owned(), addresses)]);
+    }
+
+    /// From now on these names have these addresses, and there is no other name.
+    ///
+    /// # Panics
+    /// If the file cannot be written.
+    pub fn say_each(&self, names: &[(String, Vec<String>)]) {
+        let named = names
+            .iter()
+            .flat_map(|(name, addresses)| addresses.iter().map(move |address| format!("{address} {name}\n")));
+        let lines: String = named.collect();
         // In place: a new file would not be the one that the process sees.
         fs::write(self.file("hosts"), lines).expect("the file can be written");
     }

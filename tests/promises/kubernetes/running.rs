@@ -1,0 +1,240 @@
+//! The commands of the chart's README, line by line: what Helm renders for them runs as plain processes, with the files,
+//! arguments, ports, probes and names of the manifests, a real ZooKeeper, and a service that records.
+
+use std::{fs, path::Path, time::Duration};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    patience::patiently,
+    pods::{Pod, Pods},
+    postgres, scratch,
+    site::Site,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+
+use super::{
+    super::{artefacts::read, clients::run},
+    chart::{rendered, resources},
+};
+
+/// An installation in the making, and the folder where its operator types.
+struct Installation {
+    site: Site,
+    pods: Pods,
+    home: TempDir,
+    /// How the guard runs, and how many of them.
+    guards: (&'static str, u8),
+    gateways: Vec<Pod>,
+    guard: Vec<Pod>,
+    /// What `era show` has printed, as the values that take it.
+    shown: String,
+}
+
+/// Where the commands of one heading stand.
+fn commands(heading: &str) -> Vec<String> {
+    let text = read("helm/README.md");
+    let section = text.split("\n## ").find_map(|section| section.strip_prefix(heading)).expect("a heading");
+    section.lines().filter_map(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
+}
+
+impl Installation {
+    /// `my.yaml` is the shipped example with the addresses of a test, and times that a test can wait for.
+    async fn fresh(guards: (&'static str, u8), more: &[&str]) -> Self {
+        let (site, home) = (Site::fresh().await, scratch::place());
+        let own = json!({
+            "zookeeper": {"servers": [site.zookeeper.to_string()], "root": site.root, "session_timeout": "2s", "tick": "200ms"},
+            "guard": {
+                "service": {"endpoint": format!("http://{}", site.origin.door("guard"))},
+                "policy": {
+                    "settle": "1s", "send_within": "200ms", "max_execution": "500ms", "upstream": {"response_timeout": "300ms"},
+                },
+            },
+        });
+        fs::write(home.path().join("own.json"), own.to_string()).expect("our own folder");
+        let files = ["examples/one-guard.yaml"].iter().chain(more).map(|file| format!("-f {file} "));
+        let mine = files.collect::<String>() + &format!("-f {}/own.json", home.path().display());
+        fs::write(home.path().join("my.yaml"), mine).expect("our own folder");
+        let (gateways, guard, shown) = (Vec::new(), Vec::new(), String::new());
+        Self { site, pods: Pods::none(), home, guards, gateways, guard, shown }
+    }
+
+    async fn type_in(&mut self, line: &str) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["helm", "install" | "upgrade", "fencegate", "deploy/helm", ref values @ ..] => {
+                self.helm(values).await
+            }
+            ["kubectl", "create", ..] => {
+                let made = self.shell(&format!("{line} --dry-run=client -o yaml")).await;
+                self.pods.apply(resources(&made));
+            }
+            ["kubectl", "exec", "fencegate-0", "--", "/usr/bin/fencegate", ref arguments @ ..] => {
+                let shown = self.pods.exec("StatefulSet", "fencegate", arguments).await;
+                let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+                let ensemble = shown["ensemble"].as_str().expect("a name");
+                self.shown = format!("guard.init.floor={},guard.init.ensemble={ensemble}", shown["floor"]);
+            }
+            _ => drop(self.shell(line).await),
+        }
+    }
+
+    async fn shell(&self, line: &str) -> String {
+        let binaries = scratch::binaries();
+        let script =
+            format!("cd {} && PATH={}:$PATH && {line}", self.home.path().display(), binaries.display());
+        String::from_utf8(run("bash", &["-euc", &script]).await.stdout).expect("text")
+    }
+
+    /// What a cluster does then: the Job, and pods where others have run or none.
+    async fn helm(&mut self, values: &[&str]) {
+        let own = fs::read_to_string(self.home.path().join("my.yaml")).expect("our own file");
+        let given = values.join(" ").replace("-f my.yaml", &own).replace("--wait", "");
+        let given = given.replace("guard.init.floor=E,guard.init.ensemble=UUID", &self.shown);
+        self.pods.apply(rendered(&given.split_whitespace().collect::<Vec<_>>()).await);
+        if given.contains("era.init=true") {
+            let made = self.pods.job("fencegate-era-init").await;
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        }
+        if self.gateways.is_empty() {
+            for number in 0..2 {
+                let pod = self.pods.until_ready("StatefulSet", "fencegate", number).await;
+                self.gateways.push(pod);
+            }
+        }
+        self.end_guards().await;
+        let (kind, wanted) = self.guards;
+        let replicas = self.pods.the(kind, "fencegate-guard")["spec"]["replicas"].as_u64().expect("a number");
+        for number in 0..wanted.min(u8::try_from(replicas).expect("few")) {
+            let pod = self.pods.until_ready(kind, "fencegate-guard", number).await;
+            self.guard.push(pod);
+        }
+    }
+
+    /// A request of a client, by the service, to this gateway.
+    async fn captures(&self, order: &str, gateway: u8) {
+        let at = self.pods.behind("fencegate", 80, gateway);
+        let answer = async {
+            loop {
+                let answer =
+                    Ask::post(&format!("/v1/orders/{order}/capture")).to(at).await.expect("an answer");
+                // As clients do. A guard that has just come is not believed yet, and a shared store is open a beat after its
+                // first guard says that it is ready.
+                if (answer.status, answer.outcome()) == (503, Some(Outcome::NotDispatched)) {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                } else {
+                    return answer;
+                }
+            }
+        };
+        let answer = patiently("a capture", answer, || gateway).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{}", answer.reason());
+    }
+
+    fn captured(&self, order: &str) -> usize {
+        self.site.origin.count(&format!("/v1/orders/{order}/capture"))
+    }
+
+    async fn end_guards(&mut self) {
+        for guard in self.guard.drain(..) {
+            self.pods.end(guard).await;
+        }
+    }
+
+    async fn ends(&mut self) {
+        for gateway in self.gateways.drain(..) {
+            self.pods.end(gateway).await;
+        }
+        self.end_guards().await;
+    }
+}
+
+#[tokio::test]
+async fn the_commands_of_the_readme_make_an_installation_that_outlives_its_pods() {
+    let mut installation = Installation::fresh(("StatefulSet", 1), &[]).await;
+    for line in commands("Install\n").iter().filter(|line| !line.contains("database")) {
+        installation.type_in(line).await;
+    }
+    installation.captures("7", 0).await;
+    installation.captures("7", 1).await;
+    assert_eq!(installation.captured("7"), 2);
+
+    // Past the gateways nothing fenced goes in; what needs no lock goes through.
+    let guard = installation.pods.behind("fencegate-guard", 8080, 0);
+    let refused = Ask::post("/v1/orders/7/capture").to(guard).await.expect("an answer");
+    assert_eq!(refused.field("fencing-refusal"), Some("token-missing"), "{}", refused.status);
+    assert_eq!(installation.captured("7"), 2);
+    let read = Ask::get("/v1/orders/7").to(installation.pods.behind("fencegate", 80, 0)).await;
+    assert_eq!(read.expect("an answer").status, 200);
+    // Where metrics are scraped, they want the token.
+    let token = fs::read_to_string(installation.home.path().join("admin-token")).expect("made by the README");
+    for (service, port) in [("fencegate-pods", 9901), ("fencegate-guard-pods", 9902)] {
+        let scraped = installation.pods.behind(service, port, 0);
+        let metrics = Ask::get("/metrics");
+        assert_eq!(metrics.to(scraped).await.expect("an answer").status, 401);
+        let shown = metrics.field("Authorization", &format!("Bearer {token}")).to(scraped).await;
+        assert_eq!(shown.expect("an answer").status, 200);
+    }
+
+    // A roll-out of all at once: the next pods have the volumes of those before.
+    installation.ends().await;
+    assert_eq!(installation.pods.claimed("store", "fencegate-guard-0"), ["guard.redb"]);
+    assert!(!installation.pods.claimed("state", "fencegate-0").is_empty(), "nothing outlives the gateway");
+    installation.type_in("helm upgrade fencegate deploy/helm -f my.yaml").await;
+    installation.captures("8", 0).await;
+    installation.ends().await;
+
+    // ZooKeeper was wiped meanwhile, and somebody began anew: by its volume the gateway knows better.
+    let wiped = format!("--set era.init=true,zookeeper.root={}/wiped", installation.site.root);
+    let given =
+        format!("-f examples/one-guard.yaml -f {}/own.json {wiped}", installation.home.path().display());
+    installation.pods.apply(rendered(&given.split_whitespace().collect::<Vec<_>>()).await);
+    assert!(installation.pods.job("fencegate-era-init").await.status.success());
+    let gateway = installation.pods.start("StatefulSet", "fencegate", 0).await;
+    gateway.passes("livenessProbe").await;
+    let at = installation.pods.behind("fencegate", 80, 0);
+    let refused = async {
+        loop {
+            let refused = Ask::post("/v1/orders/9/capture").to(at).await.expect("an answer");
+            // Until the session of this key has seen how far ZooKeeper has come.
+            if refused.reason() != "lock-service" {
+                return refused;
+            }
+        }
+    };
+    let refused = patiently("a word on it", refused, || gateway.log()).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (503, "rolled-back"));
+    assert_eq!(installation.captured("9"), 0);
+}
+
+#[tokio::test]
+async fn two_guards_share_a_database_and_either_may_go() {
+    let database = spawn_blocking(postgres::fresh_database).await.expect("no panic");
+    let mut installation = Installation::fresh(("Deployment", 2), &["examples/two-guards.yaml"]).await;
+    let own = installation.home.path().join("own.json");
+    // The database of these tests speaks no TLS.
+    let mut values: Value = serde_json::from_str(&fs::read_to_string(&own).expect("ours")).expect("JSON");
+    values["guard"]["store"] = json!({"tls": false});
+    fs::write(own, values.to_string()).expect("our own folder");
+    write_database(installation.home.path(), &database.url());
+    let lines = commands("Install\n");
+    let (secret, others): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.contains("database"));
+    for line in secret.into_iter().chain(others) {
+        installation.type_in(line).await;
+    }
+    let [first, second] = [installation.guard.remove(0), installation.guard.remove(0)];
+    installation.pods.end(first).await;
+    installation.captures("7", 0).await;
+    let again = installation.pods.until_ready("Deployment", "fencegate-guard", 0).await;
+    installation.pods.end(second).await;
+    installation.captures("7", 1).await;
+    assert_eq!(installation.captured("7"), 2);
+    installation.pods.end(again).await;
+}
+
+fn write_database(folder: &Path, url: &str) {
+    fs::write(folder.join("database-url"), url).expect("our own folder");
+    fs::write(folder.join("ca.pem"), BASE64_STANDARD.encode("nobody")).expect("our own folder");
+}

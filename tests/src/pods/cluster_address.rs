@@ -1,0 +1,78 @@
+//! Services: a name that pods see, and the pods that are ready behind it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use serde_json::Value;
+
+use super::{Pods, port_named};
+use crate::balancer::Balancer;
+
+impl Pods {
+    /// Where the port of a service leads, at the pod of this number.
+    ///
+    /// # Panics
+    /// If no pod that runs has the labels and the port that the service asks for.
+    pub fn behind(&self, service: &str, port: u16, number: u8) -> SocketAddr {
+        let spec = &self.the("Service", service)["spec"];
+        let ports = spec["ports"].as_array().expect("ports");
+        let target = &ports.iter().find(|one| one["port"] == port).expect("this port")["targetPort"];
+        let set = self.selected(&spec["selector"]).expect("pods");
+        let container = &set["spec"]["template"]["spec"]["containers"][0];
+        let pod = format!("{}-{number}", set["metadata"]["name"].as_str().expect("a name"));
+        SocketAddr::new(IpAddr::V4(self.addresses[&pod]), port_named(container, target))
+    }
+
+    /// The set or deployment whose pods have these labels.
+    fn selected(&self, selector: &Value) -> Option<&Value> {
+        let wanted = selector.as_object().expect("labels");
+        let has = |set: &Value| {
+            let labels = &set["spec"]["template"]["metadata"]["labels"];
+            wanted.iter().all(|(name, value)| &labels[name] == value)
+        };
+        let mut sets = self.resources.iter().filter(|one| one["spec"]["replicas"].is_u64());
+        sets.find(|set| has(set))
+    }
+
+    /// Each service has a name: of a headless one it is the addresses of its pods, of another one an address of its own, where
+    /// connections are led to pods that are ready.
+    pub(super) async fn lead_to_services(&mut self) {
+        let mut names = Vec::new();
+        let services: Vec<Value> =
+            self.resources.iter().filter(|one| one["kind"] == "Service").cloned().collect();
+        for service in &services {
+            let Some(set) = self.selected(&service["spec"]["selector"]) else { continue };
+            let (set, container) =
+                (set["metadata"]["name"].clone(), set["spec"]["template"]["spec"]["containers"][0].clone());
+            let of = format!("{}-", set.as_str().expect("a name"));
+            let is_own =
+                |pod: &&String| pod.strip_prefix(&of).is_some_and(|number| number.parse::<u8>().is_ok());
+            let pods: Vec<Ipv4Addr> =
+                self.ready.iter().filter(is_own).map(|pod| self.addresses[pod]).collect();
+            let name = service["metadata"]["name"].as_str().expect("a name").to_owned();
+            if service["spec"]["clusterIP"] == "None" {
+                names.push((name, pods.iter().map(Ipv4Addr::to_string).collect()));
+                continue;
+            }
+            let own = self.address(&format!("service {name}"));
+            let port = &service["spec"]["ports"][0];
+            let to = port_named(&container, &port["targetPort"]);
+            let to: Vec<SocketAddr> = pods.iter().map(|&pod| SocketAddr::new(IpAddr::V4(pod), to)).collect();
+            let port = port["port"].as_u64().and_then(|port| u16::try_from(port).ok()).expect("a port");
+            self.lead(&name, SocketAddr::new(IpAddr::V4(own), port), &to).await;
+            names.push((name, vec![own.to_string()]));
+        }
+        self.hosts.say_each(&names);
+    }
+
+    async fn lead(&mut self, service: &str, address: SocketAddr, to: &[SocketAddr]) {
+        // Ports below are root's: tests ask the pods behind these.
+        const FIRST_OF_ALL: u16 = 1024;
+        if to.is_empty() {
+            self.balancers.remove(service);
+        } else if let Some(balancer) = self.balancers.get(service) {
+            balancer.leads_to(to);
+        } else if address.port() >= FIRST_OF_ALL {
+            self.balancers.insert(service.to_owned(), Balancer::at(address, to).await);
+        }
+    }
+}

@@ -21,6 +21,7 @@ pub(crate) const FILES: &[Allowed] = &[
         names: "plans",
         are: "the plans of gateways: what is counted of them, and where they are published",
     },
+    Allowed { names: "runbook", are: "the runbook: as a page, and as tests read it" },
     Allowed { names: "admit*3 claim", are: "a dispatch that asks a guard to be let in, and is" },
     Allowed {
         names: "time view",

@@ -9,11 +9,14 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Ask, Client},
     gateway::Gateway,
+    guarded::operator,
     load::{Load, Plan},
     origin::Act,
+    runbook::Walk,
     site::Site,
     watch::Watch,
 };
+use serde_json::{Value, json};
 
 #[tokio::test]
 async fn a_hot_key_and_an_outcome_that_nobody_knows() {
@@ -39,6 +42,28 @@ async fn a_hot_key_and_an_outcome_that_nobody_knows() {
     here.ends(&rejecting).await;
     here.ends(&high).await;
     here.ends(&unknown).await;
+}
+
+/// As ZooKeeper remembers it; one that a guard remembers is among the promises.
+#[tokio::test]
+async fn an_operation_that_nobody_knows_the_end_of() {
+    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let here = watch.installation("once");
+    let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
+    let gateway = Gateway::start(&policy).await;
+    here.looks_at(&[gateway.admin]).await;
+    site.origin.script("/pay/7", [Act::Reset]);
+    let asked = Ask::post("/pay/7").field("idempotency-key", "op-7");
+    assert_eq!(gateway.send(&asked).await.status, 502);
+    let firing = here.fires("FencegateOperationUnknown").await;
+    let file = gateway.file().display().to_string();
+    let listed = operator(&["once", "list", "-c", &file, "--format", "json"]).await;
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    let all = listed["operations"].as_array().or(listed.as_array()).expect("a list");
+    let reference = all[0]["reference"].as_str().expect("a reference");
+    let walk = Walk::of(&firing).without("fencegate guard").with("REF", reference);
+    walk.with("/etc/fencegate/policy.yaml", file).through().await;
+    here.ends(&firing).await;
 }
 
 #[tokio::test]

@@ -12,15 +12,18 @@ use crate::{
     host::{Hosts, Served},
     key::KeyTemplate,
     path::{PathTemplate, Piece},
-    plan::{Conditions, Fence, Placing, Plan, Route, Upstream},
+    plan::{Conditions, Fence, Leases, Placing, Plan, Route, Upstream},
 };
 
-/// The fenced routes of a plan, in the order in which they are tried.
+/// The fenced routes of a plan, in the order in which they are tried, and the keys that clients may hold by themselves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
     /// Of the written form.
     pub format: u32,
     pub routes: Vec<FencedRoute>,
+    /// Patterns of keys, sorted, each once. A build that does not know of them looks at routes alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leases: Vec<String>,
 }
 
 /// One of them.
@@ -92,22 +95,33 @@ pub enum Unreadable {
 pub const FORMAT: u32 = 1;
 
 impl Published {
-    pub fn of(plan: &Plan) -> Self {
+    /// `leases`: what clients may hold by themselves, where they may.
+    pub fn of(plan: &Plan, leases: Option<&Leases>) -> Self {
         let fenced = |route: &Route| {
             let fence = route.fence.as_ref()?;
             Some(FencedRoute::of(route, fence, plan.upstream(route.upstream)))
         };
-        Self { format: FORMAT, routes: plan.routes.routes().iter().filter_map(fenced).collect() }
+        let principals = leases.map(|leases| &*leases.principals).unwrap_or_default();
+        let patterns = principals.iter().flat_map(|principal| &principal.keys).map(ToString::to_string);
+        let patterns: BTreeSet<String> = patterns.collect();
+        let routes = plan.routes.routes().iter().filter_map(fenced).collect();
+        Self { format: FORMAT, routes, leases: patterns.into_iter().collect() }
     }
 
-    /// What holds while `next` takes the place of this one, and requests still run that took locks of this one: these, and
-    /// where requests go by `next` whose locks stay as they are.
+    /// Its routes, and behind them what stands for each pattern of leases: all that may be agreed upon or not.
+    pub fn entries(&self) -> Vec<FencedRoute> {
+        let leases = self.leases.iter().map(|pattern| FencedRoute::of_leases(pattern));
+        self.routes.iter().cloned().chain(leases).collect()
+    }
+
+    /// What holds while `next` takes the place of this one, and requests still run that took locks of this one, or clients hold
+    /// them: these, and where requests go by `next` whose locks stay as they are.
     #[must_use]
     pub fn until(&self, next: &Self) -> Self {
         let there: HashMap<Essence, &FencedRoute> =
             next.routes.iter().map(|route| (route.essence(), route)).collect();
         let routes = self.routes.iter().map(|route| there.get(&route.essence()).copied().unwrap_or(route));
-        Self { format: FORMAT, routes: routes.cloned().collect() }
+        Self { format: FORMAT, routes: routes.cloned().collect(), leases: self.leases.clone() }
     }
 
     /// The same for equal routes, whoever writes them.
@@ -153,6 +167,22 @@ impl FencedRoute {
     }
 }
 
+impl FencedRoute {
+    /// Stands for the keys of a pattern that clients may hold by themselves. It takes no request.
+    pub fn of_leases(pattern: &str) -> Self {
+        let name = format!("leases of {pattern}");
+        Self {
+            upstream: name.clone(),
+            name,
+            endpoints: Vec::new(),
+            methods: Vec::new(),
+            path: Vec::new(),
+            conditions: Carried::default(),
+            locks: Vec::new(),
+        }
+    }
+}
+
 /// What two plans have in common of a route of which requests take the same locks by both, wherever they are sent.
 pub type Essence<'r> = (&'r str, &'r [String], &'r [Segment], &'r Carried, &'r [Lock]);
 
@@ -181,6 +211,18 @@ impl Lock {
         };
         let keys: BTreeSet<String> = keys.iter().map(|key| key.by_place(route)).collect();
         Self { keys: keys.into_iter().collect(), layout, path, delay: false }
+    }
+
+    /// As leases have theirs where no route says otherwise.
+    pub(crate) fn is_native(&self) -> bool {
+        self.layout.is_none() && self.path.is_none() && !self.delay
+    }
+
+    /// Of one key both are one lock. The key itself may be called by other places of another path.
+    pub(crate) fn is_placed_as(&self, other: &Self) -> bool {
+        let shapes = |lock: &Self| lock.keys.iter().map(|key| KeyTemplate::shape_of(key)).collect::<Vec<_>>();
+        (&self.layout, &self.path, self.delay) == (&other.layout, &other.path, other.delay)
+            && shapes(self) == shapes(other)
     }
 }
 

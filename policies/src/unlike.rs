@@ -3,10 +3,13 @@
 //! A request may be ours by route *i* and theirs by route *j*. If *i* is in their plan as well, as *i'*, and *j* in ours, as
 //! *j'*, then we have *i* above *j'* and they have *j* above *i'*, or the request would not have gone so. So beside
 //! the locks of *i* and *i'* only such pairs are looked at that meet, and that stand in unlike orders or of which one is in
-//! one plan only.
+//! one plan only. What clients hold by themselves is another matter: see [`leased_keys`].
+
+mod leased_keys;
 
 use std::collections::{HashMap, HashSet};
 
+use self::leased_keys::Leasing;
 use crate::{
     plan::{Conditions, Spot},
     published::{Carried, FencedRoute, Published, Segment},
@@ -15,7 +18,8 @@ use crate::{
 /// What came of comparing two plans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Compared {
-    /// Places of routes of ours, in their order, which agree with those of the other plan not in all locks.
+    /// Places of routes of ours, in their order, which agree with those of the other plan not in all locks; and of patterns of
+    /// leases, as [`Published::entries`] has them.
     pub ours: Vec<usize>,
     /// The plans are too large and too different to look at all pairs: so all routes of ours are among these.
     pub unfinished: bool,
@@ -35,17 +39,21 @@ struct Side<'p> {
 
 /// Routes of `ours` by which a request may take another lock than by `theirs`.
 pub fn unlike(ours: &Published, theirs: &Published) -> Compared {
+    let all = ours.routes.len() + ours.leases.len();
+    let unfinished = || Compared { ours: (0..all).collect(), unfinished: true };
+    let (leasing, leased) = (Leasing::of(ours), Leasing::of(theirs));
+    if leasing.looks(&leased).max(leased.looks(&leasing)) > MOST_LOOKS {
+        return unfinished();
+    }
+    let mut found: HashSet<usize> = leasing.unlike(&leased).into_iter().collect();
     let (mut ours, mut theirs) = (Side::of(ours), Side::of(theirs));
     pair(&mut ours, &mut theirs);
-    let mut found = HashSet::new();
     for (at, twin) in ours.twin.iter().enumerate() {
         if twin.is_some_and(|twin| !ours.routes[at].excludes(&theirs.routes[twin])) {
             found.insert(at);
         }
     }
-    let Some(pairs) = crossing(&ours, &theirs) else {
-        return Compared { ours: (0..ours.routes.len()).collect(), unfinished: true };
-    };
+    let Some(pairs) = crossing(&ours, &theirs) else { return unfinished() };
     for (one, other) in pairs {
         if !found.contains(&one)
             && !ours.routes[one].excludes(&theirs.routes[other])

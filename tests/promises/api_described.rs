@@ -22,10 +22,23 @@ use super::clients::venv;
 
 const TOKEN: &str = "0123456789abcdef-admin";
 
-/// What a document cannot say: a key is said twice to break its lock, and `fleet` is told of a dry run only.
+/// What a document cannot say: a key is said twice to break its lock, and so is the reference of a lease; what a client is told is a
+/// line; a page begins behind a lease that is known yet; and `fleet` is told of a dry run only.
 const KNOWN: &str = r#"
 [[operations]]
 include-operation-id = "breakLock"
+checks.positive_data_acceptance.enabled = false
+
+[[operations]]
+include-operation-id = "breakLease"
+checks.positive_data_acceptance.enabled = false
+
+[[operations]]
+include-operation-id = "revokeLease"
+checks.positive_data_acceptance.enabled = false
+
+[[operations]]
+include-operation-id = "leases"
 checks.positive_data_acceptance.enabled = false
 
 [[operations]]
@@ -72,13 +85,14 @@ async fn answers_with(name: &str, address: SocketAddr, known: &str, arguments: &
 
 #[tokio::test]
 async fn a_gateways_admin_listener_answers_as_described() {
-    let (site, secret) = (Site::fresh().await, scratch::place());
+    let (site, secret, tokens) = (Site::fresh().await, scratch::place(), Tokens::default());
     let token = secret.path().join("token");
     fs::write(&token, TOKEN).expect("our own folder");
     fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).expect("our own file");
     let policy = site.policy("gw-1").cached().with("/admin/auth", json!({"bearer_file": token}));
-    let gateway = Launch::new(&policy).start().await;
+    let gateway = Launch::new(&tokens.grant(policy)).start().await;
     gateway.becomes_ready().await;
+    Lease::of(&gateway, json!({"keys": ["job/night"], "ttl_ms": 30_000})).await;
     // So that there is something to be told.
     for key in ["7", "8"] {
         assert_eq!(gateway.send(&Ask::post(&format!("/pay/{key}"))).await.status, 200);

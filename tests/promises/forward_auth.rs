@@ -30,7 +30,9 @@ fn text(path: &str) -> String {
 async fn installed() -> (Site, Tokens, Gateway, std::net::SocketAddr) {
     let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
     let unfenced = json!({"name": "open", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/open"}, "fence": "none"});
-    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").route(unfenced)).await;
+    let told = json!({"name": "told", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/told"},
+        "fence": {"key": "account/{host}/{header.x-tenant}"}});
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").route(unfenced).route(told)).await;
     let service = site.origin.door("behind");
     (site, tokens, gateway, service)
 }
@@ -90,16 +92,46 @@ async fn locks(site: &Site, peer: Peer) {
     assert_eq!(record.request.field("fencing-token"), None);
 }
 
+/// The key is that of the request which the service gets: by the fields of its client, and by nothing that this says in the place of
+/// the proxy.
+async fn is_asked_for_what_is_sent(site: &Site, peer: &Peer) {
+    let ask = Ask::post("/told").field("host", "a.example").field("x-tenant", "blue");
+    let liar = [
+        ("x-original-host", "b.example"),
+        ("x-forwarded-host", "b.example"),
+        ("x-original-uri", "/pay/9"),
+        ("x-forwarded-uri", "/pay/9"),
+        ("x-original-method", "GET"),
+        ("x-forwarded-method", "GET"),
+    ];
+    let key = |n, ask: Ask| async move {
+        let answer = ask.to(peer.address).await.expect("an answer");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let record = site.origin.request("/told", n).await;
+        record.request.field("fencing-key").map(str::to_owned)
+    };
+    assert_eq!(key(1, ask.clone()).await.as_deref(), Some("account/a.example/blue"));
+    // One by one: of two names of one thing the gateway takes none.
+    for (n, (name, value)) in liar.into_iter().enumerate() {
+        let told = key(n + 2, ask.clone().field(name, value)).await;
+        assert_eq!(told.as_deref(), Some("account/a.example/blue"), "{name}");
+    }
+}
+
 #[tokio::test]
 async fn nginx_takes_locks_with_auth_request() {
     let (site, _tokens, gateway, service) = installed().await;
-    locks(&site, nginx(&gateway, service)).await;
+    let peer = nginx(&gateway, service);
+    is_asked_for_what_is_sent(&site, &peer).await;
+    locks(&site, peer).await;
 }
 
 #[tokio::test]
 async fn haproxy_takes_locks_with_its_script() {
     let (site, _tokens, gateway, service) = installed().await;
-    locks(&site, haproxy(&gateway, service)).await;
+    let peer = haproxy(&gateway, service);
+    is_asked_for_what_is_sent(&site, &peer).await;
+    locks(&site, peer).await;
 }
 
 #[tokio::test]

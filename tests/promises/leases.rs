@@ -2,8 +2,10 @@
 //! through other gateways, and nothing runs under a lease that is over.
 
 mod at_a_guard;
+mod beside_requests;
 mod clocks;
 mod kept;
+mod unlike_plans;
 
 use std::time::{Duration, Instant};
 

@@ -3,6 +3,7 @@
 mod abuse;
 mod access;
 mod admin_door;
+mod admin_leases;
 mod admin_locks;
 mod admin_page;
 mod admin_verbs;

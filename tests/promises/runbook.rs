@@ -9,6 +9,7 @@ use fencegate_tests::{
     guard::Guard,
     guarded::{Guarded, operator},
     held::Held,
+    leases::{Lease, Tokens},
     origin::{Act, Latch},
     patience::patiently,
     policy::Policy,
@@ -73,6 +74,9 @@ struct Night {
     /// Of another installation; remembers operations in ZooKeeper.
     _other: Gateway,
     held: Option<(Pending, Latch)>,
+    /// That nobody gives back.
+    lease: Lease,
+    _tokens: Tokens,
     /// Files as a machine would have them, with the addresses that the processes got.
     policy: String,
     guard_file: String,
@@ -91,11 +95,11 @@ impl Night {
             std::fs::create_dir(&folder).expect("our own folder");
             write_policy(&folder, &policy.to_string()).display().to_string()
         };
-        let guarded = Guarded::fresh().await;
+        let (guarded, tokens) = (Guarded::fresh().await, Tokens::default());
         let guard = guarded.launch().await.asking_for_a_token().start().await;
         let once = json!({"store": "guard", "key": "{header.idempotency-key}"});
         // One route remembers its operations; what is held is not one.
-        let policy = guarded.policy("gw-1", &[guard.public]).with("/routes/0/fence/once", once);
+        let policy = tokens.grant(guarded.policy("gw-1", &[guard.public])).with("/routes/0/fence/once", once);
         let gateway = Gateway::start(&policy).await;
         for (n, path) in ["/pay/7", "/pay/8"].into_iter().enumerate() {
             lost(&guarded.site, &gateway, path, n).await;
@@ -106,6 +110,7 @@ impl Night {
             .holds_one(&gateway, Ask::post("/pay/held").field("idempotency-key", "held"))
             .await;
 
+        let lease = Lease::of(&gateway, json!({"keys": ["job/held"], "ttl_ms": 30_000})).await;
         let remembering = guarded
             .site
             .policy("gw-2")
@@ -124,6 +129,8 @@ impl Night {
             other_policy: file("other", &remembering),
             wiped_policy: file("wiped", &policy.clone().with("/zookeeper/root", zookeeper::fresh_root())),
             held: Some((asked, latch)),
+            lease,
+            _tokens: tokens,
             _other: remembers,
             guarded,
             _guard: guard,
@@ -148,6 +155,7 @@ impl Night {
                 "/var/backups/guard.backup" => self.home.path().join("guard.backup").display().to_string(),
                 "KEY" => KEY.to_owned(),
                 "NODE" => self.node().await,
+                "REF" if told.words[0] == "lease" => self.lease.reference.clone(),
                 "REF" if of_other => reference(&["once", "list", "-c", &self.other_policy]).await,
                 "REF" => reference(&["guard", "show", "-c", &self.guard_file]).await,
                 "E" | "123456789" => (self.floor().await + 1).to_string(),

@@ -66,7 +66,7 @@ impl Process {
         let plan = gateway(template);
         let metrics = Metrics::of_gateway(&plan);
         let agreement = Agreement::of(&plan, metrics.clone());
-        let publication = Agreement::publication(&plan.serving);
+        let publication = Agreement::publication(&plan);
         let nameplate =
             Nameplate::of(plan.fingerprint).publishing(plan.fingerprint, publication, agreement.clone());
         let (clock, wire, stop) = (clock(), ensemble.wire(), CancellationToken::new());
@@ -99,7 +99,7 @@ impl Process {
         let plan = gateway(template);
         self.agreement.turn_to(&plan);
         self.now.replace((template, self.agreement.accord(&plan.serving)));
-        self.nameplate.publishes_now(Agreement::publication(&plan.serving));
+        self.nameplate.publishes_now(Agreement::publication(&plan));
     }
 
     /// A request that came now would be sent.

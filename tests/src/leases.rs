@@ -52,15 +52,19 @@ impl Tokens {
 
     /// The same for any gateway whose first route takes what its clients may.
     pub fn added_to(&self, policy: Policy) -> Policy {
+        let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
+        self.grant(policy.with("/peer", peer)).with("/routes/0/fence/lease", "optional")
+    }
+
+    /// The same, without a word on its routes and on other gateways.
+    pub fn grant(&self, policy: Policy) -> Policy {
         let file = |name: &str| json!({"file": self.file(name)});
         let leases = json!({"min_ttl": "300ms", "max_ttl": "30s", "default_ttl": "10s", "max_wait": "20s", "principals": [
             {"name": "client", "bearer": file("client"), "keys": ["account/*", "job/*", "election/*"]},
             {"name": "other", "bearer": file("other"), "keys": ["other/*"]},
             {"name": "operator", "bearer": file("operator"), "keys": [], "operator": true},
         ]});
-        let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
-        let policy = policy.with("/peer", peer).with("/leases", leases);
-        policy.with("/routes/0/fence/lease", "optional")
+        policy.with("/leases", leases)
     }
 }
 

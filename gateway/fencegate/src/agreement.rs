@@ -1,6 +1,7 @@
-//! Says which routes each session may serve: those that no gateway which was there before locks otherwise.
+//! Says which routes each session may serve, and which keys it may lease: those that no gateway which was there before locks
+//! otherwise.
 //!
-//! The sessions publish the fenced routes of the plan, and look at what the others have published; here both are compared. Of two
+//! The sessions publish the fenced routes of the plan and its patterns of leases, and look at what the others have published; here both are compared. Of two
 //! sessions that disagree about a route the younger one refuses it, until the other has gone or agrees.
 
 mod fleet_report;
@@ -62,7 +63,9 @@ struct Mark(usize);
 #[derive(Clone)]
 struct Known {
     plan: Arc<Published>,
-    /// Of its routes, in their order.
+    /// Its routes, and what stands for its patterns of leases.
+    entries: Arc<[FencedRoute]>,
+    /// Of these, in their order.
     marks: Arc<[Mark]>,
 }
 
@@ -126,8 +129,8 @@ impl Agreement {
     }
 
     /// What sessions are to publish of a plan.
-    pub fn publication(plan: &Plan) -> Publication {
-        Publication::of(Published::of(plan).to_bytes())
+    pub fn publication(gateway: &Gateway) -> Publication {
+        Publication::of(Published::of(&gateway.serving, gateway.leases.as_ref()).to_bytes())
     }
 
     /// Another plan is in force.
@@ -211,7 +214,7 @@ impl Judge for Agreement {
         let Some(known) = state.known(ours) else { return };
         let mut because: HashMap<Mark, BTreeSet<String>> = HashMap::new();
         for other in others.iter().filter(|other| other.age != Age::Younger) {
-            for at in state.unlike(ours, &known.plan, other).iter() {
+            for at in state.unlike(ours, &known, other).iter() {
                 because.entry(known.marks[*at]).or_default().insert(other.gateway.clone());
             }
         }
@@ -230,15 +233,15 @@ impl Judge for Agreement {
         let mut state = self.write();
         let (Some(now), Some(after)) = (state.known(ours), state.known(next)) else { return Ok(()) };
         if state.mixed == Mixed::Refuse {
-            let stays: HashSet<Essence> = after.plan.routes.iter().map(FencedRoute::essence).collect();
+            let stays: HashSet<Essence> = after.entries.iter().map(FencedRoute::essence).collect();
             for other in others.iter().filter(|other| other.age == Age::Younger) {
-                let unlike = state.unlike(ours, &now.plan, other);
+                let unlike = state.unlike(ours, &now, other);
                 // What runs on the others was waited for; and what we refuse already we may go on refusing.
                 let serves = |at: &&usize| {
-                    stays.contains(&now.plan.routes[**at].essence()) && state.serves(session, now.marks[**at])
+                    stays.contains(&now.entries[**at].essence()) && state.serves(session, now.marks[**at])
                 };
                 if let Some(at) = unlike.iter().find(serves) {
-                    let route = &now.plan.routes[*at].name;
+                    let route = &now.entries[*at].name;
                     return Err(format!(
                         "{} locks route `{route}` otherwise, which is served here",
                         other.gateway
@@ -283,25 +286,26 @@ impl State {
             return Some(known.clone());
         }
         let plan = Arc::new(Published::parse(publication.bytes()).ok()?);
-        let marks = plan.routes.iter().map(|route| self.mark(route.clone())).collect();
+        let entries: Arc<[FencedRoute]> = plan.entries().into();
+        let marks = entries.iter().map(|entry| self.mark(entry.clone())).collect();
         if self.plans.len() >= MOST_KNOWN {
             self.plans.clear();
         }
-        let known = Known { plan, marks };
+        let known = Known { plan, entries, marks };
         self.plans.insert(publication.fingerprint().to_owned(), known.clone());
         Some(known)
     }
 
-    /// Places of routes of ours that `other` locks otherwise; all of them where that cannot be known.
-    fn unlike(&mut self, ours: &Publication, plan: &Published, other: &Other) -> Arc<[usize]> {
-        let all = || (0..plan.routes.len()).collect();
+    /// Places of entries of ours that `other` locks otherwise; all of them where that cannot be known.
+    fn unlike(&mut self, ours: &Publication, plan: &Known, other: &Other) -> Arc<[usize]> {
+        let all = || (0..plan.entries.len()).collect();
         let Says::Published(theirs) = &other.says else { return all() };
         let pair = (ours.fingerprint().to_owned(), theirs.fingerprint().to_owned());
         if let Some(known) = self.compared.get(&pair) {
             return known.clone();
         }
         let found: Arc<[usize]> = match self.known(theirs) {
-            Some(there) => unlike(plan, &there.plan).ours.into(),
+            Some(there) => unlike(&plan.plan, &there.plan).ours.into(),
             None => all(),
         };
         if self.compared.len() >= MOST_KNOWN {

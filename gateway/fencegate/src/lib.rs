@@ -5,7 +5,7 @@
 //! afterwards, [`notes`] what all of them share; [`front`] is before the first, [`refusal`] the one place of reasons,
 //! statuses and words. [`siblings`] is what the gateways of one installation say to each other, [`trust`] knows which
 //! guards to believe, [`unbelieved`] whom a guard did not, `database` where several guards find their store. [`metrics`] counts, [`access`] tells of each request, [`stays`] knows those of each key. [`serve`] starts and stops it all, [`edition`] is
-//! what a reload changes, [`agreement`] whether other gateways lock the same, [`leases`] are locks that clients hold themselves, [`admin`] shows it. [`backups`] keeps what a guard remembers in files. [`charge`] runs commands under locks. [`verify`] asks services, from outside, whether they compare.
+//! what a reload changes, [`agreement`] whether other gateways lock the same, [`leases`] are locks that clients hold themselves, [`in_force`] is the plan that counts now, [`admin`] shows it all. [`backups`] keeps what a guard remembers in files. [`charge`] runs commands under locks. [`verify`] asks services, from outside, whether they compare.
 
 // The request path is one future within another, a few dozen deep, and rustc asks for the layout of all of it.
 #![recursion_limit = "256"]
@@ -29,12 +29,14 @@ pub mod front;
 pub mod headers;
 pub mod hop_name;
 pub mod in_flight;
+pub mod in_force;
 pub mod json_client;
 pub mod leases;
 pub mod metrics;
 pub mod notes;
 #[cfg(feature = "openapi")]
 pub mod openapi;
+pub mod path_segment;
 pub mod refusal;
 pub mod serve;
 pub mod siblings;

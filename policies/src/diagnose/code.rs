@@ -196,7 +196,7 @@ codes! {
 
     AdminSilent       "FG0601" Error "no admin listener of the right process answers there"
     AdminCloses       "FG0602" Error "the admin listener does not let the command in"
-    BreakNotMeant     "FG0603" Error "a lock is not broken without `--yes`"
+    BreakNotMeant     "FG0603" Error "a lock or a lease is not broken without `--yes`"
     StillRunning      "FG0604" Error "a process that was to end is still running"
     BackupBroken      "FG0611" Error "a file is not the whole backup of a guard's store"
     BackupUnwritten   "FG0612" Error "a backup could not be written"

@@ -56,6 +56,16 @@ impl ResourceKey {
         Self::new(format!("{}{PERMIT}{permit}", self.0))
     }
 
+    /// The keys of whoever has this permit of them, as guards, tickets and services see them: it has marks of its own.
+    ///
+    /// # Panics
+    /// No plan and no client says permits of a key that has no room for their numbers.
+    pub fn shown_as<K: FromIterator<Self>>(keys: &[Self], permit: Permit) -> K {
+        let shown =
+            |key: &Self| key.of_permit(permit).expect("a key with permits has room for their numbers");
+        keys.iter().map(shown).collect()
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

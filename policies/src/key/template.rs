@@ -59,6 +59,14 @@ pub enum Filter {
 /// Part of a template's text, in bytes.
 pub type Span = Range<usize>;
 
+/// Literals, and `None` for each variable.
+fn pieces(by_place: &str) -> impl Iterator<Item = Option<&str>> {
+    by_place.split_inclusive('}').flat_map(|piece| match piece.split_once('{') {
+        Some((literal, variable)) if variable.ends_with('}') => [Some(literal), None].into_iter().take(2),
+        _ => [Some(piece), None].into_iter().take(1),
+    })
+}
+
 impl KeyTemplate {
     /// False if even the shortest values make a key that is too long.
     pub(crate) fn can_fit(&self) -> bool {
@@ -108,6 +116,18 @@ impl KeyTemplate {
     /// The same of the keys of their permits.
     pub(crate) fn permits_glob(&self) -> Glob {
         self.glob().numbered(PERMIT)
+    }
+
+    /// The same of a template with its variables called by their place, as it is published.
+    pub(crate) fn glob_of(by_place: &str) -> Glob {
+        let of_a_value =
+            |character: char| u8::try_from(character).is_ok_and(|byte| is_unreserved(byte) || byte == b'%');
+        Glob::of(pieces(by_place).map(|literal| literal.map(str::to_owned)), of_a_value)
+    }
+
+    /// Such a template without the names of its variables.
+    pub(crate) fn shape_of(by_place: &str) -> String {
+        pieces(by_place).map(|literal| literal.unwrap_or("{}")).collect()
     }
 
     /// True of every key that some values give, and of a few others: values are not looked at, only what stands before

@@ -112,6 +112,14 @@ impl KeyPattern {
         }
     }
 
+    /// All keys that a pattern covers which was written by [`fmt::Display`].
+    pub(crate) fn glob_of(written: &str) -> Glob {
+        match written.strip_suffix('*') {
+            Some(begin) => Glob::beginning_with(begin),
+            None => Glob::text(written),
+        }
+    }
+
     /// All keys that it covers.
     pub(crate) fn glob(&self) -> Glob {
         match &self.0 {

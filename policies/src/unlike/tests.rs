@@ -16,7 +16,8 @@ routes:
 fn published(routes: &[&str]) -> Published {
     let routes: String = routes.iter().map(|route| format!("  - {route}\n")).collect();
     let loaded = load(&format!("{HEAD}{routes}"));
-    Published::of(&loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)).serving)
+    let plan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+    Published::of(&plan.serving, plan.leases.as_ref())
 }
 
 /// Names of routes of the first that give some request another lock than the second does.
@@ -26,7 +27,7 @@ fn between(ours: &[&str], theirs: &[&str]) -> Vec<String> {
     assert!(!compared.unfinished);
     // Whoever disagrees does so with somebody.
     assert_eq!(compared.ours.is_empty(), unlike(&theirs, &ours).ours.is_empty(), "{ours:?} {theirs:?}");
-    compared.ours.iter().map(|at| ours.routes[*at].name.clone()).collect()
+    compared.ours.iter().map(|at| ours.entries()[*at].name.clone()).collect()
 }
 
 const PAY: &str = r#"{name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: {key: "account/{path.id}"}}"#;
@@ -142,7 +143,7 @@ fn so_many_holders_are_a_part_of_the_lock() {
 fn a_delay_is_a_part_of_the_lock() {
     let of = |fencing: &str| {
         let text = format!("{HEAD}  - {PAY}\n").replacen("fencing: upstream", fencing, 1);
-        Published::of(&load(&text).plan.expect("a plan").serving)
+        Published::of(&load(&text).plan.expect("a plan").serving, None)
     };
     let (delayed, none) = (of("fencing: delay, delay: 30s"), of("fencing: none"));
     assert_eq!(unlike(&delayed, &none).ours, [0]);
@@ -185,4 +186,52 @@ fn what_is_published_is_read_back_and_a_newer_form_is_not_guessed_at() {
     assert!(matches!(Published::parse(b"{}"), Err(Unreadable::Foreign(_))));
     let more = String::from_utf8(ours.to_bytes()).expect("text").replacen('{', r#"{"more": 1, "#, 1);
     assert_eq!(Published::parse(more.as_bytes()), Ok(ours));
+}
+
+/// The same for two plans of which the first or the second grants leases of `job/*` and `stock/*`.
+fn leased(ours: &[&str], theirs: &[&str]) -> [Vec<String>; 2] {
+    let leases = ["job/*", "stock/*"].map(str::to_owned);
+    let (ours, theirs) = (published(ours), Published { leases: leases.into(), ..published(theirs) });
+    let names = |one: &Published, other: &Published| -> Vec<String> {
+        unlike(one, other).ours.iter().map(|at| one.entries()[*at].name.clone()).collect()
+    };
+    [names(&ours, &theirs), names(&theirs, &ours)]
+}
+
+#[test]
+fn what_is_leased_has_one_lock_also_where_the_other_plan_alone_has_a_route_for_it() {
+    let route = |key: &str, more: &str| {
+        format!(
+            r#"{{name: take, upstream: a, match: {{methods: [POST], path: "/x/y/{{id}}"}}, fence: {{key: "{key}", {more}}}}}"#
+        )
+    };
+    let native = route("stock/{path.id}", "wait: 1s");
+    let permits = route("stock/{path.id}", "permits: 3");
+    let four = route("stock/{path.id}", "permits: 4");
+    let foreign = route(
+        "stock/{path.id}",
+        r#"layout: curator-mutex, lock_path: "/locks/{path.id}", hold: {mode: strict}"#,
+    );
+    let elsewhere = foreign.replace("stock/", "shelf/");
+    let deeper = foreign.replace("stock/{path.id}", "stock/room/{path.id}");
+    let nobody = [Vec::<String>::new(), Vec::new()];
+    let both = [vec!["take".to_owned()], vec!["leases of stock/*".to_owned()]];
+    for (ours, theirs, clash) in [
+        (vec![&*native], vec![], &nobody),
+        (vec![&*foreign], vec![], &both),
+        (vec![&*permits], vec![], &both),
+        (vec![&*elsewhere], vec![], &nobody),
+        (vec![&*deeper], vec![], &both),
+        (vec![], vec![&*foreign], &nobody),
+    ] {
+        assert_eq!(leased(&ours, &theirs), *clash, "{ours:?} {theirs:?}");
+    }
+    // The gateway that leases has the route as well: then its leases are as its requests are.
+    assert_eq!(leased(&[&permits], &[&permits]), nobody);
+    let unlike = [vec!["take".to_owned()], vec!["take".to_owned(), "leases of stock/*".to_owned()]];
+    assert_eq!(leased(&[&four], &[&permits]), unlike);
+    assert_eq!(leased(&[&native], &[&permits]), unlike);
+    // The same lock, by a route of another form.
+    let otherwise = permits.replace("/x/y/{id}", "/{room}/{id}");
+    assert_eq!(leased(&[&permits], &[&otherwise])[1], ["take".to_owned(); 0]);
 }

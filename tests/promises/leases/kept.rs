@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Ask, Outcome},
-    gateway::Gateway,
+    gateway::{Gateway, Launch},
     leases::{Lease, OPERATOR, Tokens, asking, said},
     site::Site,
 };
@@ -128,4 +128,19 @@ async fn a_lease_that_an_operator_breaks_is_held_for_as_long_as_its_client_was_t
     let next = Lease::alone(&gateway, "job/1").await;
     assert!(asked.elapsed() >= held_for, "{:?} of {held_for:?}", asked.elapsed());
     assert!(next.token() > lease.token());
+}
+
+#[tokio::test]
+async fn a_lease_that_ends_before_its_client_hears_of_it_is_no_answer() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let policy = tokens.policy(&site, "gw-1");
+    // It stands between the grant and the answer for longer than the lease lasts.
+    let gateway = Launch::new(&policy).failpoint("after_lease_granted", "1*sleep(2000)").start().await;
+    gateway.becomes_ready().await;
+    let brief = asking(&json!({"keys": ["job/1"], "ttl_ms": 300}));
+    let refused = gateway.send(&brief).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"), "{refused:?}");
+    let told = said(&refused);
+    assert!(told.to_string().contains("ended before it could be told"), "{told}");
+    assert_eq!(Lease::alone(&gateway, "job/1").await.document["state"], "held");
 }

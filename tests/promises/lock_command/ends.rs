@@ -14,6 +14,7 @@ use fencegate_tests::{
     scratch,
     site::Site,
 };
+use serde_json::json;
 use tokio::task::spawn_blocking;
 
 /// Runs it to its end, with this on its standard input.
@@ -151,4 +152,36 @@ async fn so_many_run_at_once_as_there_are_permits() {
         let third = run(words(&format!("lock pool {asked} -c {file} -- true")), "", &[]).await;
         assert_eq!(third.status.code(), Some(code), "{asked}: {third:?}");
     }
+}
+
+#[tokio::test]
+async fn nobody_has_permits_of_a_lock_that_the_policy_has_elsewhere() {
+    let (_site, policy, _) = place().await;
+    let curator = json!({"key": "account/{path.account}", "layout": "curator-mutex", "hold": {"mode": "strict"},
+        "lock_path": "/locks/account-{path.account}"});
+    let slots = json!({"key": "account/{path.account}", "permits": 3, "hold": {"mode": "strict"}});
+    for (fence, asked, code) in [
+        (curator.clone(), "--permits 2", 125),
+        (curator, "", 0),
+        (slots.clone(), "--permits 2", 125),
+        (slots, "--permits 3", 0),
+    ] {
+        let file = PolicyFile::of(&policy.clone().with("/routes/0/fence", fence.clone()));
+        let line = format!("lock account/7 {asked} --wait 5s -c {file} -- true").replace("  ", " ");
+        let output = run(words(&line), "", &[]).await;
+        let told = said(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{asked} {fence}: {told}");
+        assert_eq!(told.contains("elsewhere, or for another number of holders"), code == 125, "{told}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_run_where_nobody_could_watch_over_it() {
+    let (_site, _, file) = place().await;
+    let marker = scratch::place();
+    let touched = marker.path().join("ran").display().to_string();
+    let fails = [("FAILPOINTS", "before_command_is_watched=panic")];
+    let output = run(words(&format!("lock job/2 -c {file} -- touch {touched}")), "", &fails).await;
+    assert!(!output.status.success(), "{output:?}");
+    assert!(fs::metadata(&touched).is_err(), "it was run");
 }

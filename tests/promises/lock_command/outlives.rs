@@ -1,8 +1,17 @@
 //! After each mishap the command is dead before its lock is another's. `tests/faults` measures it a hundred times.
 
+use std::{fs, path::Path, time::Duration};
+
+use fencegate::demo::child::Signal;
+use fencegate_lock::client::{Client, Options};
 use fencegate_tests::{
-    charged::mishap::{Mishap, Scene},
-    site::Turn,
+    charged::{
+        Charged, GRACE, heart, installed,
+        mishap::{Mishap, Scene},
+        signal,
+    },
+    patience::patiently,
+    site::{Site, Turn},
 };
 
 #[tokio::test]
@@ -16,4 +25,35 @@ async fn a_command_never_outlives_its_lock() {
             assert!(measured.code.is_none_or(|code| code == 123), "{measured:?}");
         }
     }
+}
+
+/// The kernel says of a process whose first thread has ended that it is dead, and its other threads work on.
+#[tokio::test]
+async fn what_only_looks_dead_is_gone_as_well_before_the_lock_is_another_s() {
+    let site = Site::fresh().await;
+    let policy = site.policy("jobs");
+    installed(&policy).await;
+    let line = format!("setsid python3 {} $HOME_OF_TEST/life headless & wait", heart().display());
+    let verb = [&["lock", "job/1"], &GRACE[..]].concat();
+    let charged = Charged::shell(&policy, &verb, &line);
+    charged.lives().await;
+    let life = fs::read_to_string(charged.home().join("life")).expect("it lives");
+    let process = format!("/proc/{}", life.split_whitespace().nth(3).expect("its number"));
+    let looks_dead = async {
+        while !fs::read_to_string(format!("{process}/stat")).is_ok_and(|stat| stat.contains(") Z ")) {
+            tokio::task::yield_now().await;
+        }
+    };
+    patiently("its first thread to end", looks_dead, || charged.log()).await;
+    signal(charged.watchman(), Signal::KILL);
+
+    let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
+    let options =
+        Options { session_timeout, tick, ..Options::of(&site.zookeeper.to_string(), &site.root, "next") };
+    let next = Client::connect(options).await.expect("ZooKeeper serves");
+    let held = next.lock("job/1").wait(Duration::from_secs(20)).await.expect("its turn comes");
+    assert!(!Path::new(&process).exists(), "it works on under another's lock: {}", charged.log());
+    held.release();
+    next.close().await;
+    assert_eq!(charged.exit().await, 123, "{}", charged.log());
 }

@@ -143,13 +143,14 @@ fn action(path: &str) -> String {
 }
 
 /// What a path begins with.
-const THINGS: [&str; 16] = [
+const THINGS: [&str; 17] = [
     "backup",
     "config",
     "contention",
     "drain",
     "jwks.json",
     "keys",
+    "leases",
     "live",
     "locks",
     "members",
@@ -162,7 +163,7 @@ const THINGS: [&str; 16] = [
     "reload",
 ];
 /// And what it ends with, behind what it is about.
-const VERBS: [&str; 3] = ["break", "forget", "resolve"];
+const VERBS: [&str; 4] = ["break", "forget", "resolve", "revoke"];
 /// No handler has more.
 const MOST_PARTS: usize = 8;
 

@@ -4,6 +4,8 @@ use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::shown::Names;
 use serde::{Deserialize, Serialize};
 
+pub use crate::path_segment::encoded;
+
 use fencegate_lock::{
     recipe::grant_record::GrantRecord,
     tenures::{
@@ -266,18 +268,4 @@ pub fn plural(count: usize, what: &str) -> String {
 /// A key as a segment of a path, for a link: by its name or its number, as the log may call it.
 pub fn segment(key: &ResourceKey, names: Names) -> String {
     encoded(&names.of(key))
-}
-
-/// As one segment of a path: the slashes of a key mean nothing there.
-pub fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'.' | b'_' | b'~' => {
-                encoded.push(char::from(byte));
-            }
-            byte => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
 }

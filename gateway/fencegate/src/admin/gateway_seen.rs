@@ -7,8 +7,10 @@ use fencegate_policies::{key::ResourceKey, token::Token};
 use fencegate_process::shown::Names;
 use tokio_util::sync::CancellationToken;
 
-use super::{command::Commands, csrf::Csrf, effective::InForce, trends::Trends};
+use super::{command::Commands, csrf::Csrf, trends::Trends};
 use crate::{
+    in_force::InForce,
+    leases::Leases,
     metrics::{Metrics, hot::Hot},
     stays::Stays,
 };
@@ -30,6 +32,8 @@ pub struct GatewaySeen {
     pub jwks: Option<Arc<str>>,
     pub drain: CancellationToken,
     pub commands: Commands,
+    /// `None` where the process was started without any.
+    pub leases: Option<Arc<Leases>>,
     pub csrf: Csrf,
 }
 

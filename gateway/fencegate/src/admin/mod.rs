@@ -2,7 +2,7 @@
 //! have it do. It has a thread of its own, so it answers however busy the workers are, and none of them waits for it.
 //!
 //! [`authorize`] is who gets in, [`listen`] bounds what each may ask, [`api`] what programs are told and [`page`] what
-//! people see. [`documents`] are its JSON, described in `gateway/API.md`; [`outcomes`] is what a guard's operators
+//! people see. [`lease_oversight`] is about the leases of clients. [`documents`] are its JSON, described in `gateway/API.md`; [`outcomes`] is what a guard's operators
 //! decide, `backup_download` what they take away. The listeners of both roles are put together here.
 
 pub mod api;
@@ -18,6 +18,7 @@ mod exposed;
 pub mod fault;
 mod gateway_seen;
 pub mod input;
+pub mod lease_oversight;
 pub mod listen;
 pub mod names;
 pub mod outcomes;
@@ -44,6 +45,7 @@ pub fn of_gateway(seen: GatewaySeen) -> Router {
     Router::new()
         .route("/ready", get(ready))
         .merge(api::routes())
+        .merge(lease_oversight::routes())
         .merge(page::of_gateway())
         .with_state(seen)
         .merge(exposed(metrics, || ()))

@@ -14,7 +14,7 @@ pub struct FleetReport {
     pub safe: bool,
     /// The other gateways that are registered.
     pub gateways: Vec<String>,
-    /// The fenced routes of the file, in its order.
+    /// The fenced routes of the file, in its order, and behind them its patterns of leases: `leases of job/*`.
     pub routes: Vec<RouteAgreement>,
     /// Gateways of which it cannot be known, and why: all routes count as locked otherwise by them.
     pub unreadable: Vec<String>,
@@ -32,7 +32,8 @@ pub struct RouteAgreement {
 
 /// `file`: what its plan would publish. `same`: those who have published `ours`, as this gateway has.
 pub fn compared(file: &Published, ours: &Publication, same: &[String], others: &[Other]) -> FleetReport {
-    let mut found: Vec<BTreeSet<&str>> = vec![BTreeSet::new(); file.routes.len()];
+    let entries = file.entries();
+    let mut found: Vec<BTreeSet<&str>> = vec![BTreeSet::new(); entries.len()];
     let mut unreadable = BTreeSet::new();
     let ours = Says::Published(ours.clone());
     let all = same.iter().map(|gateway| (gateway, &ours));
@@ -44,7 +45,7 @@ pub fn compared(file: &Published, ours: &Publication, same: &[String], others: &
         }
     }
     let gateways: BTreeSet<&String> = same.iter().chain(others.iter().map(|other| &other.gateway)).collect();
-    let routes = file.routes.iter().zip(found).map(|(route, unlike)| RouteAgreement {
+    let routes = entries.iter().zip(found).map(|(route, unlike)| RouteAgreement {
         route: route.name.clone(),
         agrees: unlike.is_empty(),
         unlike: unlike.into_iter().map(str::to_owned).collect(),
@@ -60,7 +61,7 @@ pub fn compared(file: &Published, ours: &Publication, same: &[String], others: &
 
 /// Places of the routes that another one locks otherwise; all, and why, where that cannot be known.
 fn otherwise(file: &Published, says: &Says) -> (Vec<usize>, Option<String>) {
-    let all = || (0..file.routes.len()).collect();
+    let all = || (0..file.routes.len() + file.leases.len()).collect();
     match says {
         Says::Published(theirs) => match Published::parse(theirs.bytes()) {
             Ok(theirs) => (unlike(file, &theirs).ours, None),

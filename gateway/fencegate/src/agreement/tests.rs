@@ -21,7 +21,7 @@ fn gateway(changes: &[(&str, &str)]) -> Gateway {
 }
 
 fn published(changes: &[(&str, &str)]) -> Publication {
-    Agreement::publication(&gateway(changes).serving)
+    Agreement::publication(&gateway(changes))
 }
 
 const PAY: (&str, &str) = ("\"order/{path.id}\"", "\"pay/{path.id}\"");

@@ -27,7 +27,7 @@ pub(super) fn say(socket: &OwnedWriteHalf, what: impl Display) {
 }
 
 /// The watchman's standard input is the socket, so our own goes through it.
-pub(super) fn hand_over_input(socket: &UnixStream) -> io::Result<()> {
+pub(super) fn hand_over_input(socket: impl AsFd) -> io::Result<()> {
     let input = stdin();
     let shown = [input.as_fd()];
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

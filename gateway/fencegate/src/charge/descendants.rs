@@ -1,14 +1,19 @@
 //! Finds what has come of a process, and signals it: its children, and theirs, wherever they have put themselves.
 
-use std::{collections::HashSet, fs};
+use std::{collections::HashMap, fs};
 
-use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
+use rustix::{
+    io::Errno,
+    process::{
+        Pid, PidfdFlags, Signal, getpgid, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
+    },
+};
 
 /// Whose descendants are meant, and which of them stand in one process group that can be signalled at once.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Descendants {
     pub(super) of: Pid,
-    /// One that is not meant itself: what has come of it is.
+    /// One that is not meant itself: what has come of it is. `None` from the moment on at which it was waited for.
     pub(super) but: Option<Pid>,
     pub(super) group: Option<Pid>,
 }
@@ -28,7 +33,12 @@ impl Descendants {
 
     /// At least one of them is at work, or could be: not one that is dead and was not waited for.
     pub(super) fn are_alive(&self) -> bool {
-        self.found().into_iter().any(is_alive)
+        self.found().into_keys().any(is_alive)
+    }
+
+    /// This one has ended, and its number may be another's from now on: of whoever gets it, nobody is spared.
+    pub(super) fn was_waited_for(&mut self, process: Pid) {
+        self.but = self.but.filter(|but| *but != process);
     }
 
     fn signal(&self, signal: Signal) {
@@ -36,18 +46,36 @@ impl Descendants {
             // Gone, or of another user who has to end it.
             kill_process_group(group, signal).ok();
         }
-        for process in self.found() {
+        for (process, parent) in self.found() {
             if self.group.is_none_or(|group| getpgid(Some(process)) != Ok(group)) {
-                kill_process(process, signal).ok();
+                self.signal_one(process, parent, signal);
             }
         }
     }
 
-    fn found(&self) -> HashSet<Pid> {
-        let (mut found, mut look) = (HashSet::new(), vec![self.of]);
+    /// Whoever was found below `parent` may be gone, and its number another's, who is none of ours. So it is held by a descriptor,
+    /// which no other can get, and looked at once more.
+    fn signal_one(&self, process: Pid, parent: Pid, signal: Signal) {
+        let held = pidfd_open(process, PidfdFlags::empty());
+        // An orphan has come to one of these.
+        let ours = [Some(parent), Some(self.of), self.but];
+        if !parent_of(process).is_some_and(|parent| ours.contains(&Some(parent))) {
+            return;
+        }
+        match held {
+            Ok(held) => pidfd_send_signal(held, signal).ok(),
+            // A kernel before 5.3, or one that is told to refuse it.
+            Err(Errno::NOSYS | Errno::PERM) => kill_process(process, signal).ok(),
+            Err(_gone) => None,
+        };
+    }
+
+    /// Each with the process that it was found below.
+    fn found(&self) -> HashMap<Pid, Pid> {
+        let (mut found, mut look) = (HashMap::new(), vec![self.of]);
         while let Some(process) = look.pop() {
             for child in children(process) {
-                if Some(child) != self.but && !found.insert(child) {
+                if Some(child) != self.but && found.insert(child, process).is_some() {
                     continue;
                 }
                 look.push(child);
@@ -70,19 +98,32 @@ fn number(text: &str) -> Option<Pid> {
 }
 
 fn is_alive(process: Pid) -> bool {
-    let said = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    state(&said).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    field(&stat(process), STATE).is_some_and(|state| !matches!(state, "Z" | "X"))
 }
 
-/// The third field of proc_pid_stat(5); the second one may have any characters.
-fn state(said: &str) -> Option<char> {
-    said.rsplit_once(") ")?.1.chars().next()
+fn parent_of(process: Pid) -> Option<Pid> {
+    number(field(&stat(process), PARENT)?)
+}
+
+/// See proc_pid_stat(5). Empty where it is gone.
+fn stat(process: Pid) -> String {
+    fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default()
+}
+
+/// Fields, counted from the first one behind the name.
+const STATE: usize = 0;
+const PARENT: usize = 1;
+
+/// The name may have any characters.
+fn field(said: &str, at: usize) -> Option<&str> {
+    said.rsplit_once(") ")?.1.split(' ').nth(at)
 }
 
 #[cfg(test)]
 mod tests {
     use std::{
         io::{BufRead, BufReader},
+        os::unix::process::ExitStatusExt,
         process::{Command, Stdio},
         time::{Duration, Instant},
     };
@@ -92,10 +133,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_state_is_read_behind_any_name() {
-        assert_eq!(state("7 (a) Z) S 1 7"), Some('S'));
-        assert_eq!(state("7 (sh) Z 1 7"), Some('Z'));
-        assert_eq!(state(""), None);
+    fn state_and_parent_are_read_behind_any_name() {
+        for (said, state, parent) in [("7 (a) Z) S 1 7", "S", "1"), ("7 (sh) Z 2 7", "Z", "2")] {
+            assert_eq!([field(said, STATE), field(said, PARENT)], [Some(state), Some(parent)]);
+        }
+        assert_eq!(field("", STATE), None);
+        assert_eq!(parent_of(getpid()), rustix::process::getppid());
+    }
+
+    #[test]
+    fn a_stranger_with_the_number_of_one_that_is_gone_is_not_signalled() {
+        let sleep = || Command::new("sleep").arg("60").spawn().expect("coreutils");
+        let (mut stranger, mut parent) = (sleep(), sleep());
+        let (process, of) = (Pid::from_child(&stranger), Pid::from_child(&parent));
+        // As if it had been found below that one, which never had it.
+        let below = Descendants { of, but: None, group: None };
+        below.signal_one(process, of, Signal::TERM);
+        let ours = Descendants { of: getpid(), but: None, group: None };
+        ours.signal_one(process, getpid(), Signal::KILL);
+        let ended = stranger.wait().expect("our own child").signal();
+        assert_eq!(ended, Some(Signal::KILL.as_raw()), "it was asked to end");
+        parent.kill().expect("our own child");
+        parent.wait().expect("our own child");
+    }
+
+    #[test]
+    fn who_has_the_number_of_one_that_was_spared_is_not_spared() {
+        let mut spared = Command::new("sleep").arg("60").spawn().expect("coreutils");
+        let process = Pid::from_child(&spared);
+        let mut all = Descendants { of: getpid(), but: Some(process), group: None };
+        all.was_waited_for(getpid());
+        assert!(!all.found().contains_key(&process));
+        all.was_waited_for(process);
+        assert!(all.found().contains_key(&process));
+        spared.kill().expect("our own child");
+        spared.wait().expect("our own child");
     }
 
     #[test]
@@ -115,6 +187,6 @@ mod tests {
         }
         assert!(!below.are_alive());
         shell.wait().expect("our own child");
-        assert!(!Descendants { of: getpid(), but: Some(of), group: None }.found().contains(&of));
+        assert!(!Descendants { of: getpid(), but: Some(of), group: None }.found().contains_key(&of));
     }
 }

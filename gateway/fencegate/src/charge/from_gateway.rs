@@ -166,19 +166,35 @@ impl FromGateway {
     }
 }
 
-/// Six times in the time that an answer proves: the grace of the command takes a half of it, and an answer may be lost.
+/// Until it is told that the lease is gone.
 async fn renew(mut client: LeaseClient, lease: LeaseName, told: watch::Sender<LockStands>) {
+    let mut unheard = 0;
     loop {
         let left = until(&told.borrow()).since(MachineClock.now());
-        sleep((left / 6).clamp(Duration::from_millis(50), Duration::from_secs(5))).await;
+        sleep(pause(left, unheard)).await;
+        if *told.borrow() == LockStands::Gone {
+            return;
+        }
         let patience = RENEWAL.min(left / 3).max(Duration::from_millis(200));
         match client.renews(&lease, patience).await {
-            LeaseAnswer::Lease(document, sent) => tell(&told, standing(&document, sent)),
-            LeaseAnswer::Refused(..) => tell(&told, LockStands::Gone),
+            LeaseAnswer::Lease(document, sent) => {
+                unheard = 0;
+                tell(&told, standing(&document, sent));
+            }
+            LeaseAnswer::Refused(..) => return tell(&told, LockStands::Gone),
             // What is proven comes to its end by itself.
-            LeaseAnswer::Silent(_) => {}
+            LeaseAnswer::Silent(_) => unheard += 1,
         }
     }
+}
+
+/// Six times in the time that an answer proves: the grace of the command takes a half of it, and an answer may be lost. Where nothing is
+/// proven any more, twice as long after each question without an answer.
+fn pause(left: Duration, unheard: u32) -> Duration {
+    let (shortest, longest) = (Duration::from_millis(50), Duration::from_secs(5));
+    let unheard = if left.is_zero() { unheard } else { 0 };
+    let backed_off = shortest.saturating_mul(1_u32.checked_shl(unheard).unwrap_or(u32::MAX));
+    (left / 6).max(backed_off).clamp(shortest, longest)
 }
 
 /// Hears at once where the lease is over, or wanted back.
@@ -260,10 +276,48 @@ impl HeldThere {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use tokio::{net::TcpListener, time::timeout};
+
+    use super::{
+        super::{answering::Answering, lease_client::GatewayDoor},
+        *,
+    };
 
     fn at(millis: u64) -> Boot {
         Boot::from_nanos(millis * 1_000_000)
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_given_back_through_another_gateway_where_some_do_not_answer() {
+        // It takes connections, and says nothing; and nobody is behind the second one.
+        let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let gone = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let (away, last) = (gone.local_addr().expect("bound"), Answering::with(204).await);
+        drop(gone);
+        let door =
+            |address: std::net::SocketAddr| GatewayDoor { host: address.to_string(), speaks_tls: false };
+        let doors = vec![door(silent.local_addr().expect("bound")), door(away), last.door()];
+        let mut client = LeaseClient::of(&Gateways { doors, ..last.alone() });
+        client.gives_back(&LeaseName::example(), Duration::from_secs(3)).await;
+        assert_eq!(last.asked(), 1);
+    }
+
+    #[tokio::test]
+    async fn who_is_told_that_the_lease_is_gone_asks_no_more() {
+        let gateway = Answering::with(412).await;
+        let (told, stands) = watch::channel(LockStands::Proven(MachineClock.now()));
+        let client = LeaseClient::of(&gateway.alone());
+        let ended = timeout(Duration::from_secs(20), renew(client, LeaseName::example(), told)).await;
+        assert!(ended.is_ok(), "it goes on asking: {} questions", gateway.asked());
+        assert_eq!((stands.borrow().clone(), gateway.asked()), (LockStands::Gone, 1));
+    }
+
+    #[test]
+    fn who_hears_nothing_and_has_nothing_asks_less_and_less_often() {
+        let second = Duration::from_secs(1);
+        let pauses = [0, 1, 2, 3, 10, 40].map(|unheard| pause(Duration::ZERO, unheard));
+        assert_eq!(pauses.map(|pause| pause.as_millis()), [50, 100, 200, 400, 5000, 5000]);
+        assert_eq!([pause(6 * second, 0), pause(6 * second, 9)], [second; 2], "it is held yet");
     }
 
     #[test]

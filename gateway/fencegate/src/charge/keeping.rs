@@ -12,7 +12,10 @@ use std::{
 };
 
 use fencegate_policies::key::ResourceKey;
-use fencegate_process::clock::{Boot, Clock, MachineClock};
+use fencegate_process::{
+    clock::{Boot, Clock, MachineClock},
+    failpoint,
+};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
@@ -85,12 +88,11 @@ pub enum Lost {
 /// One command and its watchman, as the keeper sees them.
 struct Keep<'h> {
     lock: &'h CommandLock,
-    /// Until it was waited for: then its number may be another's.
-    watchman: Option<Pid>,
     to: OwnedWriteHalf,
     /// The last that was known.
     proven: Boot,
     moments: LastMoments,
+    /// All but the watchman, which is ended last.
     all: Descendants,
     asked: bool,
     lost: Option<Lost>,
@@ -159,15 +161,17 @@ impl House {
         };
         let (ours, theirs) = net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
+        // Whatever can fail comes before the command has its input, without which it does not begin.
+        failpoint::pass("before_command_is_watched");
+        let ours = UnixStream::from_std(ours)?;
         let proves = until.since(MachineClock.now());
         let grace = charge.grace.unwrap_or((proves / 3).min(LONGEST_GRACE)).min(proves / 2);
         let orders = Orders { group: self.group, grace, until };
         let watchman = started(charge, &lock.shown, orders, theirs)?;
         channel::hand_over_input(&ours)?;
-        let (heard, to) = UnixStream::from_std(ours)?.into_split();
+        let (heard, to) = ours.into_split();
         let mut keep = Keep {
             lock,
-            watchman: Some(watchman),
             to,
             proven: until,
             moments: LastMoments::of(until, grace).second(SECOND),
@@ -304,7 +308,8 @@ impl Keep<'_> {
     }
 
     fn ends_the_watchman(&self) {
-        if let Some(watchman) = self.watchman {
+        // Nobody has waited for it yet, so its number is its own.
+        if let Some(watchman) = self.all.but {
             kill_process(watchman, Signal::KILL).ok();
         }
     }
@@ -312,7 +317,7 @@ impl Keep<'_> {
     /// The watchman has told the end: nothing below it is left.
     async fn over(&mut self, house: &mut House, code: u8, because: Because) -> RunEnd {
         self.ends_the_watchman();
-        while self.watchman.is_some() {
+        while self.all.but.is_some() {
             if !self.reaps(house) {
                 house.children.changed().await;
             }
@@ -330,9 +335,7 @@ impl Keep<'_> {
         // is left says that none has moved to us meanwhile.
         loop {
             match house.children.next() {
-                Reaped::One(process, _) => {
-                    self.watchman = self.watchman.filter(|watchman| *watchman != process);
-                }
+                Reaped::One(process, _) => self.all.was_waited_for(process),
                 Reaped::NoneLeft => return self.was_ended(),
                 Reaped::GoOn => {
                     self.all.kill();
@@ -349,7 +352,7 @@ impl Keep<'_> {
     /// Waits for one child that has ended; `false` where there is none.
     fn reaps(&mut self, house: &mut House) -> bool {
         let Reaped::One(process, _) = house.children.next() else { return false };
-        self.watchman = self.watchman.filter(|watchman| *watchman != process);
+        self.all.was_waited_for(process);
         true
     }
 }

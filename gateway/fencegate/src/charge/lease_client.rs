@@ -10,7 +10,7 @@ use fencegate_process::{
 };
 use hyper::{Method, StatusCode};
 use serde_json::Value;
-use tokio::net::lookup_host;
+use tokio::{net::lookup_host, time::Instant};
 
 use crate::{
     json_client::{JsonAnswer, JsonClient, NoJsonAnswer},
@@ -86,8 +86,17 @@ impl LeaseClient {
         self.about(Method::GET, lease, &format!("?watch={seconds}&seen={seen}"), patience).await
     }
 
+    /// Tells each of the gateways in turn, until one has heard it. A gateway that is silent keeps none of the others from it.
     pub(super) async fn gives_back(&mut self, lease: &LeaseName, patience: Duration) {
-        self.about(Method::DELETE, lease, "", patience).await;
+        let late = Instant::now() + patience;
+        for left in (1..=self.gateways.doors.len()).rev() {
+            let share =
+                late.saturating_duration_since(Instant::now()) / u32::try_from(left).unwrap_or(u32::MAX);
+            match self.about(Method::DELETE, lease, "", share).await {
+                LeaseAnswer::Silent(_) => {}
+                LeaseAnswer::Lease(..) | LeaseAnswer::Refused(..) => return,
+            }
+        }
     }
 
     async fn about(
@@ -206,6 +215,13 @@ impl GatewayDoor {
         let usual = if speaks_tls { 443 } else { 80 };
         let host = if port { host.to_owned() } else { format!("{host}:{usual}") };
         plain.then_some(Self { host, speaks_tls })
+    }
+}
+
+#[cfg(test)]
+impl LeaseName {
+    pub(super) fn example() -> Self {
+        Self { id: "v1.x".to_owned(), reference: "0123456789abcdef".to_owned() }
     }
 }
 

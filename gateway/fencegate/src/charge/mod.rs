@@ -7,6 +7,8 @@
 //!
 //! It knows nothing of requests.
 
+#[cfg(test)]
+mod answering;
 pub mod asked_lock;
 mod becoming;
 mod boot_timer;

@@ -16,7 +16,7 @@ pub(super) async fn look(
     link: &Session,
     paths: &Paths,
 ) -> Result<(), Fault> {
-    let file = Published::of(&gateway.serving);
+    let file = Published::of(&gateway.serving, gateway.leases.as_ref());
     let ours = Publication::of(file.to_bytes());
     let (others, same) = judged::from_outside(link, paths, gateway.fingerprint, &ours).await?;
     let report = compared(&file, &ours, &same, &others);
@@ -27,8 +27,13 @@ pub(super) async fn look(
     let refused: Vec<&str> =
         report.routes.iter().filter(|route| !route.agrees).map(|route| route.route.as_str()).collect();
     let agree = report.routes.len() - refused.len();
-    findings
-        .saw("members", format!("{agree} of {} fenced routes are locked alike by all", report.routes.len()));
+    findings.saw(
+        "members",
+        format!(
+            "{agree} of {} fenced routes and patterns of leases are locked alike by all",
+            report.routes.len()
+        ),
+    );
     if !refused.is_empty() {
         let mut by: Vec<&str> =
             report.routes.iter().flat_map(|route| &route.unlike).map(String::as_str).collect();

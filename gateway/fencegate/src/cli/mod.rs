@@ -11,6 +11,7 @@ mod exit;
 mod explain;
 mod guard_backups;
 mod keys;
+mod lease_verbs;
 mod lock_arguments;
 mod lock_way;
 mod locks;
@@ -95,6 +96,9 @@ enum Command {
     Locks(locks::Listing),
     /// Run a command while a lock is held; or look at one lock of a running gateway, or break it.
     Lock(Box<LockArguments>),
+    /// The leases that clients hold at a running gateway, and how to get one back.
+    #[command(subcommand)]
+    Lease(lease_verbs::LeaseVerb),
     /// Run a command while it leads: wait for as long as it takes, and end it when the lead is lost.
     Elect(Box<under_lock::Election>),
     /// The same as `locks`, as a table that renews itself, with the keys that are waited for longest.
@@ -160,6 +164,7 @@ pub fn run() -> ExitCode {
             LockArguments::Verb(verb) => locks::run(&verb),
             LockArguments::UnderLock(under_lock) => Err(under_lock.run()),
         },
+        Command::Lease(verb) => lease_verbs::run(&verb),
         Command::Elect(election) => Err(election.run()),
         Command::Top(asked) => top::run(&asked),
         Command::Drain(draining) => locks::drain(&draining),

@@ -93,6 +93,9 @@ fn beside(fleet: &FleetReport) -> String {
         text.push_str(&format!("route {name}: refused beside {unlike}, which locks it otherwise\n"));
     }
     let agree = fleet.routes.iter().filter(|route| route.agrees).count();
-    text.push_str(&format!("{agree} of {} fenced routes are locked alike by all\n", fleet.routes.len()));
+    text.push_str(&format!(
+        "{agree} of {} fenced routes and patterns of leases are locked alike by all\n",
+        fleet.routes.len()
+    ));
     text
 }

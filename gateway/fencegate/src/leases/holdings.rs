@@ -21,14 +21,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
-    authority::Authority,
+    authority::{Authority, may_take},
     id::{LeaseId, Reference},
     lease::{Ended, Lease, Stood, Wanted, Why, sited},
     task::Task,
 };
 use crate::{
-    admin::effective::InForce,
     bearer::BadBearer,
+    in_force::InForce,
     metrics::LeaseMetrics,
     refusal::{Reason, Refusal},
 };
@@ -120,14 +120,6 @@ impl Leases {
         // The thread has not begun yet.
         leases.tasks.send(Task::Follow(followed)).ok();
         leases
-    }
-
-    /// Another plan is in force.
-    pub fn turn_to(&self, terms: LeaseTerms) {
-        // Fails where the process stops.
-        self.tasks.send(Task::Follow(terms.authority.clone())).ok();
-        self.terms.store(Arc::new(terms));
-        self.stays();
     }
 
     /// What the plan in force says of leases.
@@ -227,10 +219,17 @@ impl Leases {
 
     /// Ends a lease, and notes how long such leases hold.
     pub fn end(&self, lease: &Arc<Lease>, why: Why) {
-        let word = why.word();
-        if let Some(ended) = lease.end(why) {
+        self.ends(lease, why);
+    }
+
+    /// The same; whether it was not over before.
+    pub(super) fn ends(&self, lease: &Arc<Lease>, why: Why) -> bool {
+        let (word, ended) = (why.word(), lease.end(why));
+        let ends = ended.is_some();
+        if let Some(ended) = ended {
             self.ended(lease, ended, word);
         }
+        ends
     }
 
     fn ended(&self, lease: &Arc<Lease>, ended: Ended, why: &'static str) {
@@ -251,29 +250,41 @@ impl Leases {
         leased.unwrap_or_else(|| self.in_force.site(key))
     }
 
-    /// Before another plan is taken over. `site`: where that has the lock of a key; nowhere, where it delays. From here on nobody
-    /// begins, until [`Leases::turn_to`] or [`Leases::stays`].
+    /// Before another plan is taken over. `site`: where that has the lock of a key; nowhere, where it delays. Nobody begins for as
+    /// long as what is returned is there.
     ///
     /// # Errors
     /// The lock of a key that is leased would lie elsewhere: a lease and a request could hold it at once.
-    pub fn may_turn_to(&self, site: impl Fn(&ResourceKey) -> Option<LockSite>) -> Result<(), String> {
+    pub fn may_turn_to(
+        &self,
+        site: impl Fn(&ResourceKey) -> Option<LockSite>,
+    ) -> Result<Turning<'_>, String> {
         self.turning.store(true, Ordering::Release);
+        let turning = Turning(self);
         for lease in self.all().leases.values() {
             let kept = lease.over_for().is_none_or(|over| over.is_zero());
             if kept && is_moved(lease, &site) {
-                self.stays();
                 let (keys, lease) = (shown::keys(&lease.keys), lease.id.reference());
                 return Err(format!(
                     "lease {lease} holds or waits for {keys}, whose lock this plan has elsewhere, or delays: end it first, or wait"
                 ));
             }
         }
-        Ok(())
+        Ok(turning)
     }
 
-    /// The plan stays as it is.
-    pub fn stays(&self) {
-        self.turning.store(false, Ordering::Release);
+    /// Returns when no lease is left whose keys nobody is granted by these terms: its lock is held yet.
+    ///
+    /// # Cancellation
+    /// Dropping the future changes nothing.
+    pub async fn left_by(&self, terms: Option<&plan::Leases>) {
+        let principals = terms.map(|terms| &*terms.principals).unwrap_or_default();
+        let granted = |lease: &Lease| principals.iter().any(|principal| may_take(principal, &lease.keys));
+        let outlives =
+            |lease: &Arc<Lease>| lease.over_for().is_none_or(|over| over.is_zero()) && !granted(lease);
+        while self.all().leases.values().any(outlives) {
+            sleep(LOOK).await;
+        }
     }
 
     /// For how long somebody waits who has so many before him; `None` where no lease has ended yet.
@@ -310,6 +321,25 @@ impl Leases {
     fn has_moved(&self, lease: &Lease) -> bool {
         let session = self.keeper.session_of(&lease.keys[0]);
         session.is_some_and(|session| Paths::member_name(&self.gateway, session) != lease.id.member())
+    }
+}
+
+/// Another plan is being taken over. With the end of this leases begin again, whatever ends it: a panic as well.
+#[must_use]
+pub struct Turning<'l>(&'l Leases);
+
+impl Turning<'_> {
+    /// It is in force.
+    pub fn done(self, terms: LeaseTerms) {
+        // Fails where the process stops.
+        self.0.tasks.send(Task::Follow(terms.authority.clone())).ok();
+        self.0.terms.store(Arc::new(terms));
+    }
+}
+
+impl Drop for Turning<'_> {
+    fn drop(&mut self) {
+        self.0.turning.store(false, Ordering::Release);
     }
 }
 
@@ -365,3 +395,6 @@ impl Usual {
         self.0 = Some(self.0.map_or(held, |before| before * 7 / 8 + held / 8));
     }
 }
+
+#[cfg(test)]
+mod tests;

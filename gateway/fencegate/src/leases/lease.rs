@@ -66,9 +66,19 @@ pub struct Glance {
 /// How far it has come.
 #[derive(Debug, Clone)]
 pub enum Stood {
-    Waiting { ahead: usize },
-    Held { lock: Arc<LeasedLock>, held_for: Duration, since: Duration },
-    Over { why: Why },
+    Waiting {
+        ahead: usize,
+    },
+    Held {
+        lock: Arc<LeasedLock>,
+        held_for: Duration,
+        since: Duration,
+    },
+    /// For so long its lock is kept yet, because its client was told so.
+    Over {
+        why: Why,
+        kept_for: Duration,
+    },
 }
 
 /// Why nothing runs under a lease.
@@ -265,7 +275,10 @@ impl Lease {
                 let proven = if lock.holds(now) { lock.proven_until().since(now) } else { Duration::ZERO };
                 Stood::Held { lock: lock.clone(), held_for: proven.min(expires_in), since: now.since(*since) }
             }
-            LifeStage::Over { why, .. } => Stood::Over { why: why.clone() },
+            LifeStage::Over { why, lock, .. } => {
+                let kept_for = lock.as_ref().map(|_| life.promised.since(now)).unwrap_or_default();
+                Stood::Over { why: why.clone(), kept_for }
+            }
         };
         if let (Stood::Held { held_for, .. }, true) = (&stage, promises) {
             life.promised = life.promised.max(now + *held_for);
@@ -298,9 +311,7 @@ impl Lease {
 
     /// As guards, tickets and services see its keys: whoever has one of several permits has marks of its own.
     pub fn shown_keys(&self, lock: &LeasedLock) -> Vec<ResourceKey> {
-        let Some(permit) = lock.permit() else { return self.keys.to_vec() };
-        let shown = self.keys.iter().map(|key| key.of_permit(permit));
-        shown.collect::<Option<_>>().expect("a key with permits has room for their numbers")
+        lock.permit().map_or_else(|| self.keys.to_vec(), |permit| ResourceKey::shown_as(&self.keys, permit))
     }
 
     /// The tenure of a request under it, and how it holds; a writer waits for its turn.

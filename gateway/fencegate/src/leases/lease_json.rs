@@ -212,7 +212,7 @@ impl LeaseDocument {
                     document.ticket = ticket.and_then(|ticket| ticket.to_str().ok().map(str::to_owned));
                 }
             }
-            Stood::Over { why } => {
+            Stood::Over { why, .. } => {
                 document.state = OVER.into();
                 document.why = Some(said(&why));
             }
@@ -224,7 +224,8 @@ impl LeaseDocument {
     }
 }
 
-fn said(why: &Why) -> String {
+/// Why a lease is over, for programs.
+pub fn said(why: &Why) -> String {
     match why {
         Why::Refused(refusal) => refusal.reason.word().to_owned(),
         why => why.word().to_owned(),

@@ -25,7 +25,7 @@ use super::{
     lease::{Lease, Why},
     task::Task,
 };
-use crate::{admin::effective::InForce, metrics::LeaseMetrics, refusal::Refusal, siblings::Ours};
+use crate::{in_force::InForce, metrics::LeaseMetrics, refusal::Refusal, siblings::Ours};
 
 /// What the leases of a process are made of.
 pub struct TakerParts<N> {

@@ -8,6 +8,7 @@ use crate::admin::{
     documents::{BrokenLock, Contention, Locks, Members, One, Operations},
     effective::Effective,
     fault::Word,
+    lease_oversight::{AskingBack, BreakingLease, LeaseTold, LeasesPage, LeasesTold},
     replies::{DrainBegun, ResolvedOperation},
 };
 
@@ -18,6 +19,7 @@ pub(super) fn described() -> Described {
     let mut api = Described::new("The admin API of a Fencegate gateway", "http://127.0.0.1:9901", SAYS);
     probes(&mut api);
     locks(&mut api);
+    leases(&mut api);
     others(&mut api);
     commands(&mut api);
     api
@@ -58,6 +60,41 @@ fn locks(api: &mut Described) {
         .fails(&[Word::Confirm, Word::Changed, Word::Force, Word::Away])
         .end();
 }
+
+fn leases(api: &mut Described) {
+    api.get("/api/v1/leases", "leases", "The leases of this gateway that are not over, the oldest first.")
+        .asks::<LeasesPage>()
+        .tells::<LeasesTold>(200, "A page of them.")
+        .fails(&[Word::Changed])
+        .end();
+    api.get(
+        "/api/v1/leases/{reference}",
+        "lease",
+        "One lease of this gateway; for a while also one that is over.",
+    )
+    .named_like("reference", REFERENCE, CALLED)
+    .tells::<LeaseTold>(200, "What is known of it.")
+    .fails(&[Word::NotFound])
+    .end();
+    api.post("/api/v1/leases/{reference}/revoke", "revokeLease", "Asks its client to give it back.")
+        .named_like("reference", REFERENCE, CALLED)
+        .given::<AskingBack>()
+        .tells::<LeaseTold>(200, "The client sees it when it looks.")
+        .fails(&[Word::NotFound, Word::Changed])
+        .end();
+    api.post("/api/v1/leases/{reference}/break", "breakLease", "Ends it without its client.")
+        .named_like("reference", REFERENCE, CALLED)
+        .given::<BreakingLease>()
+        .tells::<LeaseTold>(
+            200,
+            "It is over. Its keys are given on when what its client was told is over, too.",
+        )
+        .fails(&[Word::Confirm, Word::NotFound, Word::Changed])
+        .end();
+}
+
+const REFERENCE: &str = "^[0-9a-f]{16}$";
+const CALLED: &str = "What lists and logs call the lease: 16 hex digits.";
 
 const KEY: &str = "The key, with `/` as `%2F`; or its number, where keys are not shown in plain.";
 

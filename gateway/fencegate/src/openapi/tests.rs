@@ -54,7 +54,13 @@ fn described(document: &str) -> BTreeSet<(String, String)> {
 #[test]
 fn every_path_that_programs_are_answered_is_described_and_no_other() {
     let both = include_str!("../admin/exposed.rs");
-    let gateways = routed(&[both, include_str!("../admin/mod.rs"), include_str!("../admin/api.rs")]);
+    let of_admin = [
+        both,
+        include_str!("../admin/mod.rs"),
+        include_str!("../admin/api.rs"),
+        include_str!("../admin/lease_oversight.rs"),
+    ];
+    let gateways = routed(&of_admin);
     assert!(gateways.len() > 10, "{gateways:?}");
     assert_eq!(described(&gateway()), gateways);
     let sources = [both, include_str!("../admin/outcomes.rs"), include_str!("../admin/backup_download.rs")];

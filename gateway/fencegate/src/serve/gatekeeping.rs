@@ -23,7 +23,7 @@ use super::{
     reception::Reception,
     staff::{self, Equipment, Staff},
 };
-use crate::{admin::effective::InForce, agreement::Agreement, metrics::Metrics};
+use crate::{agreement::Agreement, in_force::InForce, metrics::Metrics};
 
 /// Runs until SIGTERM or SIGINT, then drains: no new connection, every request in progress answered, every lock given
 /// back, the session closed. A second signal ends the process at once.
@@ -39,7 +39,7 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
     let agreement = Agreement::of(&gateway, base.metrics.clone());
     let nameplate = Nameplate::reached_at(gateway.fingerprint, ours.as_ref().map(|ours| ours.reach.clone()))
         .shown_at(reception.page(&gateway.serving.admin)?)
-        .publishing(gateway.fingerprint, Agreement::publication(&gateway.serving), agreement.clone());
+        .publishing(gateway.fingerprint, Agreement::publication(&gateway), agreement.clone());
     let settings = sessions::settings(&gateway, &name, &options, &base, &nameplate, &memory);
     let mut sessions = Sessions::start(desks, servers, settings)?;
 

@@ -1,12 +1,15 @@
-//! Tells the other gateways which locks a plan takes, and not before all is over that took others.
+//! Tells the other gateways which locks a plan takes and grants, and not before all is over that took others.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fencegate_lock::session::{nameplate::Nameplate, publication::Publication};
-use fencegate_policies::{plan::Plan, published::Published};
+use fencegate_policies::{
+    plan::{self, Gateway, Plan},
+    published::Published,
+};
 use tokio::task::JoinHandle;
 
-use crate::edition::Term;
+use crate::{edition::Term, leases::Leases};
 
 /// Publishes one plan after another.
 pub struct Publisher {
@@ -16,6 +19,9 @@ pub struct Publisher {
     waiting: Option<JoinHandle<()>>,
 }
 
+/// The leases of the process, and what the plan in force grants.
+pub(super) type Granted = (Arc<Leases>, Option<plan::Leases>);
+
 struct Told {
     /// What the others are told.
     now: Published,
@@ -24,17 +30,19 @@ struct Told {
 }
 
 impl Publisher {
-    /// Of a process that has published `plan`.
-    pub fn of(nameplate: Nameplate, plan: &Plan) -> Self {
-        let now = Published::of(plan);
+    /// Of a process that has published this plan.
+    pub fn of(nameplate: Nameplate, gateway: &Gateway) -> Self {
+        let now = Published::of(&gateway.serving, gateway.leases.as_ref());
         let told = Told { latest: now.clone(), now };
         Self { nameplate, told: Arc::new(Mutex::new(told)), waiting: None }
     }
 
     /// `plan` is in force. `left`: terms in which requests began under locks that it does not know any more. Until they are
-    /// over, others have to give way to those locks; what takes the same locks as before is told at once.
-    pub fn turn_to(&mut self, plan: &Plan, left: Vec<Arc<Term>>) {
-        let next = Published::of(plan);
+    /// over, and leases that nobody is granted any more, others have to give way to those locks; what takes the same locks as before
+    /// is told at once.
+    pub fn turn_to(&mut self, plan: &Plan, granted: Option<Granted>, left: Vec<Arc<Term>>) {
+        let terms = granted.as_ref().and_then(|(_, terms)| terms.as_ref());
+        let next = Published::of(plan, terms);
         tell(&self.told, &self.nameplate, |told| {
             told.latest = next.clone();
             told.now.until(&next)
@@ -47,6 +55,9 @@ impl Publisher {
             }
             for term in left {
                 term.over().await;
+            }
+            if let Some((leases, terms)) = granted {
+                leases.left_by(terms.as_ref()).await;
             }
             // Another plan may have come since, and its own terms are not over yet.
             tell(&told, &nameplate, |told| next.until(&told.latest));

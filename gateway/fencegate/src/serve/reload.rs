@@ -5,19 +5,19 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_http::{listen::certificates::Certificates, network::sockets::Sockets, upstream::health};
 use fencegate_lock::{session::nameplate::Nameplate, tenures::keeper::Keeper};
-use fencegate_policies::{difference::Difference, file, plan::Gateway, published::Published};
+use fencegate_policies::{
+    difference::Difference, file, key::ResourceKey, plan::Gateway, published::Published,
+};
 use fencegate_process::{said::causes, shown};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use super::publishing::Publisher;
 use crate::{
-    admin::{
-        command::ReloadReport,
-        effective::{InForce, delays_in, site_in},
-    },
+    admin::command::ReloadReport,
     agreement::{Agreement, FleetReport, compared},
     edition::Edition,
+    in_force::{InForce, delays_in, site_in},
     leases::{LeaseTerms, Leases},
     metrics::{Metrics, Reloaded},
     trust::Guards,
@@ -105,9 +105,8 @@ impl Reloader {
         let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(|bad| causes(&bad))?;
         let unable = |failed| format!("start what looks after the endpoints: {failed}");
         health::start(Sockets, &fleets).map_err(unable)?;
-        if let Some(leases) = &self.leases {
-            leases.may_turn_to(|key| Some(site_in(&gateway, key)).filter(|_| !delays_in(&gateway, key)))?;
-        }
+        let site = |key: &ResourceKey| Some(site_in(&gateway, key)).filter(|_| !delays_in(&gateway, key));
+        let turning = self.leases.as_ref().map(|leases| leases.may_turn_to(site)).transpose()?;
         // Nothing behind this can fail: a plan that is refused changes nothing, not even what the log tells of keys.
         shown::keys_are(gateway.serving.log.keys);
         let (edition, openings) = Edition::after(&old, plan.clone(), fleets, &difference.rekeyed);
@@ -124,12 +123,17 @@ impl Reloader {
         self.guards.keep(&plan.upstreams);
         self.nameplate.says(gateway.fingerprint);
         self.agreement.turn_to(&gateway);
-        self.publisher.turn_to(&gateway.serving, Edition::left(&old, &edition));
+        // Whether there are leases at all needs a restart; until then what was in force stays.
+        let granted = self.leases.as_ref().map(|leases| {
+            let terms = gateway.leases.clone().or_else(|| leases.terms().bounds.clone());
+            (leases.clone(), terms)
+        });
+        self.publisher.turn_to(&gateway.serving, granted, Edition::left(&old, &edition));
         self.in_force.turn_to(gateway.clone());
-        match (&self.leases, &gateway.leases) {
-            (Some(leases), Some(_)) => leases.turn_to(terms),
+        match (turning, &gateway.leases) {
+            (Some(turning), Some(_)) => turning.done(terms),
             // It needs a restart; until then what was in force stays.
-            (Some(leases), None) => leases.stays(),
+            (Some(turning), None) => drop(turning),
             (None, _) => {}
         }
         old.fleets.retire();
@@ -151,7 +155,8 @@ impl Reloader {
             Written::open(&self.file).map_err(|unreadable| unreadable.to_string())?.plan(file::load_in);
         let gateway = told.plan.ok_or_else(|| told.said.join("\n"))?;
         let fleet = self.keeper.published().await.map_err(|untold| untold.to_string())?;
-        Ok(compared(&Published::of(&gateway.serving), &fleet.ours, &fleet.same, &fleet.others))
+        let file = Published::of(&gateway.serving, gateway.leases.as_ref());
+        Ok(compared(&file, &fleet.ours, &fleet.same, &fleet.others))
     }
 
     fn tell(&self, report: &ReloadReport, dry: bool) {

@@ -104,6 +104,11 @@ impl Chains {
         self.links.len() == 1 && self.has(first)
     }
 
+    /// How many are in flight, besides that one.
+    pub(super) fn beside(&self, first: u32) -> usize {
+        self.links.len() - usize::from(self.has(first))
+    }
+
     /// Nothing is in flight.
     pub(super) fn are_over(&self) -> bool {
         self.links.is_empty()

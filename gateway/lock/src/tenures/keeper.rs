@@ -19,7 +19,7 @@ use super::{
     desk::Desk,
     leased_lock::LeasedLock,
     other_number::Unlike,
-    own_node::{self, OwnNode, Whose},
+    own_node::{self, OwnNode},
     queue::Patience,
     roll::{Asking, Roll},
     slot::{Entered, Wants},
@@ -28,7 +28,7 @@ use super::{
     wish::Wish,
 };
 use crate::not_granted::NotGranted;
-use crate::tenures::occupancy::{Full, Occupancy, Occupant};
+use crate::tenures::occupancy::{Full, Occupancy, Occupant, Whose};
 use crate::tenures::work::Work;
 use crate::tenures::{slot::table::Table, wish::Waits};
 use crate::{
@@ -184,7 +184,7 @@ impl Keeper {
         ahead: Arc<Ahead>,
     ) -> Result<(Arc<OwnNode>, Tenure), Refused> {
         let session = self.session(wish.keys.first().expect("a wish names at least one key"));
-        let enter = |key| self.occupancy.enter(key, wish.behind_first()).map_err(|Full| Refused::QueueFull);
+        let enter = |key| self.occupancy.enter(key, of, wish.capacity()).map_err(|Full| Refused::QueueFull);
         let places: Arc<[_]> = wish.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
         let asking = Asking { asked: self.clock.now(), ahead: ahead.clone() };
         let enrolled = self.roll.enrol(wish, asking);

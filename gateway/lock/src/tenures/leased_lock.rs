@@ -73,6 +73,11 @@ impl LeasedLock {
         self.lock.is_retired()
     }
 
+    /// Requests that are at work under it.
+    pub fn at_work(&self) -> usize {
+        self.lock.at_work()
+    }
+
     /// The tenure of one request under it, and how it holds. An exclusive one waits for its turn.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Counts, per key, the requests of this gateway that wait for its lock or hold it.
+//! Counts, per key, the requests and the leases of this gateway that wait for its lock or hold it.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,33 @@ use fencegate_policies::key::ResourceKey;
 /// The counts of all workers, in shards so that they seldom meet.
 #[derive(Debug, Default)]
 pub struct Occupancy {
-    shards: [Mutex<HashMap<ResourceKey, usize>>; SHARDS],
+    shards: [Mutex<HashMap<ResourceKey, Count>>; SHARDS],
+}
+
+/// Whose hold the first part of a tenure is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// Of a request, which sends something, and can be called back from.
+    Request,
+    /// Of a client with a lease. It sends nothing by itself.
+    Client,
+}
+
+/// Who is there for one key.
+#[derive(Debug, Default)]
+struct Count {
+    requests: usize,
+    /// They are bounded elsewhere, for all keys together, and take no request its place.
+    leases: usize,
+}
+
+/// How many requests a key may have.
+#[derive(Debug, Clone, Copy)]
+pub struct Capacity {
+    /// That hold it at once.
+    pub hold: usize,
+    /// That wait behind those.
+    pub wait: usize,
 }
 
 const SHARDS: usize = 16;
@@ -20,16 +46,28 @@ const SHARDS: usize = 16;
 pub struct Full;
 
 impl Occupancy {
-    /// Takes a place behind at most `most` others; dropping it gives it up.
-    pub fn enter(self: &Arc<Self>, key: &ResourceKey, most: usize) -> Result<Occupant, Full> {
+    /// Takes a place for what is asked for; dropping it gives it up. A lease always has one.
+    pub fn enter(
+        self: &Arc<Self>,
+        key: &ResourceKey,
+        of: Whose,
+        capacity: Capacity,
+    ) -> Result<Occupant, Full> {
         let mut counts = self.shard(key);
         let count = counts.entry(key.clone()).or_default();
-        // `most` may wait behind the one that holds.
-        if *count > most {
-            return Err(Full);
+        match of {
+            Whose::Client => count.leases += 1,
+            Whose::Request => {
+                // Those that hold may be leases, and then all requests wait.
+                let holding = count.leases.min(capacity.hold);
+                let most = capacity.wait.saturating_add(capacity.hold - holding);
+                if count.requests >= most {
+                    return Err(Full);
+                }
+                count.requests += 1;
+            }
         }
-        *count += 1;
-        Ok(Occupant { occupancy: self.clone(), key: key.clone() })
+        Ok(Occupant { occupancy: self.clone(), key: key.clone(), of })
     }
 
     /// Keys with at least one request.
@@ -37,7 +75,7 @@ impl Occupancy {
         self.shards.iter().map(|shard| unpoisoned(shard).len()).sum()
     }
 
-    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, usize>> {
+    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, Count>> {
         unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS])
     }
 }
@@ -47,21 +85,56 @@ fn unpoisoned<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A place in the queue of a key.
+/// A place among those of a key.
 #[derive(Debug)]
 pub struct Occupant {
     occupancy: Arc<Occupancy>,
     key: ResourceKey,
+    of: Whose,
 }
 
 impl Drop for Occupant {
     fn drop(&mut self) {
         let mut counts = self.occupancy.shard(&self.key);
         if let Some(count) = counts.get_mut(&self.key) {
-            *count -= 1;
-            if *count == 0 {
+            match self.of {
+                Whose::Client => count.leases -= 1,
+                Whose::Request => count.requests -= 1,
+            }
+            if (count.requests, count.leases) == (0, 0) {
                 counts.remove(&self.key);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::key::KeyTemplate;
+
+    use super::*;
+
+    fn key() -> ResourceKey {
+        KeyTemplate::parse("a").expect("a literal").expand(&()).expect("short")
+    }
+
+    /// Requests that get a place where there are so many leases.
+    fn placed(leases: usize, capacity: Capacity) -> usize {
+        let (occupancy, key) = (Arc::<Occupancy>::default(), key());
+        let enter = |of| occupancy.enter(&key, of, capacity);
+        let leases: Vec<_> = (0..leases).map(|_| enter(Whose::Client).expect("always")).collect();
+        let requests: Vec<_> = (0..20).map_while(|_| enter(Whose::Request).ok()).collect();
+        let placed = requests.len();
+        drop((leases, requests));
+        assert_eq!(occupancy.keys(), 0, "nobody is there any more");
+        placed
+    }
+
+    #[test]
+    fn leases_that_wait_take_no_request_its_place() {
+        let capacity = Capacity { hold: 1, wait: 3 };
+        assert_eq!([0, 1, 2, 10].map(|leases| placed(leases, capacity)), [4, 3, 3, 3]);
+        let permits = Capacity { hold: 3, wait: 2 };
+        assert_eq!([0, 1, 3, 10].map(|leases| placed(leases, permits)), [5, 4, 2, 2]);
     }
 }

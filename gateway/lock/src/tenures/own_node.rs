@@ -9,6 +9,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{
     chain::{Chains, NotInside},
+    occupancy::Whose,
     roll::{Enrolled, FIRST},
     tenure::{Shared, Tenure},
 };
@@ -25,15 +26,6 @@ pub(super) struct OwnNode {
     state: Mutex<State>,
     /// Told whenever something under it is over. At most one waits for it: whoever is next under a lease.
     pub(super) stirred: Notify,
-}
-
-/// Whose hold the first part of the tenure is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// Of a request, which sends something, and can be called back from.
-    Request,
-    /// Of a client with a lease. It sends nothing by itself.
-    Client,
 }
 
 #[derive(Debug)]
@@ -97,6 +89,11 @@ impl OwnNode {
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.stirred.notify_one();
+    }
+
+    /// Requests at work under it, besides the first one.
+    pub(super) fn at_work(&self) -> usize {
+        self.state().chains.beside(FIRST)
     }
 
     /// Nothing more is started under it, because of what came of something.

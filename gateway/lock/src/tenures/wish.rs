@@ -8,6 +8,8 @@ use fencegate_policies::{
     plan::{Hold, LockSite, Mode},
 };
 
+use super::occupancy::Capacity;
+
 /// What a request wants.
 #[derive(Debug, Clone, Copy)]
 pub struct Wish<'a> {
@@ -40,10 +42,10 @@ impl Wish<'_> {
         self.sites.iter().find_map(LockSite::permits)
     }
 
-    /// Requests of this gateway that may be behind the first one: all but one of those who hold, and those who wait.
-    pub(super) fn behind_first(&self) -> usize {
-        let beside = self.permits().map_or(0, |permits| usize::from(permits.count()) - 1);
-        self.queue.saturating_add(beside)
+    /// Requests of this gateway that may hold each key, and wait for it.
+    pub(super) fn capacity(&self) -> Capacity {
+        let hold = self.permits().map_or(1, |permits| usize::from(permits.count()));
+        Capacity { hold, wait: self.queue }
     }
 
     pub(super) fn locks(&self) -> Vec<(ResourceKey, LockSite)> {

@@ -232,3 +232,17 @@ fn the_defaults_of_a_guard_are_those_that_are_written() {
     let compared = defaults_hold(&GUARD_FILE, &least_guard(), plan);
     assert!(compared > 7, "{compared}");
 }
+
+/// What is printed there to be copied stands below a policy as any other, and is good.
+#[test]
+fn every_yaml_block_of_the_reference_is_good() {
+    const POLICY: &str = include_str!("../../../tests/two_services.yaml");
+    let blocks: Vec<&str> =
+        README.split("```yaml\n").skip(1).filter_map(|block| block.split("```").next()).collect();
+    assert!(!blocks.is_empty());
+    for block in blocks {
+        let loaded = load(&format!("{POLICY}{block}"));
+        assert!(loaded.diagnostics.is_empty(), "{block}: {:?}", loaded.diagnostics);
+        assert!(loaded.plan.is_some());
+    }
+}

@@ -15,6 +15,7 @@ use fencegate_policies::{
     plan::{self, LockSite, Mode},
     prefer,
 };
+use fencegate_process::failpoint;
 use hyper::header::HeaderValue;
 use tokio::time::timeout;
 
@@ -27,7 +28,7 @@ use crate::{
         authority::may_take,
         far_question::Question,
         lease::{Lease, Stood, Wanted, Why, sited},
-        lease_json::{LeaseDocument, LeaseRequest, Reader, Renewal, is_of_election},
+        lease_json::{HELD, LeaseDocument, LeaseRequest, OVER, Reader, Renewal, is_of_election},
     },
     refusal::{Reason, Refusal},
 };
@@ -81,10 +82,16 @@ pub(super) async fn acquire(
     };
     if !in_time {
         let lease = interface.leases.begin(wanted, wait.unwrap_or(bounds.max_age))?;
-        return Ok(interface.created(StatusCode::ACCEPTED, &lease));
+        return Ok(created(StatusCode::ACCEPTED, &lease, &interface.told(&lease)));
     }
     let lease = interface.held(wanted, wait.unwrap_or_default()).await?;
-    Ok(interface.created(StatusCode::CREATED, &lease))
+    failpoint::pass("after_lease_granted");
+    let document = interface.told(&lease);
+    // Its client would work under nothing.
+    if document.state != HELD {
+        return Err(ended_early(document.why.as_deref()));
+    }
+    Ok(created(StatusCode::CREATED, &lease, &document))
 }
 
 /// Nobody has heard yet that there is a lease: it is given up with this.
@@ -120,12 +127,20 @@ impl Interface {
                 unheard.1 = None;
                 Ok(lease)
             }
-            Stood::Over { why: Why::Refused(refusal) } => Err(*refusal),
-            Stood::Over { why: Why::Lost } => {
+            Stood::Over { why: Why::GaveUp, .. } => {
+                Err(Refusal::new(Reason::Locked, "held by another and the wait is over"))
+            }
+            Stood::Over { why: Why::Refused(refusal), .. } => Err(*refusal),
+            Stood::Over { why: Why::Lost, .. } => {
                 Err(Refusal::new(Reason::LockService, "the session ended while the lease waited"))
             }
-            _ if late => Err(Refusal::new(Reason::LockService, "ZooKeeper did not answer in time")),
-            _ => Err(Refusal::new(Reason::Locked, "held by another and the wait is over")),
+            Stood::Over { why, .. } => Err(ended_early(Some(why.word()))),
+            Stood::Waiting { .. } if late => {
+                Err(Refusal::new(Reason::LockService, "ZooKeeper did not answer in time"))
+            }
+            Stood::Waiting { .. } => {
+                Err(Refusal::new(Reason::Locked, "held by another and the wait is over"))
+            }
         }
     }
 
@@ -155,12 +170,6 @@ impl Interface {
             Err(refusal) if refusal.reason == Reason::StaleToken => Ok(()),
             Err(refusal) => Err(refusal),
         }
-    }
-
-    fn created(&self, status: StatusCode, lease: &Lease) -> Response {
-        let place = format!("{PREFIX}leases/{}", lease.id.reference());
-        let place = HeaderValue::from_str(&place).expect("hex digits");
-        (status, [(LOCATION, place)], json(&self.told(lease))).into_response()
     }
 
     /// For its client.
@@ -200,6 +209,19 @@ impl Interface {
         }
         Ok(sites)
     }
+}
+
+fn created(status: StatusCode, lease: &Lease, document: &LeaseDocument) -> Response {
+    let place = format!("{PREFIX}leases/{}", lease.id.reference());
+    let place = HeaderValue::from_str(&place).expect("hex digits");
+    (status, [(LOCATION, place)], json(document)).into_response()
+}
+
+/// It is over before its client has heard of it. Whoever asks again gets another one.
+fn ended_early(why: Option<&str>) -> Refusal {
+    let why = why.unwrap_or("no word of why");
+    Refusal::new(Reason::LockService, format!("the lease ended before its client was told of it: {why}"))
+        .advising("The lease ended before it could be told. Ask for another one.")
 }
 
 pub(super) async fn show(
@@ -256,7 +278,8 @@ pub(super) async fn renew(
         None => before,
     };
     lease.renew(ttl).ok_or_else(over)?;
-    Ok(json(&interface.told(&lease)))
+    let document = interface.told(&lease);
+    if document.state == OVER { Err(over()) } else { Ok(json(&document)) }
 }
 
 pub(super) async fn release(

@@ -26,6 +26,7 @@ use crate::{
         lease::{Lease, Stood},
         lease_json::{ElectionDocument, Leader, election_key},
     },
+    path_segment::encoded,
     refusal::{Reason, Refusal},
 };
 
@@ -132,7 +133,7 @@ impl Interface {
         let Ok(session) = u64::from_str_radix(&entry.session, 16) else { return plain };
         let question = Question {
             method: Method::GET,
-            path: format!("{PREFIX}elections/{}", crate::admin::documents::encoded(name)),
+            path: format!("{PREFIX}elections/{}", encoded(name)),
             lease: None,
             body: Bytes::new(),
             patience: Duration::ZERO,

@@ -1,4 +1,5 @@
-//! Whether other gateways lock what is to be leased as we do: a lease and a request under two locks would be no lock.
+//! Whether other gateways lock what is to be leased as we do: a lease and a request under two locks would be no lock. Of a key
+//! without a route the pattern counts by which it is leased: others have published their routes, and know our patterns.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use crate::{
 const LATEST: Duration = Duration::from_secs(1);
 
 impl Interface {
-    /// Every route of ours that can give one of the keys is locked by all gateways as it is here.
+    /// Every route of ours that can give one of the keys is locked by all gateways as it is here, and none of theirs locks otherwise
+    /// what we lease.
     ///
     /// # Errors
     /// One that was there before locks it otherwise, or may.
@@ -27,7 +29,11 @@ impl Interface {
             let gives = keys.iter().any(|key| fence.templates().any(|template| template.may_give(key)));
             gives.then(|| FencedRoute::of(route, fence, plan.upstream(route.upstream)))
         });
-        let routes: Vec<_> = routes.collect();
+        let patterns = gateway.leases.iter().flat_map(|leases| &*leases.principals);
+        let patterns = patterns.flat_map(|principal| &principal.keys);
+        let patterns = patterns.filter(|pattern| keys.iter().any(|key| pattern.matches(key)));
+        let leases = patterns.map(|pattern| FencedRoute::of_leases(&pattern.to_string()));
+        let routes: Vec<_> = routes.chain(leases).collect();
         let (deadline, mut news) = (Instant::now() + LATEST, self.agreement.hears());
         loop {
             // Where there is no session, whoever asks for the lock is told so.
@@ -44,7 +50,7 @@ impl Interface {
             tokio::select! {
                 _ = news.changed() => {}
                 () = sleep_until(deadline) => {
-                    let why = "FG0550: the route is new, and other gateways do not know of it yet";
+                    let why = "FG0550: the route or the pattern is new, and other gateways do not know of it yet";
                     return Err(Refusal::new(Reason::ConfigMismatch, why));
                 }
             }

@@ -7,21 +7,17 @@ use axum::{
     response::Response,
 };
 use serde::Serialize;
-use tracing::info;
 
 use super::setting::{Applicant, Interface, json as document, read};
 use crate::{
     leases::{
         holdings::Leases,
-        id::Reference,
-        lease::{Lease, Why},
+        lease::Lease,
         lease_json::{LeaseDocument, LeaseList, Reader, Revocation},
+        operated::Unheeded,
     },
     refusal::{Reason, Refusal},
 };
-
-/// Bytes of what the client is told.
-const LONGEST: usize = 256;
 
 /// The answer to `revoke`.
 #[derive(Debug, Serialize)]
@@ -56,7 +52,7 @@ pub(super) async fn revoke(
 ) -> Result<Response, Refusal> {
     let operator = applicant.operator()?;
     let Revocation { why } = read(&body)?;
-    interface.leases.revoke(&reference, &why, &operator.name)?;
+    interface.leases.revoke(&reference, &why, &operator.name).map(drop).or_else(unheeded)?;
     Ok(document(&RevokedLease { revoked: reference }))
 }
 
@@ -66,7 +62,7 @@ pub(super) async fn break_lease(
     Path(reference): Path<String>,
 ) -> Result<Response, Refusal> {
     let operator = applicant.operator()?;
-    interface.leases.break_off(&reference, &operator.name)?;
+    interface.leases.break_off(&reference, None, &operator.name).map(drop).or_else(unheeded)?;
     Ok(document(&BrokenLease { broken: reference }))
 }
 
@@ -78,35 +74,16 @@ impl Leases {
         let leases = meant.map(|lease| LeaseDocument::of(lease, self, Reader::Others)).collect();
         LeaseList { gateway: self.gateway.to_string(), leases }
     }
+}
 
-    /// Asks the client of a lease to give it back: it sees so when it renews, and at once where it watches.
-    ///
-    /// # Errors
-    /// There is none of that name here, or `why` is no line.
-    pub fn revoke(&self, reference: &str, why: &str, operator: &str) -> Result<(), Refusal> {
-        if why.is_empty() || why.len() > LONGEST || why.chars().any(char::is_control) {
+fn unheeded(why: Unheeded) -> Result<(), Refusal> {
+    Err(match why {
+        // That is what was wanted.
+        Unheeded::Over => return Ok(()),
+        Unheeded::Unknown => Refusal::new(Reason::NoRoute, "no lease of this gateway is called so"),
+        Unheeded::NoLine => {
             let said = "`why` is a line of 1 to 256 bytes";
-            return Err(Refusal::new(Reason::Malformed, said).advising(said));
+            Refusal::new(Reason::Malformed, said).advising(said)
         }
-        let lease = self.named(reference)?;
-        lease.revoke(why.into());
-        info!(lease = reference, operator, "lease.revoked");
-        Ok(())
-    }
-
-    /// Ends a lease without its client. What runs under it runs on, and the lock is given on after that.
-    ///
-    /// # Errors
-    /// There is none of that name here.
-    pub fn break_off(&self, reference: &str, operator: &str) -> Result<(), Refusal> {
-        let lease = self.named(reference)?;
-        self.end(&lease, Why::Broken);
-        info!(lease = reference, operator, "lease.broken");
-        Ok(())
-    }
-
-    fn named(&self, reference: &str) -> Result<std::sync::Arc<Lease>, Refusal> {
-        let lease = Reference::parse(reference).and_then(|reference| self.look_up(reference));
-        lease.ok_or_else(|| Refusal::new(Reason::NoRoute, "no lease of this gateway is called so"))
-    }
+    })
 }

@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    admin::effective::InForce,
     agreement::Agreement,
     headers::FENCING_LEASE,
+    in_force::InForce,
     leases::{
         far_question::{Question, RemoteAnswer},
         followed::Followed,

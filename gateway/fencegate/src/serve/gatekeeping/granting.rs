@@ -7,7 +7,7 @@ use fencegate_lock::tenures::keeper::Keeper;
 use fencegate_policies::plan::Gateway;
 
 use crate::{
-    admin::effective::InForce,
+    in_force::InForce,
     leases::{
         LeaseTerms, Leases,
         taker::{self, TakerParts},

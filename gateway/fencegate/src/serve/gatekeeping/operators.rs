@@ -10,9 +10,9 @@ use crate::{
     admin::{
         self, Csrf, LeaseSeen,
         command::{self, Command},
-        effective::InForce,
         trends::Trends,
     },
+    in_force::InForce,
     leases::{
         Leases,
         lease_json::{LeaseDocument, Reader},
@@ -62,11 +62,12 @@ pub(super) fn let_in(
         in_force,
         hot: role.hot,
         stays: role.stays,
-        leased: leased(role.leases),
+        leased: leased(role.leases.clone()),
         trends: trends.clone(),
         jwks: role.tickets.and_then(|tickets| tickets.jwks()),
         drain: base.drain.clone(),
         commands,
+        leases: role.leases,
         csrf: Csrf::new(&SystemRandomness),
     };
     reception.open(admin::of_gateway(seen), trends.follow(base.metrics.clone()))?;

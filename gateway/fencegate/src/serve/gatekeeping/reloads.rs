@@ -6,7 +6,8 @@ use tokio::sync::mpsc;
 
 use super::{options::GatewayOptions, role::Gatekeeping};
 use crate::{
-    admin::{command::Command, effective::InForce},
+    admin::command::Command,
+    in_force::InForce,
     serve::{
         publishing::Publisher,
         reload::{Reloader, Turn, Watcher},
@@ -33,6 +34,7 @@ impl Reloads {
         in_force: InForce,
     ) -> Self {
         let ours = shared.ours.iter().filter_map(|ours| ours.certificates.clone());
+        let publisher = Publisher::of(nameplate.clone(), &gateway);
         let reloader = Reloader {
             started: gateway.clone(),
             gateway,
@@ -43,7 +45,7 @@ impl Reloads {
             certificates: shared.certificates.iter().cloned().chain(ours).collect(),
             keeper: shared.role.keeper.clone(),
             agreement: shared.role.agreement.clone(),
-            publisher: Publisher::of(nameplate.clone(), &shared.edition.plan),
+            publisher,
             nameplate,
             in_force,
             leases: shared.role.leases.clone(),

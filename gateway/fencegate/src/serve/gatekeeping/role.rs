@@ -9,9 +9,9 @@ use fencegate_policies::plan::{Gateway, Nested, Plan};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    admin::effective::InForce,
     agreement::Agreement,
     front::{Arrived, Role},
+    in_force::InForce,
     leases::{Interface, Leases, followed::Followed},
     metrics::hot::Hot,
     serve::{

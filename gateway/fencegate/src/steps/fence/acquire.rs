@@ -107,7 +107,5 @@ impl<N: Network> Fencing<N> {
 
 /// As guards, tickets and services see its keys: whoever has one of several permits has marks of its own.
 pub(super) fn shown_as(tenure: &Tenure, keys: &Rc<[ResourceKey]>) -> Rc<[ResourceKey]> {
-    let Some(permit) = tenure.permit() else { return keys.clone() };
-    let of_permit = |key: &ResourceKey| key.of_permit(permit);
-    keys.iter().map(of_permit).collect::<Option<_>>().expect("a key with permits has room for their numbers")
+    tenure.permit().map_or_else(|| keys.clone(), |permit| ResourceKey::shown_as(keys, permit))
 }

@@ -13,6 +13,7 @@ use crate::{
     recipe::grant::Grant,
     session::proof::Proof,
     tenures::{
+        occupancy::Whose,
         own_node,
         roll::{Asking, Roll},
         tenure::Shared,
@@ -50,8 +51,7 @@ fn bench(mode: Mode) -> Bench {
     enrolled.granted(&grant, Boot::from_nanos(0));
     let (sender, over) = oneshot::channel();
     let clock = Arc::<ManualClock>::default();
-    let (lock, held) =
-        own_node::begin(grant, (mode, own_node::Whose::Client), sender, enrolled, clock.clone());
+    let (lock, held) = own_node::begin(grant, (mode, Whose::Client), sender, enrolled, clock.clone());
     Bench { lease: LeasedLock::of(lock, held), over, proof, clock }
 }
 

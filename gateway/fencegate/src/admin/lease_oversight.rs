@@ -1,0 +1,306 @@
+//! What operators see of the leases that clients hold at this gateway, and what they have done about one. The id of a lease,
+//! which is a secret, is never told.
+
+use axum::{
+    Extension, Json, Router,
+    extract::State,
+    routing::{get, post},
+};
+use fencegate_policies::{key::ResourceKey, permits::Permit, plan::Mode, token::Token};
+use fencegate_process::shown::Names;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    authorize::Principal,
+    deed::Deed,
+    documents::millis,
+    fault::{Fault, Word},
+    gateway_seen::GatewaySeen,
+    input::{Given, Named, Queried, parsed},
+    names,
+    replies::{Done, Looked},
+};
+use crate::leases::{
+    Leases,
+    lease::{Glance, Lease, Stood},
+    lease_json::{HELD, OVER, WAITING, said},
+    operated::Unheeded,
+};
+
+/// `GET /api/v1/leases`.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LeasesTold {
+    pub gateway: String,
+    /// Leases of this gateway that hold their locks, of all.
+    pub held: usize,
+    /// And those that wait for theirs.
+    pub waiting: usize,
+    /// The oldest first.
+    pub leases: Vec<LeaseTold>,
+    /// There are more: ask again with `after`, the reference of the last one.
+    pub more: bool,
+}
+
+/// A lease of this gateway. Times are milliseconds.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LeaseTold {
+    pub gateway: String,
+    /// What logs and its client's paths call it.
+    pub reference: String,
+    /// `waiting`, `held` or `over`.
+    #[cfg_attr(feature = "openapi", schema(pattern = "^(waiting|held|over)$"))]
+    pub state: String,
+    /// Why it is over.
+    pub why: Option<String>,
+    /// As the policy lets its log call them.
+    pub keys: Vec<String>,
+    pub mode: Mode,
+    /// While it is held: which of several permits of its key it has.
+    pub permit: Option<u16>,
+    pub principal: String,
+    /// What its client says of itself.
+    pub note: Option<String>,
+    /// Since it was asked for.
+    pub age_ms: u64,
+    /// Since it got its lock, while it has it.
+    pub held_ms: Option<u64>,
+    pub ttl_ms: u64,
+    /// It is over then, unless its client renews it.
+    pub expires_in_ms: u64,
+    /// While it waits: lock nodes before it, when it was last looked.
+    pub ahead: Option<usize>,
+    /// While it is held.
+    pub token: Option<Token>,
+    /// `Fencing-Number` of all that is sent under it.
+    pub number: Option<u64>,
+    /// Requests under it that are at work; of one that was broken just now, those that were.
+    pub at_work: usize,
+    /// Where it is over: for so long its keys are kept yet, because its client was told so.
+    pub kept_for_ms: Option<u64>,
+    /// Why its client was asked to give it back.
+    pub revocation: Option<String>,
+}
+
+/// Which leases are to be told of.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+pub(crate) struct LeasesPage {
+    #[cfg_attr(feature = "openapi", param(value_type = i64, required = false, minimum = 0, maximum = 4_294_967_295_i64))]
+    limit: Option<u32>,
+    /// The reference of the last one that is known.
+    #[cfg_attr(feature = "openapi", param(value_type = String, required = false, pattern = "^[0-9a-f]{16}$"))]
+    after: Option<String>,
+    /// Only leases of this key.
+    #[cfg_attr(feature = "openapi", param(value_type = String, required = false, pattern = "^[!-~]+$"))]
+    key: Option<String>,
+}
+
+/// What an operator says who asks for a lease back.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(crate) struct AskingBack {
+    /// For its client: a line of 1 to 256 bytes.
+    why: String,
+}
+
+/// What an operator has to say to end a lease.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(crate) struct BreakingLease {
+    /// The reference once more: nobody ends the wrong one by a slip of a script.
+    confirm: String,
+    /// For its client and for the log: a line of 1 to 256 bytes.
+    why: String,
+}
+
+/// Leases that are told of at once, at most.
+const MOST: usize = 1000;
+const USUAL: usize = 100;
+
+pub(super) fn routes() -> Router<GatewaySeen> {
+    Router::new()
+        .route("/api/v1/leases", get(list))
+        .route("/api/v1/leases/{reference}", get(show))
+        .route("/api/v1/leases/{reference}/revoke", post(revoke))
+        .route("/api/v1/leases/{reference}/break", post(break_off))
+}
+
+async fn list(State(seen): State<GatewaySeen>, Queried(page): Queried<LeasesPage>) -> Looked<LeasesTold> {
+    let key = page.key.map(|key| names::meant(seen.names(), &key, &seen.keeper)).transpose()?;
+    let limit =
+        page.limit.map_or(USUAL, |asked| usize::try_from(asked).map_or(MOST, |asked| asked.min(MOST)));
+    seen.leases_seen(key.as_ref(), page.after.as_deref(), limit).map(Json)
+}
+
+async fn show(State(seen): State<GatewaySeen>, Named(reference): Named) -> Looked<LeaseTold> {
+    match seen.leases.as_ref().map(|leases| leases.named(&reference)) {
+        Some(Ok(lease)) => Ok(Json(seen.lease_seen(&lease))),
+        Some(Err(_)) | None => Err(seen.no_such_lease().await),
+    }
+}
+
+async fn revoke(
+    State(seen): State<GatewaySeen>,
+    Extension(principal): Extension<Principal>,
+    Named(reference): Named,
+    body: Given,
+) -> Done<LeaseTold> {
+    let AskingBack { why } = parsed(&body)?;
+    let done = seen.leases.as_ref().map(|leases| leases.revoke(&reference, &why, &principal.0));
+    let lease = match done.unwrap_or(Err(Unheeded::Unknown)) {
+        Ok(lease) => lease,
+        Err(unheeded) => return Err(seen.unheeded(unheeded).await),
+    };
+    Ok((Extension(seen.deed("asked for", &lease, &why)), Json(seen.lease_seen(&lease))))
+}
+
+async fn break_off(
+    State(seen): State<GatewaySeen>,
+    Extension(principal): Extension<Principal>,
+    Named(reference): Named,
+    body: Given,
+) -> Done<LeaseTold> {
+    let BreakingLease { confirm, why } = parsed(&body)?;
+    if confirm != reference {
+        return Err(Fault::new(Word::Confirm, "say the reference once more in `confirm`"));
+    }
+    let at_work = seen.leases.as_ref().and_then(|leases| at_work(leases, &reference)).unwrap_or_default();
+    let done = seen.leases.as_ref().map(|leases| leases.break_off(&reference, Some(&why), &principal.0));
+    let lease = match done.unwrap_or(Err(Unheeded::Unknown)) {
+        Ok(lease) => lease,
+        Err(unheeded) => return Err(seen.unheeded(unheeded).await),
+    };
+    let told = LeaseTold { at_work, ..seen.lease_seen(&lease) };
+    Ok((Extension(seen.deed("broke", &lease, &why)), Json(told)))
+}
+
+fn at_work(leases: &Leases, reference: &str) -> Option<usize> {
+    match leases.named(reference).ok()?.glance().stage {
+        Stood::Held { lock, .. } => Some(lock.at_work()),
+        Stood::Waiting { .. } | Stood::Over { .. } => None,
+    }
+}
+
+impl GatewaySeen {
+    /// Those that are not over, the oldest first. `key`: only of that one; `after`: only those behind that one.
+    ///
+    /// # Errors
+    /// Nobody knows the lease any more that they are to be behind.
+    fn leases_seen(
+        &self,
+        key: Option<&ResourceKey>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<LeasesTold, Fault> {
+        let place = |lease: &Lease| (lease.began, lease.id.reference());
+        let known = after.map(|after| {
+            let lease = self.leases.as_ref().and_then(|leases| leases.named(after).ok());
+            lease.map(|lease| place(&lease)).ok_or_else(|| {
+                Fault::new(Word::Changed, "nobody here knows the lease of `after` any more; begin anew")
+            })
+        });
+        let known = known.transpose()?;
+        let living = self.leases.as_ref().map(|leases| leases.living()).unwrap_or_default();
+        let held = living.iter().filter(|lease| matches!(lease.glance().stage, Stood::Held { .. })).count();
+        let waiting = living.len() - held;
+        let meant = |lease: &&std::sync::Arc<Lease>| {
+            known.is_none_or(|known| place(lease) > known) && key.is_none_or(|key| lease.keys.contains(key))
+        };
+        let mut meant = living.iter().filter(meant);
+        let leases: Vec<_> = meant.by_ref().take(limit).map(|lease| self.lease_seen(lease)).collect();
+        let gateway = self.name.to_string();
+        Ok(LeasesTold { gateway, held, waiting, leases, more: meant.next().is_some() })
+    }
+
+    fn lease_seen(&self, lease: &Lease) -> LeaseTold {
+        LeaseTold::of(lease, &self.name, self.names())
+    }
+
+    fn deed(&self, did: &str, lease: &Lease, why: &str) -> Deed {
+        let (reference, keys) = (lease.id.reference(), self.names().of_all(&lease.keys));
+        Deed(format!("{did} lease {reference} of {} on {keys}: {why}", lease.principal))
+    }
+
+    async fn unheeded(&self, unheeded: Unheeded) -> Fault {
+        match unheeded {
+            Unheeded::Unknown => self.no_such_lease().await,
+            Unheeded::Over => Fault::new(Word::Changed, "the lease is over already; look again"),
+            Unheeded::NoLine => Fault::new(Word::Malformed, "`why` is a line of 1 to 256 bytes"),
+        }
+    }
+
+    /// Says who else could have it: each gateway tells of its own leases only.
+    async fn no_such_lease(&self) -> Fault {
+        let said = format!("{} knows no lease of that reference", self.name);
+        let others = match self.keeper.members().await {
+            Ok(members) => members,
+            Err(untold) => {
+                let said = format!("{said}; which other gateways could, ZooKeeper does not tell: {untold}");
+                return Fault::new(Word::NotFound, said);
+            }
+        };
+        let others = others.into_iter().filter(|other| *other.gateway != *self.name);
+        let mut others: Vec<_> = others
+            .map(|other| match other.peer {
+                Some(peer) => format!("{} (peer {peer})", other.gateway),
+                None => other.gateway,
+            })
+            .collect();
+        others.sort_unstable();
+        others.dedup();
+        Fault::new(
+            Word::NotFound,
+            match others.as_slice() {
+                [] => format!("{said}, and no other gateway is registered"),
+                others => format!("{said}; ask the admin listeners of the others: {}", others.join(", ")),
+            },
+        )
+    }
+}
+
+impl LeaseTold {
+    fn of(lease: &Lease, gateway: &str, names: Names) -> Self {
+        let Glance { stage, ttl, expires_in, revocation, age, .. } = lease.glance();
+        let mut seen = Self {
+            gateway: gateway.to_owned(),
+            reference: lease.id.reference().to_string(),
+            state: String::new(),
+            why: None,
+            keys: names.of_each(&lease.keys),
+            mode: lease.mode,
+            permit: None,
+            principal: lease.principal.to_string(),
+            note: lease.note.as_deref().map(str::to_owned),
+            age_ms: millis(age),
+            held_ms: None,
+            ttl_ms: millis(ttl),
+            expires_in_ms: millis(expires_in),
+            ahead: None,
+            token: None,
+            number: None,
+            at_work: 0,
+            kept_for_ms: None,
+            revocation: revocation.as_deref().map(str::to_owned),
+        };
+        match stage {
+            Stood::Waiting { ahead } => {
+                (seen.state, seen.ahead) = (WAITING.into(), Some(ahead));
+            }
+            Stood::Held { lock, since, .. } => {
+                let token = lock.token();
+                (seen.state, seen.held_ms) = (HELD.into(), Some(millis(since)));
+                (seen.token, seen.number) = (Some(token), Some(token.number()));
+                (seen.permit, seen.at_work) = (lock.permit().map(Permit::number), lock.at_work());
+            }
+            Stood::Over { why, kept_for } => {
+                (seen.state, seen.why) = (OVER.into(), Some(said(&why)));
+                seen.kept_for_ms = Some(millis(kept_for));
+            }
+        }
+        seen
+    }
+}

@@ -1,0 +1,64 @@
+//! A gateway in tests that has one answer to every question.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{TcpListener, TcpStream},
+};
+
+use super::lease_client::{GatewayDoor, Gateways};
+
+/// For as long as the runtime of the test lives.
+pub(super) struct Answering {
+    door: GatewayDoor,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Answering {
+    /// `status`: of every answer, which has no body.
+    pub(super) async fn with(status: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let host = listener.local_addr().expect("bound").to_string();
+        let asked = Arc::<AtomicUsize>::default();
+        let counted = asked.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(answers(client, status, counted.clone()));
+            }
+        });
+        Self { door: GatewayDoor { host, speaks_tls: false }, asked }
+    }
+
+    pub(super) fn door(&self) -> GatewayDoor {
+        self.door.clone()
+    }
+
+    pub(super) fn alone(&self) -> Gateways {
+        Gateways { doors: vec![self.door()], bearer: None, secured: None }
+    }
+
+    /// Questions that came.
+    pub(super) fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+/// Of questions without a body.
+async fn answers(client: TcpStream, status: u16, asked: Arc<AtomicUsize>) {
+    let mut lines = BufReader::new(client).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        if !line.is_empty() {
+            continue;
+        }
+        asked.fetch_add(1, Ordering::Relaxed);
+        let length = if status == 204 { "" } else { "content-length: 0\r\n" };
+        let answer = format!("HTTP/1.1 {status} x\r\n{length}\r\n");
+        if lines.get_mut().get_mut().write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! `fencegate lease list`, `show`, `revoke`, `break`: the leases that clients hold at a running gateway, and how an operator gets
+//! one back.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use fencegate_process::again::{self, quoted};
+use serde_json::json;
+
+use super::{
+    admin::{AdminAddress, Asker, Of, Trouble, ask},
+    columns::Table,
+    exit::USAGE,
+    locks::brief,
+    log::Format,
+    out::{complain, said},
+};
+use crate::{
+    admin::{
+        documents::{encoded, plural},
+        lease_oversight::{LeaseTold, LeasesTold},
+    },
+    leases::lease_json::{HELD, WAITING},
+};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum LeaseVerb {
+    /// The leases of a gateway that are not over, the oldest first. Each gateway lists its own.
+    List {
+        /// Leases at most.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        limit: u32,
+        /// Only leases of this key.
+        #[arg(long, value_name = "KEY")]
+        key: Option<String>,
+        /// Only leases behind this one: the last that was shown before.
+        #[arg(long, value_name = "REF")]
+        after: Option<String>,
+        #[command(flatten)]
+        at: GatewayAsked,
+    },
+    /// One lease of a gateway, also for a minute after its end.
+    Show {
+        /// The reference of the lease, as `list` and the log print it.
+        #[arg(value_name = "REF")]
+        reference: String,
+        #[command(flatten)]
+        at: GatewayAsked,
+    },
+    /// Ask the client of a lease to give it back: it sees the reason when it renews or watches. Nothing ends by itself.
+    Revoke {
+        /// The reference of the lease, as `list` and the log print it.
+        #[arg(value_name = "REF")]
+        reference: String,
+        /// What its client is told: a line of 1 to 256 bytes.
+        #[arg(long, value_name = "TEXT")]
+        why: String,
+        #[command(flatten)]
+        at: GatewayAsked,
+    },
+    /// End a lease without its client: for one that does not give it back.
+    ///
+    /// Nothing more is sent under it. Its keys are given on when every request under it has ended, and when the time is over that
+    /// its client was told. Work outside of the gateway that goes on for longer is stopped by nobody.
+    Break {
+        /// The reference of the lease, as `list` and the log print it.
+        #[arg(value_name = "REF")]
+        reference: String,
+        /// Do it. Without it nothing is done: it takes a key from a client that may be at work.
+        #[arg(long)]
+        yes: bool,
+        /// What the log and its client are told: a line of 1 to 256 bytes.
+        #[arg(long, value_name = "TEXT")]
+        why: String,
+        #[command(flatten)]
+        at: GatewayAsked,
+    },
+}
+
+/// Which gateway is meant, and how its answer is shown.
+#[derive(Debug, Args)]
+pub(super) struct GatewayAsked {
+    #[command(flatten)]
+    place: AdminAddress,
+    /// How it is printed; `json` for programs.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+impl GatewayAsked {
+    fn asks<T: serde::de::DeserializeOwned>(
+        &self,
+        question: impl AsyncFnOnce(&mut Asker) -> Result<serde_json::Value, Trouble>,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), ExitCode> {
+        let found = self.place.found(Of::Gateway)?;
+        said(ask(&found, Of::Gateway, async |gateway| {
+            let told = question(gateway).await?;
+            Ok(match self.format {
+                Format::Json => format!("{told:#}"),
+                Format::Text => text(&gateway.read(told)?),
+            })
+        }))
+    }
+}
+
+pub(super) fn run(verb: &LeaseVerb) -> Result<(), ExitCode> {
+    match verb {
+        LeaseVerb::List { limit, key, after, at } => {
+            let said = |name, value: &Option<String>| {
+                value.as_ref().map(|value| format!("&{name}={}", encoded(value))).unwrap_or_default()
+            };
+            let path = format!("/api/v1/leases?limit={limit}{}{}", said("key", key), said("after", after));
+            at.asks(async |gateway| gateway.get(&path).await, list)
+        }
+        LeaseVerb::Show { reference, at } => {
+            let path = format!("/api/v1/leases/{}", encoded(reference));
+            at.asks(async |gateway| gateway.get(&path).await, one)
+        }
+        LeaseVerb::Revoke { reference, why, at } => {
+            let path = format!("/api/v1/leases/{}/revoke", encoded(reference));
+            at.asks(async |gateway| gateway.post(&path, &json!({ "why": why })).await, asked_back)
+        }
+        LeaseVerb::Break { reference, yes: false, why, at } => {
+            // So that the commands below name it as this one did.
+            at.place.found(Of::Gateway)?;
+            let (of, why) = (quoted(reference), quoted(why));
+            let [show, break_it] =
+                [format!("lease show {of}"), format!("lease break {of} --yes --why {why}")]
+                    .map(|verb| again::command(Of::Gateway, &verb));
+            complain(format_args!(
+                "error: FG0603: `lease break` takes a key from a client that may be at work. Look at the lease first:\n  \
+                 {show}\nand if it is to be broken:\n  {break_it}"
+            ));
+            Err(ExitCode::from(USAGE))
+        }
+        LeaseVerb::Break { reference, why, at, .. } => {
+            let path = format!("/api/v1/leases/{}/break", encoded(reference));
+            let body = json!({ "confirm": reference, "why": why });
+            at.asks(async |gateway| gateway.post(&path, &body).await, broken)
+        }
+    }
+}
+
+fn list(LeasesTold { gateway, held, waiting, leases, more }: &LeasesTold) -> String {
+    let held = plural(*held, "lease");
+    let waits = if *waiting == 1 { "waits" } else { "wait" };
+    let head = format!("{gateway}: {held} held, {waiting} {waits}");
+    let Some(last) = leases.last() else { return head };
+    let mut table = Table::of([
+        "REFERENCE",
+        "KEYS",
+        "MODE",
+        "STATE",
+        "PRINCIPAL",
+        "NOTE",
+        "AGE",
+        "EXPIRES IN",
+        "AHEAD",
+        "AT WORK",
+        "ASKED BACK",
+    ]);
+    for lease in leases {
+        table.row([
+            lease.reference.clone(),
+            lease.keys.join(", "),
+            mode(lease),
+            lease.state.clone(),
+            lease.principal.clone(),
+            lease.note.clone().unwrap_or_default(),
+            brief(lease.age_ms),
+            brief(lease.expires_in_ms),
+            lease.ahead.map(|ahead| ahead.to_string()).unwrap_or_default(),
+            lease.at_work.to_string(),
+            lease.revocation.clone().unwrap_or_default(),
+        ]);
+    }
+    let mut text = format!("{head}\n\n{table}");
+    if *more {
+        let next = again::command(Of::Gateway, &format!("lease list --after {}", last.reference));
+        text.push_str(&format!("\nThere are more: {next}"));
+    }
+    text
+}
+
+fn mode(lease: &LeaseTold) -> String {
+    match lease.permit {
+        Some(permit) => format!("permit {permit}"),
+        None => lease.mode.word().to_owned(),
+    }
+}
+
+fn one(lease: &LeaseTold) -> String {
+    let state = match lease.state.as_str() {
+        HELD => format!("held for {}", brief(lease.held_ms.unwrap_or_default())),
+        WAITING => format!("waiting for {}", brief(lease.age_ms)),
+        _ => format!("over: {}", lease.why.as_deref().unwrap_or_default()),
+    };
+    let mut table = Table::of(["", ""]);
+    let mut line = |name: &str, text: String| table.row([name.to_owned(), text]);
+    line("keys", lease.keys.join(", "));
+    line("mode", mode(lease));
+    line("principal", lease.principal.clone());
+    if let Some(note) = &lease.note {
+        line("note", note.clone());
+    }
+    if let Some(ahead) = lease.ahead {
+        line("ahead", format!("{} in line before it", plural(ahead, "lock node")));
+    }
+    if let Some(token) = lease.token {
+        line("token", token.to_string());
+        line("at work", format!("{} under it", plural(lease.at_work, "request")));
+    }
+    match lease.kept_for_ms {
+        None => line("expires", format!("in {}, unless its client renews it", brief(lease.expires_in_ms))),
+        Some(0) => {}
+        Some(rest) => line("kept", format!("for {} yet, because its client was told so", brief(rest))),
+    }
+    if let Some(why) = &lease.revocation {
+        line("asked back", why.clone());
+    }
+    format!("lease {} of {}: {state}{}", lease.reference, lease.gateway, below(&table))
+}
+
+/// Without the line of its head, which is empty.
+fn below(table: &Table) -> String {
+    let text = table.to_string();
+    text.trim_end().lines().skip(1).map(|line| format!("\n  {line}")).collect()
+}
+
+fn asked_back(lease: &LeaseTold) -> String {
+    format!(
+        "lease {}: {} is asked to give it back. It sees so when it renews or watches; nothing ends by itself, and the lease is over \
+         in {} unless it is renewed.",
+        lease.reference,
+        lease.principal,
+        brief(lease.expires_in_ms)
+    )
+}
+
+fn broken(lease: &LeaseTold) -> String {
+    let promised = match lease.kept_for_ms {
+        None | Some(0) => "at once".to_owned(),
+        Some(rest) => format!("in {}, because its client was told so", brief(rest)),
+    };
+    let work = match lease.at_work {
+        0 => String::new(),
+        1 => ", and not before the request under it has ended".to_owned(),
+        several => format!(", and not before {several} requests under it have ended"),
+    };
+    format!(
+        "lease {}: broken. Nothing more is sent under it. {} is given on {promised}{work}.",
+        lease.reference,
+        lease.keys.join(", ")
+    )
+}

@@ -1,0 +1,95 @@
+//! The plan in force, for whoever looks: where it has the lock of a key, and who compares the tokens of one.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use arc_swap::ArcSwap;
+use fencegate_policies::{
+    key::{KeyTemplate, ResourceKey},
+    plan::{Enforce, Fence, Gateway, LockSite},
+};
+
+/// The plan in force, for whoever looks. Clones see the same one.
+#[derive(Debug, Clone)]
+pub struct InForce {
+    plan: Arc<ArcSwap<Gateway>>,
+    past: Arc<Mutex<Past>>,
+}
+
+/// What was in force since the process began. A request runs to its end under the plan that it came with, so what has
+/// been put right since may still be at work.
+#[derive(Debug, Default)]
+struct Past {
+    /// Keys of routes that nobody compares tokens for.
+    uncompared: HashMap<String, KeyTemplate>,
+    /// Keys of the others.
+    compared: HashMap<String, KeyTemplate>,
+}
+
+impl InForce {
+    pub fn new(gateway: Gateway) -> Self {
+        let past = Arc::default();
+        let in_force = Self { plan: Arc::new(ArcSwap::from_pointee(gateway.clone())), past };
+        in_force.expect(&gateway);
+        in_force
+    }
+
+    /// Notes the keys of a plan. To be called before the first request comes under this plan.
+    pub fn expect(&self, gateway: &Gateway) {
+        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        for route in gateway.serving.routes.routes() {
+            let Some(fence) = &route.fence else { continue };
+            let level = gateway.serving.upstream(route.upstream).fencing;
+            let compared = level.compares() && fence.enforce == Enforce::Refuse;
+            let known = if compared { &mut past.compared } else { &mut past.uncompared };
+            for key in fence.templates() {
+                known.entry(key.to_string()).or_insert_with(|| key.clone());
+            }
+        }
+    }
+
+    pub fn turn_to(&self, gateway: Gateway) {
+        self.plan.store(Arc::new(gateway));
+    }
+
+    pub fn plan(&self) -> Arc<Gateway> {
+        self.plan.load_full()
+    }
+
+    /// Where the lock of `key` lies, by the plan in force.
+    pub fn site(&self, key: &ResourceKey) -> LockSite {
+        site_in(&self.plan.load(), key)
+    }
+
+    /// Is there a route, by the plan in force, that gives this key and whose locks are given on after a delay?
+    pub fn delays(&self, key: &ResourceKey) -> bool {
+        delays_in(&self.plan.load(), key)
+    }
+
+    /// Does everybody compare tokens to whom requests under this key go, or went, from any gateway with our plans? Not
+    /// asked by the routes that are at work now: a newer tenure may be of another one.
+    pub fn all_compare(&self, key: &ResourceKey) -> bool {
+        let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        let may_be =
+            |keys: &HashMap<String, KeyTemplate>| keys.values().any(|template| template.may_give(key));
+        may_be(&past.compared) && !may_be(&past.uncompared)
+    }
+}
+
+/// Where the lock of `key` lies, by this plan.
+pub fn site_in(gateway: &Gateway, key: &ResourceKey) -> LockSite {
+    let fences = gateway.serving.routes.routes().iter().filter_map(|route| route.fence.as_ref());
+    let sites = fences.filter_map(|fence| fence.site_of(key));
+    sites.into_iter().find(|site| *site != LockSite::Native).unwrap_or_default()
+}
+
+/// Is there a route that gives this key and whose locks are given on after a delay?
+pub fn delays_in(gateway: &Gateway, key: &ResourceKey) -> bool {
+    gateway.serving.routes.routes().iter().any(|route| {
+        let delayed = gateway.serving.upstream(route.upstream).fencing.delay().is_some();
+        let may_give = |fence: &Fence| fence.templates().any(|template| template.may_give(key));
+        delayed && route.fence.as_ref().is_some_and(may_give)
+    })
+}

@@ -1,0 +1,200 @@
+//! An operator sees the leases of a gateway, asks one back, and ends one: by the admin listener and by the command line, never
+//! with the secret of a lease, and the key of one that was broken is kept for as long as its client was told.
+
+use std::time::{Duration, Instant};
+
+use fencegate_tests::{
+    client::Ask,
+    gateway::{Gateway, command},
+    leases::{Lease, Tokens, asking, said},
+    patience::patiently,
+    site::Site,
+};
+use serde_json::{Value, json};
+
+/// What the admin listener says of a lease or of all, and its status.
+async fn told(gateway: &Gateway, path: &str) -> (u16, Value) {
+    let answer = gateway.admin(path).await;
+    (answer.status, said(&answer))
+}
+
+async fn done(gateway: &Gateway, path: &str, body: &Value) -> (u16, Value) {
+    let answer = Ask::post(path).body(body.to_string()).to(gateway.admin).await.expect("an answer");
+    (answer.status, said(&answer))
+}
+
+/// A verb with its exit code, stdout and stderr.
+async fn typed(gateway: &Gateway, verb: &[&str]) -> (Option<i32>, String, String) {
+    let admin = gateway.admin.to_string();
+    let output = command(&[verb, &["--admin", &admin]].concat()).await.expect("started");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+fn secret(lease: &Lease) -> &str {
+    lease.id.rsplit('.').next().expect("a secret")
+}
+
+#[tokio::test]
+async fn leases_are_seen_asked_back_and_ended_by_whoever_is_let_in() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
+    let asked = Instant::now();
+    let lease = Lease::of(&gateway, json!({"keys": ["account/7"], "note": "10.0.0.7:80"})).await;
+    let held_for = Duration::from_millis(lease.document["held_for_ms"].as_u64().expect("a number"));
+    let body = json!({"keys": ["account/7"], "note": "next"});
+    let waiter = Lease::granted(&gateway.send(&asking(&body).field("prefer", "respond-async")).await);
+    let behind = async {
+        loop {
+            let (_, seen) = told(&gateway, &format!("/api/v1/leases/{}", waiter.reference)).await;
+            if seen["ahead"] == 1 {
+                return;
+            }
+        }
+    };
+    patiently("one stands before it", behind, || "none").await;
+
+    let (status, all) = told(&gateway, "/api/v1/leases").await;
+    assert_eq!(
+        (status, &all["held"], &all["waiting"], &all["more"]),
+        (200, &json!(1), &json!(1), &json!(false))
+    );
+    let [first, second] = [&all["leases"][0], &all["leases"][1]];
+    assert_eq!(
+        [&first["reference"], &first["state"], &first["principal"], &first["note"], &first["mode"]],
+        [
+            &json!(lease.reference),
+            &json!("held"),
+            &json!("client"),
+            &json!("10.0.0.7:80"),
+            &json!("exclusive")
+        ]
+    );
+    assert_eq!((&first["keys"], &first["token"]), (&json!(["account/7"]), &lease.document["token"]));
+    assert!((1..=10_000).contains(&first["expires_in_ms"].as_u64().expect("a number")), "{first}");
+    assert_eq!([&second["reference"], &second["state"]], [&json!(waiter.reference), &json!("waiting")]);
+    // A page at a time, and of one key.
+    let (_, page) = told(&gateway, "/api/v1/leases?limit=1").await;
+    assert_eq!((page["leases"].as_array().map(Vec::len), &page["more"]), (Some(1), &json!(true)));
+    let (_, rest) = told(&gateway, &format!("/api/v1/leases?after={}", lease.reference)).await;
+    assert_eq!(rest["leases"][0]["reference"], json!(waiter.reference));
+    assert_eq!(told(&gateway, "/api/v1/leases?key=job%2F1").await.1["leases"], json!([]));
+    assert_eq!(told(&gateway, "/api/v1/leases?after=0123456789abcdef").await.1["reason"], "changed");
+
+    let place = |verb: &str| format!("/api/v1/leases/{}/{verb}", lease.reference);
+    let why = "the database is being moved";
+    let (status, seen) = done(&gateway, &place("revoke"), &json!({ "why": why })).await;
+    assert_eq!((status, &seen["revocation"], &seen["state"]), (200, &json!(why), &json!("held")));
+    assert_eq!(said(&lease.renew(&gateway).await)["revocation"], why);
+
+    // A request under it is at work, and the next holder waits for its end as well.
+    let latch = site.origin.holds("/pay/7");
+    let running = gateway.begin(lease.under(Ask::post("/pay/7")));
+    site.origin.request("/pay/7", 1).await;
+    for (body, status, reason) in [
+        (json!({}), 400, "malformed"),
+        (json!({"confirm": lease.reference}), 400, "malformed"),
+        (json!({"confirm": waiter.reference, "why": why}), 400, "confirm"),
+        (json!({"confirm": lease.reference, "why": "two\nlines"}), 400, "malformed"),
+    ] {
+        let (answered, told) = done(&gateway, &place("break"), &body).await;
+        assert_eq!((answered, &told["reason"]), (status, &json!(reason)), "{body}");
+    }
+    let sure = json!({"confirm": lease.reference, "why": why});
+    let (status, seen) = done(&gateway, &place("break"), &sure).await;
+    assert_eq!((status, &seen["state"], &seen["why"]), (200, &json!("over"), &json!("broken")), "{seen}");
+    assert_eq!(seen["at_work"], 1);
+    assert!(seen["kept_for_ms"].as_u64().is_some_and(|kept| kept > 0), "{seen}");
+    for verb in ["break", "revoke"] {
+        let body = if verb == "break" { &sure } else { &json!({ "why": why }) };
+        let (answered, told) = done(&gateway, &place(verb), body).await;
+        assert_eq!((answered, &told["reason"]), (409, &json!("changed")), "{verb}");
+    }
+    let (_, over) = told(&gateway, &format!("/api/v1/leases/{}", lease.reference)).await;
+    assert_eq!(over["why"], "broken");
+    let waiting = async { while said(&waiter.look(&gateway).await)["state"] != "held" {} };
+    latch.let_go();
+    assert_eq!(running.answer().await.status, 200);
+    patiently("the next one to hold", waiting, || "it waits").await;
+    assert!(asked.elapsed() >= held_for, "{:?} of {held_for:?}", asked.elapsed());
+
+    let log = gateway.log();
+    for audited in ["asked for lease", "broke lease"] {
+        let line = log.lines().find(|line| line.contains("audit") && line.contains(audited)).expect("a line");
+        assert!(
+            line.contains(why) && line.contains(&lease.reference) && line.contains("account/7"),
+            "{line}"
+        );
+    }
+    for (lease, seen) in
+        [(&lease, &all.to_string()), (&waiter, &all.to_string()), (&lease, &log), (&waiter, &log)]
+    {
+        assert!(!seen.contains(secret(lease)), "a secret");
+    }
+}
+
+#[tokio::test]
+async fn the_verbs_say_what_a_lease_is_and_what_becomes_of_it() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
+    let (gateway, other) = Gateway::start_both(&policies[0], &policies[1]).await;
+    let (code, none, wrong) = typed(&gateway, &["lease", "list"]).await;
+    assert_eq!((code, none.trim_end(), wrong.as_str()), (Some(0), "gw-1: 0 leases held, 0 wait", ""));
+    let lease = Lease::of(&gateway, json!({"keys": ["job/1"], "note": "10.0.0.7:80"})).await;
+    let reference = lease.reference.as_str();
+
+    let (code, list, _) = typed(&gateway, &["lease", "list", "--key", "job/1"]).await;
+    assert!(code == Some(0) && list.starts_with("gw-1: 1 lease held, 0 wait\n"), "{list}");
+    let (code, show, _) = typed(&gateway, &["lease", "show", reference]).await;
+    assert!(code == Some(0) && show.starts_with(&format!("lease {reference} of gw-1: held for ")), "{show}");
+    for said in [&list, &show] {
+        for wanted in ["job/1", "exclusive", "client", "10.0.0.7:80"] {
+            assert!(said.contains(wanted), "no `{wanted}` in\n{said}");
+        }
+        assert!(!said.contains(secret(&lease)), "a secret");
+    }
+    let (code, told, _) = typed(&gateway, &["lease", "show", reference, "--format", "json"]).await;
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((code, &told["token"]), (Some(0), &lease.document["token"]));
+    // Another gateway has leases of its own, and says who else there is.
+    let (code, _, wrong) = typed(&other, &["lease", "show", reference]).await;
+    assert!(
+        code == Some(1) && wrong.contains("gw-2 knows no lease") && wrong.contains("gw-1 (peer 127.0.0.1"),
+        "{wrong}"
+    );
+
+    let (code, asked, _) = typed(&gateway, &["lease", "revoke", reference, "--why", "moving house"]).await;
+    assert!(code == Some(0) && asked.contains("client is asked to give it back"), "{asked}");
+    assert_eq!(said(&lease.look(&gateway).await)["revocation"], "moving house");
+
+    let (code, _, wrong) = typed(&gateway, &["lease", "break", reference, "--why", "moving house"]).await;
+    assert!(code == Some(2) && wrong.contains("FG0603"), "{wrong}");
+    let again =
+        format!("fencegate lease break {reference} --yes --why 'moving house' --admin {}", gateway.admin);
+    assert!(wrong.contains(&again), "no `{again}` in\n{wrong}");
+    assert_eq!(said(&lease.look(&gateway).await)["state"], "held");
+    let sure = ["lease", "break", reference, "--yes", "--why", "moving house"];
+    let (code, broken, _) = typed(&gateway, &sure).await;
+    assert!(code == Some(0) && broken.contains("job/1 is given on in "), "{broken}");
+    assert_eq!(lease.renew(&gateway).await.status, 412);
+    let (code, _, wrong) = typed(&gateway, &sure).await;
+    assert!(code == Some(1) && wrong.contains("over already"), "{wrong}");
+    let (code, show, _) = typed(&gateway, &["lease", "show", reference]).await;
+    assert!(code == Some(0) && show.contains("over: broken"), "{show}");
+}
+
+#[tokio::test]
+async fn keys_that_the_log_must_not_name_are_not_named_to_operators() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/log/keys", "hash")).await;
+    let lease = Lease::of(&gateway, json!({"keys": ["account/secret"]})).await;
+    let (_, all) = told(&gateway, "/api/v1/leases").await;
+    let number = all["leases"][0]["keys"][0].as_str().expect("a number").to_owned();
+    assert!(number.starts_with('#') && !all.to_string().contains("account/secret"), "{all}");
+    let (_, found) = told(&gateway, &format!("/api/v1/leases?key={}", number.replace('#', "%23"))).await;
+    assert_eq!(found["leases"][0]["reference"], json!(lease.reference));
+    let place = format!("/api/v1/leases/{}/break", lease.reference);
+    let (status, _) = done(&gateway, &place, &json!({"confirm": lease.reference, "why": "over"})).await;
+    assert_eq!(status, 200);
+    assert!(!gateway.log().contains("account/secret"), "{}", gateway.log());
+}

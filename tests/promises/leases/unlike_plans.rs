@@ -1,0 +1,83 @@
+//! Of two gateways of which one leases a key and the other has a route that locks it otherwise, the younger one gives way.
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::Outcome,
+    gateway::Gateway,
+    leases::{Lease, Tokens, asking},
+    policy::Policy,
+    site::Site,
+};
+use serde_json::json;
+
+use super::pay;
+
+/// Routes and patterns that are refused because of other gateways.
+const REFUSED: &str = "fencegate_config_refused_routes";
+
+/// Its requests take the lock of another program, and it leases nothing.
+fn with_a_route(site: &Site) -> Policy {
+    let fence = json!({"key": "account/{path.account}", "wait": "5s", "layout": "curator-mutex",
+        "lock_path": "/locks/account-{path.account}", "hold": {"mode": "strict"}});
+    site.policy("with-a-route").with("/routes/0/fence", fence)
+}
+
+/// It leases that key, and has no route for it.
+fn with_leases(site: &Site, tokens: &Tokens) -> Policy {
+    tokens.policy(site, "with-leases").with("/routes/0/fence", "none")
+}
+
+async fn stops(gateway: Gateway) {
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.exit().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn what_an_older_gateway_locks_otherwise_is_not_leased() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let older = Gateway::start(&with_a_route(&site)).await;
+    let younger = Gateway::start(&with_leases(&site, &tokens)).await;
+    younger.gauge_becomes(REFUSED, 1.0).await;
+    let said = younger.says("because of whom", |line| line.field("code") == "FG0550").await;
+    assert_eq!((said.field("routes"), said.field("gateways")), ("leases of account/*", "with-a-route"));
+    let account = asking(&json!({"keys": ["account/7"], "wait_ms": 5000}));
+    let refused = younger.send(&account).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (503, "config-mismatch"));
+    assert_eq!(older.send(&pay()).await.status, 200);
+    // What nobody locks otherwise is nobody else's business.
+    Lease::alone(&younger, "job/1").await;
+    stops(older).await;
+    younger.gauge_becomes(REFUSED, 0.0).await;
+    Lease::alone(&younger, "account/7").await;
+}
+
+#[tokio::test]
+async fn what_an_older_gateway_leases_is_not_locked_otherwise() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let older = Gateway::start(&with_leases(&site, &tokens)).await;
+    let lease = Lease::alone(&older, "account/7").await;
+    let younger = Gateway::start(&with_a_route(&site)).await;
+    younger.gauge_becomes(REFUSED, 1.0).await;
+    let refused = younger.send(&pay()).await;
+    let told = (refused.status, refused.reason(), refused.outcome());
+    assert_eq!(told, (503, "config-mismatch".to_owned(), Some(Outcome::NotDispatched)));
+    assert_eq!(lease.renew(&older).await.status, 200);
+    assert_eq!(older.metrics().await.sum(REFUSED, &[]), 0.0);
+    assert_eq!(site.origin.count("/pay/7"), 0);
+}
+
+#[tokio::test]
+async fn a_pattern_that_a_reload_takes_away_is_given_way_to_until_its_last_lease_is_over() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let policy = with_leases(&site, &tokens);
+    let older = Gateway::start(&policy).await;
+    let lease = Lease::alone(&older, "account/7").await;
+    older.rewrite(&policy.with("/leases/principals/0/keys", json!(["job/*"])));
+    assert_eq!(older.reload(&[]).await.0, Some(0));
+    let younger = Gateway::start(&with_a_route(&site)).await;
+    younger.gauge_becomes(REFUSED, 1.0).await;
+    assert_eq!(younger.send(&pay()).await.status, 503);
+    assert_eq!(lease.release(&older).await.status, 204);
+    younger.gauge_becomes(REFUSED, 0.0).await;
+    assert_eq!(younger.send(&pay()).await.status, 200);
+}

@@ -233,5 +233,5 @@ fn what_is_leased_has_one_lock_also_where_the_other_plan_alone_has_a_route_for_i
     assert_eq!(leased(&[&native], &[&permits]), unlike);
     // The same lock, by a route of another form.
     let otherwise = permits.replace("/x/y/{id}", "/{room}/{id}");
-    assert_eq!(leased(&[&permits], &[&otherwise])[1], ["take".to_owned(); 0]);
+    assert!(leased(&[&permits], &[&otherwise]).concat().is_empty());
 }

@@ -1,9 +1,11 @@
-//! Who starts the process as systemd does (`Type=notify`) is told when it can do its work, and not before.
+//! Who starts the process as systemd does (`Type=notify`) is told when it can do its work, and not before; when it reads its policy
+//! again; and, for as long as all of its threads turn, that it has not hung.
 
 use std::{path::PathBuf, time::Duration};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
+    client::Ask,
     gateway::Launch,
     guard::{self, Beside, Dispatch, FLOOR, assert_refused},
     held::Held,
@@ -50,6 +52,10 @@ async fn a_gateway_has_started_when_it_can_grant_locks() {
     let zookeeper = zookeeper.stop().await;
     let manager = Manager::listens();
     let gateway = Launch::new(&site.policy("gw-1")).telling(&manager.path()).start().await;
+    // The end of a reload is told as that of a start is: it must not be taken for that.
+    gateway.rewrite(&site.policy("gw-1").with("/defaults/wait", "3s"));
+    let (code, report) = gateway.reload(&[]).await;
+    assert_eq!((code, &report["result"]), (Some(0), &"applied".into()), "{report}");
     manager.hears_nothing().await;
     let _zookeeper = zookeeper.start_again().await;
     assert_eq!(manager.hears().await, "READY=1");
@@ -93,4 +99,96 @@ async fn a_guard_that_was_killed_has_started_when_it_serves_the_keys_that_were_n
     assert_eq!(manager.hears().await, "READY=1");
     assert_eq!(guard.send(&Dispatch::new("b", FLOOR + 20).post("/other")).await.status, 200);
     assert_refused(&guard.send(&Dispatch::new("a", FLOOR + 30).post("/work")).await, "quarantine");
+}
+
+/// By systemd's clock, in millionths of a second.
+fn monotonic() -> u128 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::try_from(now).expect("not negative").as_micros()
+}
+
+#[tokio::test]
+async fn a_reload_is_told_from_its_begin_to_its_end() {
+    let (site, manager) = (Site::fresh().await, Manager::listens());
+    let gateway = Launch::new(&site.policy("gw-1")).telling(&manager.path()).start().await;
+    assert_eq!(manager.hears().await, "READY=1");
+    let before = monotonic();
+    gateway.signal(Signal::HUP);
+    let told = manager.hears().await;
+    let at = told.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect(&told);
+    let at: u128 = at.parse().expect("a number");
+    assert!((before..=monotonic()).contains(&at), "{before} {at}");
+    assert_eq!(manager.hears().await, "READY=1");
+    // What is only looked at is no reload.
+    assert_eq!(gateway.reload(&["--dry-run"]).await.0, Some(0));
+    manager.hears_nothing().await;
+}
+
+/// After so long without a word a process counts as hung.
+const WITHIN: Duration = Duration::from_secs(1);
+/// For so long a thread stands still.
+const HANGS: Duration = Duration::from_secs(4);
+
+impl Manager {
+    /// It hears that all threads turn, for as long as it listens here.
+    async fn hears_of_turns(&self) {
+        for _ in 0..4 {
+            let told = tokio::time::timeout(WITHIN, self.hears()).await;
+            assert_eq!(told.as_deref(), Ok("WATCHDOG=1"));
+        }
+    }
+
+    /// A thread has begun to stand still: what is told now was asked before, and then nothing is told until it goes on.
+    async fn hears_of_a_hang(&self) {
+        let mut before = 0;
+        while tokio::time::timeout(WITHIN, self.hears()).await.is_ok() {
+            before += 1;
+            assert!(before <= 2, "it is told that all threads turn, and one hangs");
+        }
+        assert_eq!(self.hears().await, "WATCHDOG=1", "it goes on");
+        self.hears_of_turns().await;
+    }
+}
+
+/// `place`: where the thread passes that stands still.
+async fn hangs(place: &'static str) {
+    let (site, manager) = (Site::fresh().await, Manager::listens());
+    let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "8s");
+    let stands = format!("1*sleep({})", HANGS.as_millis());
+    let launch = Launch::new(&policy).workers(2).failpoint(place, &stands);
+    let gateway = launch.telling(&manager.path()).watched(WITHIN).start().await;
+    while manager.hears().await != "READY=1" {}
+    manager.hears_of_turns().await;
+    let request = gateway.begin(Ask::post("/pay/7"));
+    gateway.stands_at(place).await;
+    manager.hears_of_a_hang().await;
+    drop(request);
+    // The end takes its time, and threads that have ended need not turn.
+    gateway.signal(Signal::TERM);
+    while manager.hears().await != "STOPPING=1" {}
+    assert!(gateway.exit().await.success());
+}
+
+#[tokio::test]
+async fn a_gateway_with_a_worker_that_hangs_is_told_by_its_silence() {
+    hangs("before_upstream_write").await;
+}
+
+#[tokio::test]
+async fn a_gateway_whose_sessions_hang_is_told_by_its_silence() {
+    hangs("after_create_sent").await;
+}
+
+#[tokio::test]
+async fn a_guard_with_a_worker_that_hangs_is_told_by_its_silence() {
+    let (manager, beside) = (Manager::listens(), Beside::fresh().await);
+    let stands = format!("1*sleep({})", HANGS.as_millis());
+    let launch = beside.launch().await.failpoint("guard_admitted", &stands);
+    let guard = launch.telling(&manager.path()).watched(WITHIN).start().await;
+    while manager.hears().await != "READY=1" {}
+    manager.hears_of_turns().await;
+    let request = guard.begin(Dispatch::new("a", FLOOR + 10).post("/work"));
+    guard.stands_at("guard_admitted").await;
+    manager.hears_of_a_hang().await;
+    drop(request);
 }

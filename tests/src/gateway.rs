@@ -133,6 +133,13 @@ impl Launch {
         self
     }
 
+    /// Of another version than this one.
+    #[must_use]
+    pub fn of_version(mut self, binary: &Path) -> Self {
+        binary.clone_into(&mut self.binary);
+        self
+    }
+
     /// Tells whoever connects to this socket how often it has allocated.
     #[must_use]
     pub fn counting_at(mut self, socket: &Path) -> Self {
@@ -159,6 +166,13 @@ impl Launch {
     #[must_use]
     pub fn telling(mut self, socket: &Path) -> Self {
         self.names = ["env".to_owned(), format!("NOTIFY_SOCKET={}", socket.display())].into();
+        self
+    }
+
+    /// Whoever listens there takes it for hung when it says nothing for so long.
+    #[must_use]
+    pub fn watched(mut self, within: Duration) -> Self {
+        self.names.push(format!("WATCHDOG_USEC={}", within.as_micros()));
         self
     }
 

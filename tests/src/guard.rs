@@ -47,6 +47,7 @@ pub struct Guard {
 #[derive(Clone)]
 pub struct Launch {
     file: Policy,
+    binary: PathBuf,
     failpoints: Failpoints,
     /// A command in front of it.
     behind: Vec<String>,
@@ -91,6 +92,7 @@ impl Launch {
         let home = Arc::new(scratch::place());
         Self {
             file: Policy::of_guard(upstream, &home.path().join("guard.redb")),
+            binary: binary(),
             failpoints: Failpoints::default(),
             behind: Vec::new(),
             init: None,
@@ -98,6 +100,13 @@ impl Launch {
             workers: 2,
             home,
         }
+    }
+
+    /// Of another version than this one.
+    #[must_use]
+    pub fn of_version(mut self, binary: &Path) -> Self {
+        binary.clone_into(&mut self.binary);
+        self
     }
 
     /// Its store will be made for the tokens of this installation.
@@ -187,6 +196,13 @@ impl Launch {
         self
     }
 
+    /// Whoever listens there takes it for hung when it says nothing for so long.
+    #[must_use]
+    pub fn watched(mut self, within: Duration) -> Self {
+        self.behind.push(format!("WATCHDOG_USEC={}", within.as_micros()));
+        self
+    }
+
     /// Makes the store at the next start.
     #[must_use]
     pub fn init(mut self, floor: u64) -> Self {
@@ -227,7 +243,7 @@ impl Launch {
     /// With its log, if it ends or is silent instead.
     pub async fn tries(&self) -> Result<Guard, String> {
         let process =
-            Process::start((&binary(), &self.failpoints), self.behind.clone(), "guard", self.arguments())
+            Process::start((&self.binary, &self.failpoints), self.behind.clone(), "guard", self.arguments())
                 .await?;
         let launch = Self { init: None, failpoints: Failpoints::default(), ..self.clone() };
         Ok(Guard { process, launch })

@@ -6,6 +6,7 @@ use fencegate_http::buffered::Budget;
 use fencegate_process::clock::{MachineClock, SharedClock};
 use tokio_util::sync::CancellationToken;
 
+use super::threads::Threads;
 use crate::metrics::Metrics;
 
 /// Nothing of it asks the system for anything, so making it does not fail.
@@ -16,11 +17,14 @@ pub(super) struct Base {
     pub(super) budget: Budget,
     /// Cancelled when the process drains: from then on nothing new is begun.
     pub(super) drain: CancellationToken,
+    /// Those that have to turn.
+    pub(super) threads: Threads,
 }
 
 impl Base {
     pub(super) fn of(metrics: Arc<Metrics>) -> Self {
         let budget = Budget::of_this_process(metrics.buffered().clone());
-        Self { clock: Arc::new(MachineClock), metrics, budget, drain: CancellationToken::new() }
+        let (drain, threads) = (CancellationToken::new(), Threads::default());
+        Self { clock: Arc::new(MachineClock), metrics, budget, drain, threads }
     }
 }

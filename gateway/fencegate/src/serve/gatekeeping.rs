@@ -41,7 +41,7 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
         .shown_at(reception.page(&gateway.serving.admin)?)
         .publishing(gateway.fingerprint, Agreement::publication(&gateway), agreement.clone());
     let settings = sessions::settings(&gateway, &name, &options, &base, &nameplate, &memory);
-    let mut sessions = Sessions::start(desks, servers, settings)?;
+    let mut sessions = Sessions::start(desks, servers, settings, &base.threads)?;
 
     let in_force = InForce::new(gateway.clone());
     let leases = granting::granted(&gateway, (&name, &keeper, ours.as_ref()), &in_force, &base)?;
@@ -57,14 +57,15 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
     let manager = Manager::found();
     main.runtime.block_on(async {
         tokio::select! {
-            () = reloads.until_the_end(&mut main.signals, commands) => Ok(()),
+            () = reloads.until_the_end(&mut main.signals, commands, &manager) => Ok(()),
             () = manager.told_when(|| keeper.is_ready()) => Ok(()),
+            () = manager.told_of_turns(&base.threads) => Ok(()),
             _ = &mut sessions.end => Err(NotServing::SessionEnded),
         }
     })?;
 
     nameplate.leaves();
-    let left = main.drain(&manager, &base.drain, staff);
+    let left = main.drain(manager, &base, staff);
     if left > 0 {
         // The session is not closed: its nodes stay until its timeout, so that nobody gets a key whose upstream may
         // still be at work.

@@ -57,7 +57,8 @@ pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding
     main.runtime.block_on(async {
         tokio::select! {
             () = manager.told_when(|| guard.lets_in()) => Ok(()),
-            () = until_the_end(&mut main.signals, certificates.as_deref()) => Ok(()),
+            () = manager.told_of_turns(&base.threads) => Ok(()),
+            () = until_the_end(&mut main.signals, certificates.as_deref(), &manager) => Ok(()),
             () = end.cancelled() => Ok(()),
             failed = guard.store_failed() => Err(NotGuarding::StoreFailed(failed)),
             // Its failures are those of the store, which are seen above.
@@ -66,7 +67,7 @@ pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding
         }
     })?;
 
-    let left = main.drain(&manager, &base.drain, staff);
+    let left = main.drain(manager, &base, staff);
     if left > 0 {
         warn!(left, "guard.left_in_doubt");
     }
@@ -78,12 +79,10 @@ pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding
 }
 
 /// Returns when a signal demands the end. A guard reads its file once: marks and journal are kept by what stands in it.
-async fn until_the_end(signals: &mut Signals, certificates: Option<&Certificates>) {
+async fn until_the_end(signals: &mut Signals, certificates: Option<&Certificates>, manager: &Manager) {
     while signals.next().await == Demand::Reload {
         warn!("a guard does not read its file again; ticket keys are looked at by themselves");
-        if let Some(certificates) = certificates {
-            // Certificates that cannot be used are told in the log by whoever reads them.
-            certificates.reload().ok();
-        }
+        // Certificates that cannot be used are told in the log by whoever reads them.
+        manager.told_of(async { certificates.map(Certificates::reload) }).await;
     }
 }

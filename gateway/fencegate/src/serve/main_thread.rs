@@ -3,10 +3,9 @@
 use std::{io, thread};
 
 use tokio::runtime::Runtime;
-use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::{notify::Manager, signals::Signals, staff::Staff};
+use super::{base::Base, notify::Manager, signals::Signals, staff::Staff};
 
 /// The runtime on which the main thread waits, and the signals that it waits for.
 pub(super) struct MainThread {
@@ -24,12 +23,19 @@ impl MainThread {
 
     /// Lets nothing new begin, and waits until the workers have ended what runs, or have given up. A second signal ends
     /// the process at once. Returns how many requests were left at work.
-    pub(super) fn drain(self, manager: &Manager, drain: &CancellationToken, staff: Staff) -> usize {
+    pub(super) fn drain(self, manager: Manager, base: &Base, staff: Staff) -> usize {
         info!("draining");
         manager.stopping();
-        drain.cancel();
-        let Self { runtime, signals } = self;
-        thread::spawn(move || runtime.block_on(signals.give_up_at_the_second()));
+        base.drain.cancel();
+        base.threads.may_end();
+        let (Self { runtime, signals }, threads) = (self, base.threads.clone());
+        let ends = async move {
+            tokio::select! {
+                () = signals.give_up_at_the_second() => (),
+                () = manager.told_of_turns(&threads) => (),
+            }
+        };
+        thread::spawn(move || runtime.block_on(ends));
         staff.ended()
     }
 }

@@ -16,4 +16,5 @@ pub mod reload;
 pub mod rlimit;
 mod signals;
 pub mod staff;
+pub mod threads;
 pub mod worker;

@@ -60,7 +60,7 @@ pub fn cores() -> usize {
 /// # Errors
 /// A file of TLS cannot be used, or the machine has no thread.
 pub(super) fn shared<R>(plan: &Plan, base: &Base, equipment: Equipment<R>) -> Result<Shared<R>, NotServing> {
-    let Base { clock, metrics, budget, drain } = base;
+    let Base { clock, metrics, budget, drain, threads } = base;
     let Equipment { role, workers, beside, memory, ours } = equipment;
     let plan = Arc::new(plan.clone());
     let fleets = Fleets::of(&plan, metrics.endpoints()).map_err(NotServing::UpstreamTls)?;
@@ -80,6 +80,7 @@ pub(super) fn shared<R>(plan: &Plan, base: &Base, equipment: Equipment<R>) -> Re
         beside,
         workers: workers.max(1),
         drain: drain.clone(),
+        threads: threads.clone(),
         certificates,
         ours,
         role,

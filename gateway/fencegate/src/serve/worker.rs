@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::reload::Turn;
+use super::{reload::Turn, threads::Threads};
 use crate::{
     access::Tellers,
     edition::Edition,
@@ -55,6 +55,8 @@ pub struct Shared<R> {
     /// How many workers there are.
     pub workers: usize,
     pub drain: CancellationToken,
+    /// Those of the process, which each worker joins.
+    pub threads: Threads,
     /// The certificates of the public listener, where it speaks TLS.
     pub certificates: Option<Arc<Certificates>>,
     /// What this process is to other gateways, where they reach it.
@@ -162,6 +164,7 @@ async fn run<N: Network, R: Staffed<N>>(
             return Drained::Clean;
         }
     };
+    tokio::task::spawn_local(shared.threads.joined());
     let idle = Rc::<siblings::Idle>::default();
     let looked_through = idle.clone();
     tokio::task::spawn_local(async move { looked_through.tend().await });

@@ -9,6 +9,7 @@ use crate::{
     admin::command::Command,
     in_force::InForce,
     serve::{
+        notify::Manager,
         publishing::Publisher,
         reload::{Reloader, Turn, Watcher},
         signals::{Demand, Signals},
@@ -62,6 +63,7 @@ impl Reloads {
         &mut self,
         signals: &mut Signals,
         mut commands: mpsc::UnboundedReceiver<Command>,
+        manager: &Manager,
     ) {
         let changed = async |watcher: &mut Option<Watcher>| match watcher {
             Some(watcher) => watcher.changed().await,
@@ -83,7 +85,8 @@ impl Reloads {
                 },
                 () = changed(&mut self.watcher) => (false, None),
             };
-            let report = self.reloader.reload(dry).await;
+            let reload = self.reloader.reload(dry);
+            let report = if dry { reload.await } else { manager.told_of(reload).await };
             if let Some(told) = told {
                 // Fails when the operator has gone, and then nobody waits for the report.
                 told.send(report).ok();

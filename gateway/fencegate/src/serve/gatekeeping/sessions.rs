@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::options::GatewayOptions;
-use crate::serve::base::Base;
+use crate::serve::{base::Base, threads::Threads};
 
 /// The thread of the sessions.
 pub(super) struct Sessions {
@@ -38,11 +38,12 @@ impl Sessions {
         desks: Vec<Desk>,
         servers: Servers,
         settings: impl Fn(usize) -> Settings,
+        threads: &Threads,
     ) -> io::Result<Self> {
         let settings: Vec<Settings> = (0..desks.len()).map(settings).collect();
         let (alive, end) = oneshot::channel::<Infallible>();
         let close = CancellationToken::new();
-        let closed = close.clone();
+        let (closed, turning) = (close.clone(), threads.joined());
         let thread = thread::Builder::new().name("session".into()).spawn(move || {
             let _alive = alive;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -51,7 +52,9 @@ impl Sessions {
             let all = desks.into_iter().zip(settings).map(|(desk, settings)| {
                 desk.run(Metered::new(servers.clone(), &settings.metrics), Rc::new(settings), closed.clone())
             });
-            LocalSet::new().block_on(&runtime, join_all(all));
+            let tasks = LocalSet::new();
+            tasks.spawn_local(turning);
+            tasks.block_on(&runtime, join_all(all));
         })?;
         Ok(Self { thread, close, end })
     }

@@ -43,6 +43,7 @@ install_missing() {
         need yamllint command -v yamllint
         need systemd command -v systemd-analyze
         need lintian command -v lintian
+        need rpm command -v rpm
         # Databases that run the statements of deploy/docs/SERVICES.md and of deploy/upstream.
         need postgresql sh -c 'ls /usr/lib/postgresql/*/bin/postgres'
         need mariadb-server test -x /usr/sbin/mariadbd
@@ -121,9 +122,10 @@ stay_stopped() {
     [ ${#units[@]} -eq 0 ] || "${become_root[@]}" env SYSTEMD_OFFLINE=1 systemctl disable --quiet "${units[@]}" >&2 || true
 }
 
-# What builds a Debian package, and writes the bill of materials.
+# What builds a Debian package and an RPM, and writes the bill of materials.
 install_packagers() {
     cargo deb --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deb || return
+    cargo generate-rpm --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-generate-rpm || return
     cargo cyclonedx --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-cyclonedx
 }
 

@@ -155,7 +155,7 @@ fn read(document: &str) -> String {
 }
 
 /// What strangers read, first of all.
-const READ_BY_STRANGERS: [&str; 17] = [
+const READ_BY_STRANGERS: [&str; 19] = [
     "README.md",
     "policies/README.md",
     "deploy/RUNBOOK.md",
@@ -170,6 +170,8 @@ const READ_BY_STRANGERS: [&str; 17] = [
     "deploy/docs/PROMISES.md",
     "deploy/docs/PROXY.md",
     "deploy/docs/SERVICES.md",
+    "deploy/docs/VERSIONS.md",
+    "deploy/package/README.md",
     "deploy/helm/README.md",
     "deploy/upstream/README.md",
     "gateway/API.md",

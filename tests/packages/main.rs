@@ -1,9 +1,13 @@
-//! The release as it is shipped: the static binary, the Debian package, the bill of materials.
+//! The release as it is shipped: the static binary, the Debian package and the RPM, the bill of materials.
+
+mod machine;
+mod programs;
+mod release;
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
-    process::Command,
     sync::LazyLock,
     time::Duration,
 };
@@ -13,64 +17,147 @@ use fencegate_tests::{client::Ask, policy::Policy, scratch, site::Site};
 use serde_json::Value;
 use tempfile::TempDir;
 
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+use self::{
+    machine::Machine,
+    programs::{path, root, run},
+};
+
+/// What was built, once; the binary in it is built on the way.
+struct Packages {
+    deb: PathBuf,
+    rpm: PathBuf,
 }
 
-/// Runs a command that must succeed, and gives what it prints.
-fn run(program: &str, arguments: &[&str]) -> String {
-    let said = Command::new(program).args(arguments).current_dir(root()).output();
-    let said = said.unwrap_or_else(|error| panic!("{program}: {error}"));
-    let [out, err] = [said.stdout, said.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    assert!(said.status.success(), "{program} {arguments:?}: {}\n{out}\n{err}", said.status);
-    out
-}
-
-/// The package, built once; the binary that it holds is built on the way.
-static PACKAGE: LazyLock<PathBuf> = LazyLock::new(|| {
-    // Written by who built before: `deploy/debian/build` takes what is there.
-    let built = std::env::var_os("FENCEGATE_BUILT").is_some();
-    let arguments: &[&str] = if built { &["--no-build"] } else { &[] };
-    let said = run("deploy/debian/build", arguments);
-    PathBuf::from(said.lines().last().expect("it prints the path of the package"))
+static PACKAGES: LazyLock<Packages> = LazyLock::new(|| {
+    // A binary that was built before.
+    let built = std::env::var("FENCEGATE_BUILT").ok();
+    let arguments: Vec<&str> = built.iter().flat_map(|built| ["--binary", built]).collect();
+    let said = run("deploy/package/build", &arguments);
+    let one = |kind: &str| {
+        let line = said.lines().find(|line| line.ends_with(kind));
+        root().join(line.unwrap_or_else(|| panic!("no {kind}: {said}")))
+    };
+    Packages { deb: one(".deb"), rpm: one(".rpm") }
 });
 
 /// What the package installs, in a folder of its own.
 fn unpacked() -> TempDir {
     let home = TempDir::new_in(scratch::folder()).expect("a folder");
-    run("dpkg-deb", &["-x", path(&PACKAGE), path(home.path())]);
+    run("dpkg-deb", &["-x", path(&PACKAGES.deb), path(home.path())]);
     home
 }
 
-fn path(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
+#[test]
+fn lintian_finds_nothing_wrong_with_the_package() {
+    let said = run(
+        "lintian",
+        &["--fail-on", "error,warning", "--tag-display-limit", "0", "--allow-root", path(&PACKAGES.deb)],
+    );
+    assert!(!said.contains("E: ") && !said.contains("W: "), "{said}");
+}
+
+/// What each kind of package has where the other has it elsewhere, or not at all.
+const ONLY_DEBIAN: [&str; 4] = [
+    "/usr/share/doc/fencegate/changelog.Debian.gz",
+    "/usr/share/doc/fencegate/copyright",
+    "/usr/share/lintian/overrides/fencegate",
+    "/usr/share/zsh/vendor-completions/_fencegate",
+];
+const ONLY_RPM: [&str; 2] =
+    ["/usr/share/licenses/fencegate/LICENSE", "/usr/share/zsh/site-functions/_fencegate"];
+
+#[test]
+fn both_packages_install_the_same_files_and_run_the_same_scripts() {
+    let Packages { deb, rpm } = &*PACKAGES;
+    // Of each: who may do what with it, and where it is.
+    let said = run("dpkg-deb", &["-c", path(deb)]);
+    let files = said.lines().filter(|line| line.starts_with('-')).map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        (words[5].trim_start_matches('.').to_owned(), words[0].to_owned())
+    });
+    let mut debian: BTreeMap<String, String> = files.collect();
+    let said = run("rpm", &["-qp", "--qf", "[%{FILEMODES:perms} %{FILENAMES}\n]", path(rpm)]);
+    let files = said.lines().filter_map(|line| line.split_once(' '));
+    let mut red_hat: BTreeMap<String, String> = files.map(|(may, file)| (file.into(), may.into())).collect();
+    assert!(red_hat.len() > 30 && red_hat.contains_key("/usr/bin/fencegate"), "{red_hat:#?}");
+    for (only, files) in [(&ONLY_DEBIAN[..], &mut debian), (&ONLY_RPM[..], &mut red_hat)] {
+        for file in only {
+            assert!(files.remove(*file).is_some(), "no {file}: {files:#?}");
+        }
+    }
+    assert_eq!(debian, red_hat);
+
+    let lines = |said: String| said.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+    let configured = lines(run("dpkg-deb", &["-I", path(deb), "conffiles"]));
+    assert_eq!(configured, lines(run("rpm", &["-qp", "--configfiles", path(rpm)])));
+    assert_eq!(configured.len(), 2, "{configured:?}");
+    for (ours, theirs) in [("postinst", "POSTIN"), ("prerm", "PREUN"), ("postrm", "POSTUN")] {
+        let script = run("dpkg-deb", &["-I", path(deb), ours]);
+        assert_eq!(script.trim(), run("rpm", &["-qp", "--qf", &format!("%{{{theirs}}}"), path(rpm)]).trim());
+        assert_eq!(
+            script.trim(),
+            fs::read_to_string(root().join("deploy/package/scripts").join(ours)).expect("there").trim()
+        );
+    }
+}
+
+/// A kind of package, and how it comes and goes.
+struct Kind {
+    package: &'static Path,
+    install: &'static str,
+    upgrade: &'static str,
+    remove: &'static str,
+    /// What is left of a policy that was written, at last.
+    left: Option<&'static str>,
 }
 
 #[test]
-fn the_package_has_what_it_should_and_lintian_finds_nothing_wrong() {
-    let home = unpacked();
-    for file in [
-        "usr/bin/fencegate",
-        "etc/fencegate/policy.yaml",
-        "etc/fencegate/guard.yaml",
-        "usr/lib/systemd/system/fencegate@.service",
-        "usr/lib/systemd/system/fencegate-guard.service",
-        "usr/lib/systemd/system/fencegate-guard-backup.service",
-        "usr/lib/systemd/system/fencegate-guard-backup.timer",
-        "usr/share/man/man1/fencegate.1.gz",
-        "usr/share/bash-completion/completions/fencegate",
-        "usr/share/zsh/vendor-completions/_fencegate",
-        "usr/share/fish/vendor_completions.d/fencegate.fish",
-    ] {
-        assert!(home.path().join(file).exists(), "no {file}");
+fn a_debian_package_is_installed_upgraded_and_removed() {
+    comes_and_goes(&Kind {
+        package: &PACKAGES.deb,
+        install: "dpkg -i --force-depends /tmp/*.deb",
+        upgrade: "dpkg -i --force-depends --force-confold /tmp/*.deb",
+        remove: "dpkg -r fencegate && dpkg -P fencegate",
+        left: None,
+    });
+}
+
+#[test]
+fn an_rpm_is_installed_upgraded_and_removed() {
+    comes_and_goes(&Kind {
+        package: &PACKAGES.rpm,
+        install: "rpm -i --nodeps /tmp/*.rpm",
+        upgrade: "rpm -U --nodeps --replacepkgs /tmp/*.rpm",
+        remove: "rpm -e --nodeps fencegate",
+        left: Some("etc/fencegate/policy.yaml.rpmsave"),
+    });
+}
+
+fn comes_and_goes(kind: &Kind) {
+    let (machine, policy) = (Machine::fresh(), "etc/fencegate/policy.yaml");
+    machine.takes(kind.package);
+    let said = machine.does(&format!("{} && sysctl -n net.ipv4.tcp_migrate_req", kind.install));
+    assert_eq!(said.lines().last(), Some("1"), "the setting is not in force: {said}");
+    let users = machine.reads("etc/passwd").expect("there");
+    assert!(["fencegate:", "fencegate-guard:"].iter().all(|user| users.contains(user)), "{users}");
+    // Each is checked by the program that was installed, and is good.
+    for file in ["policy.yaml", "guard.yaml"] {
+        machine.does(&format!("fencegate check /etc/fencegate/{file}"));
     }
-    let control = run("dpkg-deb", &["-I", path(&PACKAGE), "conffiles"]);
-    assert_eq!(control.lines().count(), 2, "{control}");
-    let said = run(
-        "lintian",
-        &["--fail-on", "error,warning", "--tag-display-limit", "0", "--allow-root", path(&PACKAGE)],
-    );
-    assert!(!said.contains("E: ") && !said.contains("W: "), "{said}");
+
+    let enabled = "etc/systemd/system/multi-user.target.wants/fencegate@a.service";
+    machine.does("systemctl enable fencegate@a fencegate-guard");
+    machine.writes(policy, "mine\n");
+    machine.writes("var/lib/fencegate-guard/guard.redb", "remembered\n");
+    machine.does(kind.upgrade);
+    assert_eq!(machine.reads(policy).as_deref(), Some("mine\n"), "an upgrade changed it");
+    assert!(machine.has(enabled) && machine.has("usr/bin/fencegate"));
+
+    machine.does(kind.remove);
+    assert!(!machine.has(enabled) && !machine.has("usr/bin/fencegate") && !machine.has(policy));
+    assert!(!machine.has("usr/lib/systemd/system/fencegate@.service"));
+    assert_eq!(kind.left.and_then(|left| machine.reads(left)).as_deref(), kind.left.map(|_| "mine\n"));
+    assert!(machine.has("var/lib/fencegate-guard/guard.redb"), "a guard has forgotten");
 }
 
 /// A static libc takes randomness from there.

@@ -5,7 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fencegate_tests::{gateway::command, prometheus::deploy, scratch};
+use fencegate_tests::{
+    gateway::{command, command_in},
+    prometheus::deploy,
+    scratch,
+};
 use tokio::sync::OnceCell;
 
 use super::clients::{run, text, venv};
@@ -88,8 +92,8 @@ fn set<'a>(unit: &'a str, setting: &str) -> Vec<&'a str> {
 fn the_units_bring_what_the_installed_policies_name() {
     const CREDENTIAL: &str = "${CREDENTIALS_DIRECTORY:-/etc/credstore}/";
     let users = [
-        ("systemd/fencegate@.service", "../policies/examples/payments.yaml", 1),
-        ("systemd/fencegate-guard.service", "../policies/examples/guard.yaml", 0),
+        ("systemd/fencegate@.service", "package/etc/policy.yaml", 1),
+        ("systemd/fencegate-guard.service", "package/etc/guard.yaml", 0),
     ]
     .map(|(unit, policy, secrets)| {
         let (unit, policy) = (read(unit), read(policy));
@@ -104,9 +108,64 @@ fn the_units_bring_what_the_installed_policies_name() {
         assert!(policy.contains(&format!("/var/lib/{state}")), "{state} is not used: {policy}");
         // A start that is over when the process exists says nothing about its locks.
         assert_eq!(set(&unit, "Type"), ["notify"], "{unit}");
+        assert_eq!(set(&unit, "WatchdogSec").len(), 1, "{unit}");
         set(&unit, "User").concat()
     });
     assert_ne!(users[0], users[1]);
+}
+
+/// What makes users at the installation, run on a folder.
+#[tokio::test]
+async fn the_users_of_the_units_are_made() {
+    let home = scratch::place();
+    fs::create_dir(home.path().join("etc")).expect("our own folder");
+    let root = format!("--root={}", home.path().display());
+    run("systemd-sysusers", &[&root, &shipped("systemd/users.conf")]).await;
+    let made = fs::read_to_string(home.path().join("etc/passwd")).expect("written");
+    for unit in ["fencegate@.service", "fencegate-guard.service"] {
+        let unit = read(&format!("systemd/{unit}"));
+        let ([user], [state]) = (&set(&unit, "User")[..], &set(&unit, "StateDirectory")[..]) else {
+            panic!("one of each: {unit}")
+        };
+        let home = format!(":/var/lib/{state}:");
+        assert!(
+            made.lines().any(|line| line.starts_with(&format!("{user}:")) && line.contains(&home)),
+            "{made}"
+        );
+    }
+}
+
+/// The files that the packages put in /etc are good as they are, and with what stands in their comments.
+#[tokio::test]
+async fn the_installed_files_are_good_also_with_what_their_comments_show() {
+    let home = scratch::place();
+    let at = home.path().display().to_string();
+    let key = format!("{at}/fencegate-ticket-key");
+    assert!(command(&["keys", "new", &key]).await.expect("started").status.success());
+    let public = command(&["keys", "public", &key]).await.expect("started").stdout;
+    let tickets = home.path().join("ticket-keys.json");
+    fs::write(&tickets, public).expect("our own folder");
+    for installed in ["policy.yaml", "guard.yaml"] {
+        let text = read(&format!("package/etc/{installed}"));
+        let text = text
+            .replace("/var/lib/fencegate", &at)
+            .replace("/etc/fencegate/ticket-keys.json", &tickets.display().to_string());
+        let shown = text.replace("\n#     ", "\n");
+        assert_ne!(shown, text);
+        for text in [text, shown] {
+            let file = home.path().join(installed);
+            fs::write(&file, &text).expect("our own folder");
+            let file = file.display().to_string();
+            let said =
+                command_in(&[("CREDENTIALS_DIRECTORY", &at)], &["check", &file]).await.expect("started");
+            let told = String::from_utf8_lossy(&said.stderr);
+            // The guard's is told to take tickets, until it does.
+            let codes: Vec<&str> =
+                told.split('[').skip(1).filter_map(|rest| rest.split(']').next()).collect();
+            let asked: &[&str] = if text.contains("\n#     tickets: {public") { &["FG0404"] } else { &[] };
+            assert!(said.status.success() && codes == asked, "{text}\n{told}");
+        }
+    }
 }
 
 /// Every file below a folder of the repository.
@@ -118,16 +177,17 @@ fn below(folder: &Path) -> Vec<PathBuf> {
 #[tokio::test]
 async fn scripts_pass_shellcheck() {
     let root = deploy().join("..");
-    let mut scripts: Vec<String> = [deploy(), root.join("tests/bench"), root.join(".ci")]
-        .iter()
-        .flat_map(|folder| below(folder))
-        .chain([root.join("tests/run")])
-        .filter(|path| {
-            let text = fs::read(path).unwrap_or_default();
-            text.starts_with(b"#!/usr/bin/env bash") || text.starts_with(b"# shellcheck shell=bash")
-        })
-        .map(|path| path.display().to_string())
-        .collect();
+    let mut scripts: Vec<String> =
+        [deploy(), root.join("tests/bench"), root.join("tests/versions"), root.join(".ci")]
+            .iter()
+            .flat_map(|folder| below(folder))
+            .chain([root.join("tests/run")])
+            .filter(|path| {
+                let text = fs::read(path).unwrap_or_default();
+                text.starts_with(b"#!/usr/bin/env bash") || text.starts_with(b"# shellcheck shell=bash")
+            })
+            .map(|path| path.display().to_string())
+            .collect();
     assert!(scripts.len() >= 7, "not all were found: {scripts:?}");
     let packages = shipped("packages.sh");
     let mut arguments = vec!["-x", "-S", "warning", "-P", root.to_str().expect("UTF-8")];

@@ -73,7 +73,7 @@ pub(super) fn told(name: &str) -> Vec<String> {
 }
 
 /// What strangers read and type from.
-const DOCUMENTS: [&str; 12] = [
+const DOCUMENTS: [&str; 14] = [
     "README.md",
     "deploy/RUNBOOK.md",
     "deploy/docs/ADOPTION.md",
@@ -86,6 +86,8 @@ const DOCUMENTS: [&str; 12] = [
     "deploy/docs/SERVICES.md",
     // What `fencegate explain` prints.
     "policies/src/diagnose/stories.md",
+    "deploy/docs/VERSIONS.md",
+    "deploy/package/README.md",
     "deploy/helm/README.md",
 ];
 
@@ -120,11 +122,11 @@ async fn every_command_of_the_documents_is_one() {
                     assert_eq!(process.admin(&format!("/{path}")).await.status, 200, "{document}: `{told}`");
                 }
                 "systemctl" => {
-                    let unit = rest.last().expect("a unit").split('@').collect::<Vec<_>>();
-                    let file = if unit.len() == 2 {
-                        format!("{}@.service", unit[0])
-                    } else {
-                        format!("{}.service", unit[0])
+                    let unit = rest.last().expect("a unit");
+                    let file = match unit.split_once('@') {
+                        Some((unit, _)) => format!("{unit}@.service"),
+                        None if unit.ends_with(".timer") => unit.clone(),
+                        None => format!("{unit}.service"),
                     };
                     assert!(deploy().join("systemd").join(&file).exists(), "{document}: `{told}`: no {file}");
                 }

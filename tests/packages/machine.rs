@@ -1,0 +1,79 @@
+//! A machine to install packages on: this one's programs, with room for more, in namespaces of its own. Nothing of this machine changes.
+
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+use fencegate_tests::scratch;
+use tempfile::TempDir;
+
+use super::programs::{path, run};
+
+/// Its files, and those that were added to `/usr` beside them.
+pub(super) struct Machine(TempDir);
+
+impl Machine {
+    pub(super) fn fresh() -> Self {
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        for folder in
+            ["upper", "work", "root/usr", "root/etc/systemd/system", "root/dev", "root/proc", "root/run"]
+        {
+            fs::create_dir_all(home.path().join(folder)).expect("our own folder");
+        }
+        for folder in ["root/tmp", "root/var/lib/dpkg/info", "root/var/lib/dpkg/updates", "root/var/lib/rpm"]
+        {
+            fs::create_dir_all(home.path().join(folder)).expect("our own folder");
+        }
+        for folder in ["bin", "sbin", "lib", "lib64"] {
+            symlink(format!("usr/{folder}"), home.path().join("root").join(folder)).expect("our own folder");
+        }
+        let machine = Self(home);
+        machine.writes("var/lib/dpkg/status", "");
+        machine.writes("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
+        machine.writes("etc/group", "root:x:0:\n");
+        machine
+    }
+
+    fn root(&self) -> std::path::PathBuf {
+        self.0.path().join("root")
+    }
+
+    /// Takes a file along, under the same name.
+    pub(super) fn takes(&self, file: &Path) {
+        let name = file.file_name().expect("a file");
+        fs::copy(file, self.root().join("tmp").join(name)).expect("our own folder");
+    }
+
+    pub(super) fn writes(&self, file: &str, text: &str) {
+        let file = self.root().join(file);
+        fs::create_dir_all(file.parent().expect("a folder")).expect("our own folder");
+        fs::write(file, text).expect("our own folder");
+    }
+
+    /// The text of a file outside of `/usr`, if it is there.
+    pub(super) fn reads(&self, file: &str) -> Option<String> {
+        fs::read_to_string(self.root().join(file)).ok()
+    }
+
+    /// Links count, wherever they lead.
+    pub(super) fn has(&self, file: &str) -> bool {
+        let file = match file.strip_prefix("usr/") {
+            Some(file) => self.0.path().join("upper").join(file),
+            None => self.root().join(file),
+        };
+        // What was removed from below is a device there, and no file.
+        fs::symlink_metadata(file).is_ok_and(|found| found.is_file() || found.is_symlink())
+    }
+
+    /// Runs a line of shell on it, as its root, and gives what was printed. Its network is its own, with its settings.
+    pub(super) fn does(&self, line: &str) -> String {
+        let at = path(self.0.path());
+        let enter = format!(
+            "set -e
+             mount -t overlay overlay -o lowerdir=/usr,upperdir='{at}/upper',workdir='{at}/work',userxattr '{at}/root/usr'
+             mount --rbind /dev '{at}/root/dev'
+             mount -t proc proc '{at}/root/proc'
+             exec env -i PATH=/usr/sbin:/usr/bin SYSTEMD_OFFLINE=1 chroot '{at}/root' sh -ec \"$1\" 2>&1"
+        );
+        let own = ["--map-root-user", "--mount", "--net", "--pid", "--fork", "sh", "-c", &enter, "sh", line];
+        run("unshare", &own)
+    }
+}

@@ -1,0 +1,112 @@
+//! What is published of a tag: made by the script that makes it, of a clone with a tag.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use fencegate_tests::{process::binary, scratch};
+use tempfile::TempDir;
+
+use super::programs::{path, root, run};
+
+/// A clone of what is committed, with a change that says that the version is released.
+struct ClonedTree(TempDir);
+
+impl ClonedTree {
+    fn fresh() -> Self {
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let clone = Self(home);
+        run("git", &["clone", "--quiet", "--shared", path(&root()), path(&clone.tree())]);
+        clone
+    }
+
+    fn tree(&self) -> PathBuf {
+        self.0.path().join("tree")
+    }
+
+    fn git(&self, arguments: &[&str]) {
+        let who = ["-c", "user.name=tests", "-c", "user.email=tests@fencegate.invalid"];
+        run("git", &[&["-C", path(&self.tree())], &who[..], arguments].concat());
+    }
+
+    /// What was printed, and whether it has ended well.
+    fn releases(&self, tag: &str, folder: &str) -> (bool, String) {
+        let release = self.tree().join("deploy/release");
+        let folder = self.0.path().join(folder);
+        let built = std::env::var_os("FENCEGATE_BUILT").map_or_else(binary, PathBuf::from);
+        let said = Command::new(release).args([tag, path(&folder), "--binary", path(&built)]).output();
+        let said = said.expect("it can be started");
+        (said.status.success(), String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned())
+    }
+}
+
+/// With the development binary, unless another one is named: what differs in a release is that alone.
+#[test]
+fn a_release_of_a_tag_has_all_that_is_published_and_nothing_is_released_that_says_it_is_not() {
+    let clone = ClonedTree::fresh();
+    let version = env!("CARGO_PKG_VERSION");
+    let tag = format!("v{version}");
+    let changes = clone.tree().join("deploy/CHANGELOG.md");
+    let text = fs::read_to_string(&changes).expect("committed");
+    let unreleased = format!("## {version}, not released yet");
+    if text.contains(&unreleased) {
+        clone.git(&["tag", &tag]);
+        let (well, said) = clone.releases(&tag, "published");
+        assert!(!well && said.contains("not released yet"), "{said}");
+        fs::write(&changes, text.replace(&unreleased, &format!("## {version}, 2026-12-01")))
+            .expect("our own tree");
+        clone.git(&["commit", "--quiet", "--all", "--message", "Release"]);
+        clone.git(&["tag", "--force", &tag]);
+    }
+    for (tag, folder, why) in [
+        ("v99.0.0", "published", "no tag"),
+        (&tag, "tree/published", "is in the tree"),
+        (&tag, "", "is there already"),
+    ] {
+        let (well, said) = clone.releases(tag, folder);
+        assert!(!well && said.contains(why), "{said}");
+    }
+
+    let (well, said) = clone.releases(&tag, "published");
+    assert!(well, "{said}");
+    let published = clone.0.path().join("published");
+    let mut files: Vec<String> = fs::read_dir(&published)
+        .expect("made")
+        .map(|entry| entry.expect("made").file_name().into_string().expect("text"))
+        .collect();
+    files.sort();
+    let machine = std::env::consts::ARCH;
+    let debian = if machine == "x86_64" { "amd64" } else { "arm64" };
+    assert_eq!(
+        files,
+        [
+            "NOTES.md".to_owned(),
+            "SHA256SUMS".to_owned(),
+            format!("fencegate-{version}-1.{machine}.rpm"),
+            format!("fencegate-{version}-source.tar.gz"),
+            format!("fencegate-{version}-{machine}-linux.tar.gz"),
+            "fencegate-ledger.cdx.json".to_owned(),
+            "fencegate.cdx.json".to_owned(),
+            format!("fencegate_{version}-1_{debian}.deb"),
+        ]
+    );
+    let at = path(&published).to_owned();
+    let checked = run("sh", &["-c", "cd \"$1\" && sha256sum --strict --check SHA256SUMS", "sh", &at]);
+    assert_eq!(checked.lines().filter(|line| line.ends_with(": OK")).count(), files.len() - 1, "{checked}");
+    let notes = fs::read_to_string(published.join("NOTES.md")).expect("made");
+    assert!(notes.starts_with(&format!("## {version}, ")) && notes.contains("\n- **"), "{notes}");
+    assert_eq!(notes.matches("\n## ").count(), 0, "notes of more than one version");
+
+    let bill = fs::read_to_string(published.join("fencegate.cdx.json")).expect("made");
+    let ours = bill.matches("path+file:///fencegate").count();
+    assert!(ours > 0 && ours == bill.matches("path+file://").count(), "it names folders of this machine");
+
+    // What was unpacked runs.
+    let unpacked = clone.0.path().join("unpacked");
+    fs::create_dir(&unpacked).expect("our own folder");
+    let archive = published.join(format!("fencegate-{version}-{machine}-linux.tar.gz"));
+    run("tar", &["-xzf", path(&archive), "-C", path(&unpacked)]);
+    let program = unpacked.join(format!("fencegate-{version}/fencegate"));
+    assert!(run(path(&program), &["--version"]).contains(version));
+    assert!(unpacked.join(format!("fencegate-{version}/LICENSE")).exists());
+    let listed = run("tar", &["-tzf", path(&published.join(format!("fencegate-{version}-source.tar.gz")))]);
+    assert!(listed.lines().any(|file| file == format!("fencegate-{version}/Cargo.lock")), "{listed}");
+}

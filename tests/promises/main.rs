@@ -131,6 +131,7 @@ mod shorter_session;
 mod stamp;
 mod start;
 mod state;
+mod stored;
 mod storm;
 mod streaming;
 mod tls;

@@ -4,12 +4,13 @@
 //! told, [`zookeeper`] and [`ensemble`] the servers behind it and [`faulty_link`] the way there, [`origin`] the
 //! upstream that records, [`held`] a request that it works on until told, and [`ledger`] one that keeps accounts,
 //! [`guard`] what stands before one, [`guarded`] a site with both and [`hop`] what may stand between, [`hosts`] the
-//! names that a process sees, [`socket_relay`] the way by a unix socket, [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages as they
+//! names that a process sees, [`socket_relay`] the way by a unix socket, [`client`], [`load`] and [`rolling_load`] who asks, [`history`] the judge. [`wire`] reads messages as they
 //! were spelled, [`prometheus`] watches, [`watch`] sees alerts come and go, [`runbook`] does what their sections say, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to
 //! compare with. [`zombie`] is a set-up with an accident behind it, for whoever shows what happens, and [`browser`] who
 //! looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session.
 //! [`small_disk`] is one that fills up. [`crowd`] is a load on keys that several hold at once. [`charged`] is a command under a lock, and the mishaps of
-//! who watches over it. [`stepped_clock`] has one process see other clocks. [`pods`] are what a chart renders, as processes. [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks.
+//! who watches over it. [`stepped_clock`] has one process see other clocks. [`stored`] is what one version writes and
+//! another one reads. [`pods`] are what a chart renders, as processes. [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks.
 
 pub mod balancer;
 pub mod browser;
@@ -43,6 +44,7 @@ pub mod policy;
 pub mod postgres;
 pub mod process;
 pub mod prometheus;
+pub mod rolling_load;
 pub mod runbook;
 pub mod scratch;
 pub mod shared_store;
@@ -51,6 +53,7 @@ pub mod site;
 pub mod small_disk;
 pub mod socket_relay;
 pub mod stepped_clock;
+pub mod stored;
 pub mod terminal_picture;
 pub mod terminator;
 pub mod values;

@@ -342,7 +342,7 @@ impl Metrics {
 }
 
 /// Cargo builds the library for these tests, but the binary only when the whole workspace is built.
-pub(crate) fn binary() -> PathBuf {
+pub fn binary() -> PathBuf {
     named("fencegate")
 }
 

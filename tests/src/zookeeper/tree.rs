@@ -2,6 +2,7 @@
 
 use std::{cell::RefCell, collections::BTreeSet, net::SocketAddr, time::Duration};
 
+use serde_json::{Value, json};
 use zookeeper_client::{
     Acl, Acls, AddWatchMode, AuthId, Client, CreateMode, Error, EventType, Permission, PersistentWatcher,
 };
@@ -122,6 +123,39 @@ impl Tree {
         let mut paths = self.paths().await;
         paths.retain(|path| path.starts_with("/members/") && !path.ends_with("-probe"));
         paths
+    }
+
+    /// The nodes that are there until somebody deletes them: of each its path, its data, and how often that was written.
+    ///
+    /// # Panics
+    /// If a node goes meanwhile.
+    pub async fn lasting(&self) -> Vec<Value> {
+        let mut found = Vec::new();
+        for path in self.paths().await {
+            let (data, stat) = self.client.get_data(&format!("{}{path}", self.root)).await.expect("there");
+            // Containers have an owner as well.
+            if stat.ephemeral_owner == 0 {
+                let data = String::from_utf8(data).expect("text");
+                found.push(json!({"path": path, "data": data, "written": stat.version}));
+            }
+        }
+        found
+    }
+
+    /// Makes such nodes again, each written as often as it was.
+    ///
+    /// # Panics
+    /// If one is there, or this is no list of nodes.
+    pub async fn restore(&self, nodes: &[Value]) {
+        let anyone = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        self.client.mkdir(&self.root, &anyone).await.expect("ZooKeeper serves");
+        for node in nodes {
+            let [path, data] = ["path", "data"].map(|field| node[field].as_str().expect("text"));
+            self.create(path, data.as_bytes()).await;
+            for _ in 0..node["written"].as_u64().expect("a number") {
+                self.set(path, data.as_bytes()).await;
+            }
+        }
     }
 
     /// # Panics

@@ -1,0 +1,116 @@
+//! What an earlier version has stored is understood: a guard's file, a gateway's folder, and the nodes in ZooKeeper are
+//! in `tests/versions/stored` as that version wrote them.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use fencegate_tests::{
+    client::Ask,
+    gateway::Launch,
+    guard::Beside,
+    guarded::quick,
+    process::binary,
+    scratch,
+    site::Site,
+    stored::{gateways_know, guard_knows, remembering},
+};
+use serde_json::Value;
+
+fn stored(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("versions/stored").join(name)
+}
+
+fn nodes() -> Vec<Value> {
+    serde_json::from_slice(&fs::read(stored("nodes.json")).expect("committed")).expect("a list")
+}
+
+#[tokio::test]
+async fn a_guard_knows_what_an_earlier_version_wrote() {
+    let beside = Beside::fresh().await;
+    let launch = quick(beside.unmade());
+    let unpacked = Command::new("gzip").arg("-dc").arg(stored("guard.redb.gz")).output().expect("gzip");
+    assert!(unpacked.status.success(), "{unpacked:?}");
+    fs::write(launch.store(), unpacked.stdout).expect("our own folder");
+    guard_knows(&launch.start().await, &beside.origin).await;
+}
+
+#[tokio::test]
+async fn gateways_know_what_an_earlier_version_wrote_in_zookeeper() {
+    let site = Site::fresh().await;
+    site.tree().await.restore(&nodes()).await;
+    gateways_know(&site, &binary()).await;
+}
+
+/// The tokens of a ZooKeeper that begins anew lie below what the folder has seen: that is told, and nothing granted.
+#[tokio::test]
+async fn a_gateway_knows_how_far_an_earlier_version_had_seen_tokens_come() {
+    let (_zookeeper, site) = Site::on_its_own().await;
+    site.tree().await.restore(&nodes()).await;
+    let state = scratch::place();
+    let record =
+        fs::read_dir(stored("state_dir")).expect("committed").next().expect("a record").expect("readable");
+    fs::copy(record.path(), state.path().join(record.file_name())).expect("our own folder");
+    let policy = remembering(&site, "gw-1").with("/state_dir", state.path().display().to_string());
+    let gateway = Launch::new(&policy).without_init().start().await;
+    let seen: Value = serde_json::from_slice(&fs::read(record.path()).expect("committed")).expect("JSON");
+    let read = gateway.says("what it found", |line| line.message() == "state.read").await;
+    let read: Value = serde_json::from_str(&read.text()).expect("JSON");
+    assert_eq!(read["fields"]["highest"], seen["highest"], "{read}");
+    gateway.says("that ZooKeeper went back", |line| line.text().contains("rolled")).await;
+    let answer = gateway.send(&Ask::post("/pay/7").field("Idempotency-Key", "new").body("{}")).await;
+    assert_eq!((answer.status, answer.reason()), (503, "rolled-back".into()));
+}
+
+/// Where the number of each written form stands, by what VERSIONS.md says of where it is written.
+const FORMS: [(&str, &str); 9] = [
+    ("`meta` in ZooKeeper", "gateway/lock/src/meta.rs"),
+    ("`ops/...` in ZooKeeper", "gateway/lock/src/once/record.rs"),
+    ("`locks/<2 hex>/<key>` in ZooKeeper", "gateway/lock/src/recipe/grant_record.rs"),
+    ("`plans/...` in ZooKeeper", "policies/src/published.rs"),
+    ("`seen-....json` in `state_dir`", "gateway/lock/src/state/progress.rs"),
+    ("the file of `store.redb`", "gateway/guard/src/store/remembered.rs"),
+    ("the database of `store.postgres`", "gateway/guard/src/postgres/migrate.rs"),
+    ("`Fencing-Ticket`", "gateway/guard/src/ticket/claims.rs"),
+    ("its announcement", "gateway/guard/src/announce.rs"),
+];
+
+/// All sources with a number of a form, and that number.
+fn forms_in(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
+    for entry in fs::read_dir(folder).expect("readable").map(|entry| entry.expect("readable").path()) {
+        if entry.is_dir() {
+            forms_in(&entry, found);
+        } else if entry.extension().is_some_and(|kind| kind == "rs") {
+            let text = fs::read_to_string(&entry).expect("text");
+            // A database goes from form to form by steps; the others say their number.
+            let number = text.lines().find_map(|line| {
+                let line = line.trim_start_matches("pub ").trim_start_matches("pub(super) ");
+                let steps =
+                    line.strip_prefix("const STEPS: [&[&str]; ").and_then(|rest| rest.split(']').next());
+                steps.or_else(|| line.strip_prefix("const FORMAT: u32 = ")?.strip_suffix(';'))
+            });
+            if let Some(number) = number {
+                found.insert(entry, number.to_owned());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_document_of_versions_says_the_number_of_every_written_form() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let document = fs::read_to_string(root.join("deploy/docs/VERSIONS.md")).expect("shipped");
+    let mut found = BTreeMap::new();
+    for folder in ["gateway", "policies/src"] {
+        forms_in(&root.join(folder), &mut found);
+    }
+    for (place, source) in FORMS {
+        let number = found.remove(&root.join(source)).unwrap_or_else(|| panic!("no form in {source}"));
+        let told = document.lines().find(|line| line.contains(&format!("| {place} | {number}")));
+        assert!(told.is_some(), "{place} has form {number}");
+    }
+    assert!(found.is_empty(), "VERSIONS.md says nothing of {found:?}");
+}

@@ -1,0 +1,104 @@
+//! Clients that keep their connections while gateways on one address take turns: each request has to be answered, and done once.
+
+use std::net::SocketAddr;
+
+use tokio::{sync::watch, task::JoinHandle};
+
+use crate::{
+    client::{Answer, Ask, Client, Outcome},
+    history::{ATTEMPT, History},
+    origin::Origin,
+};
+
+/// Six clients, for as long as it is not ended.
+pub struct RollingLoad {
+    callers: Vec<JoinHandle<Caller>>,
+    stop: watch::Sender<bool>,
+}
+
+/// One client: keeps its connection, and makes another one when that has ended.
+struct Caller {
+    address: SocketAddr,
+    name: String,
+    told: Vec<(String, Answer)>,
+    /// Requests that met the end of a connection before any byte of an answer.
+    again: usize,
+}
+
+impl RollingLoad {
+    /// Each client has one of the addresses.
+    pub fn on(addresses: &[SocketAddr]) -> Self {
+        let stop = watch::Sender::new(false);
+        let callers = addresses.iter().cycle().take(6).enumerate().map(|(n, &address)| {
+            let caller = Caller { address, name: format!("c{n}"), told: Vec::new(), again: 0 };
+            tokio::spawn(caller.calls(stop.subscribe()))
+        });
+        Self { callers: callers.collect(), stop }
+    }
+
+    /// Ends it, and gives how many requests there were.
+    ///
+    /// # Panics
+    /// If a request failed, or was done twice, or too many connections ended without an answer.
+    pub async fn ends(self, origin: &Origin) -> usize {
+        self.stop.send_replace(true);
+        let (mut ended, mut requests, mut again) = (Vec::new(), 0, 0);
+        for caller in self.callers {
+            ended.push(caller.await.expect("no panic"));
+        }
+        let mut history = History::of(&origin.log());
+        for caller in ended {
+            again += caller.again;
+            requests += caller.told.len();
+            for (id, answer) in caller.told {
+                assert_eq!(answer.status, 200, "{id}: {answer:?}");
+                assert!(matches!(answer.outcome(), None | Some(Outcome::Done)), "{id}: {answer:?}");
+                if answer.outcome().is_some() {
+                    history.told(&id, Some(&answer));
+                }
+            }
+        }
+        println!("{requests} requests, {again} sent again after a reset before any byte");
+        assert!(again * 50 < requests, "{again} of {requests} connections ended without an answer");
+        // Also: nothing that was sent again had been executed.
+        history.assert_holds();
+        requests
+    }
+}
+
+impl Caller {
+    async fn calls(mut self, stop: watch::Receiver<bool>) -> Self {
+        let mut connection = None;
+        for number in 0.. {
+            if *stop.borrow() {
+                break;
+            }
+            let id = format!("{}-{number}", self.name);
+            let ask = match number % 3 {
+                0 => Ask::get("/read").field(ATTEMPT, &id),
+                n => Ask::post(&format!("/pay/{n}")).field(ATTEMPT, &id),
+            };
+            let answer = self.answer(&mut connection, &ask).await;
+            self.told.push((id, answer));
+        }
+        self
+    }
+
+    async fn answer(&mut self, connection: &mut Option<Client>, ask: &Ask) -> Answer {
+        for _ in 0..5 {
+            let client = match connection.take() {
+                Some(client) => Ok(client),
+                None => Client::connect(self.address).await,
+            };
+            if let Ok(mut client) = client
+                && let Ok(answer) = client.send(ask).await
+            {
+                let stays = answer.field("connection") != Some("close");
+                *connection = stays.then_some(client);
+                return answer;
+            }
+            self.again += 1;
+        }
+        panic!("{}: five connections in a row ended without an answer", self.name);
+    }
+}

@@ -1,0 +1,131 @@
+//! What one version stores and another one reads: the scenes that write it, and what the reader must still know.
+
+use std::path::Path;
+
+use fencegate::demo::child::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    client::{Answer, Ask, Outcome},
+    gateway::{Gateway, Launch},
+    guard::{self, Beside, Dispatch, FLOOR, Guard},
+    guarded::quick,
+    held::Held,
+    origin::{Act, Origin, Reply},
+    policy::Policy,
+    site::Site,
+};
+
+/// The answer to the operation that is done.
+const KEPT: &[u8] = b"{\"id\": 7}";
+
+/// A guard was killed: it has a mark, an operation that is done, and one of which nobody knows.
+///
+/// # Panics
+/// If it does something else.
+pub async fn guard_writes(beside: &Beside, version: &Path) -> guard::Launch {
+    let launch = quick(beside.unmade().of_version(version).made_from(FLOOR).await);
+    let guard = launch.start().await;
+    guard.becomes_ready().await;
+    assert_eq!(guard.send(&Dispatch::new("used", 20).post("/used")).await.status, 200);
+    beside.origin.script("/done", [Act::now(Reply::with_body(KEPT).status(201))]);
+    assert_eq!(guard.send(&Dispatch::new("done", 20).once(1).post("/done")).await.status, 201);
+    let lost = Dispatch::new("lost", 20).once(2).post("/lost");
+    let Held { request, latch, .. } = beside.origin.holds_one(&guard, lost).await;
+    let launch = guard.dies().await;
+    request.result().await.expect_err("nobody is left to answer");
+    latch.let_go();
+    launch
+}
+
+/// # Panics
+/// If the guard has forgotten any of it.
+pub async fn guard_knows(guard: &Guard, origin: &Origin) {
+    guard.becomes_ready().await;
+    let before = origin.count("/done") + origin.count("/lost");
+    let late = guard.send(&Dispatch::new("used", 15).post("/used")).await;
+    assert_eq!(told(&late), (412, "stale".into()));
+    assert_eq!(guard.send(&Dispatch::new("used", 30).post("/used")).await.status, 200);
+    let done = guard.send(&Dispatch::new("done", 30).once(1).post("/done")).await;
+    assert_eq!((done.status, done.outcome()), (201, Some(Outcome::Replayed)), "{done:?}");
+    assert_eq!(done.body, KEPT);
+    let lost = guard.send(&Dispatch::new("lost", 30).once(2).post("/lost")).await;
+    assert_eq!(told(&lost), (409, "outcome-unknown".into()));
+    assert_eq!(origin.count("/done") + origin.count("/lost"), before, "it was done again");
+}
+
+/// Of a gateway whose operations ZooKeeper remembers.
+pub fn remembering(site: &Site, name: &str) -> Policy {
+    site.policy(name).with("/routes/0/fence/once", json!({"store": "zookeeper"}))
+}
+
+/// Of a gateway that sits out what a holder has left behind.
+pub fn delaying(site: &Site, name: &str) -> Policy {
+    site.policy(name)
+        .with("/upstreams/ledger/fencing", "delay")
+        .with("/upstreams/ledger/delay", "60s")
+        .with("/upstreams/ledger/response_timeout", "10s")
+        .with("/routes/0/fence/wait", "1s")
+}
+
+fn pay(account: u8, operation: &str) -> Ask {
+    Ask::post(&format!("/pay/{account}")).field("Idempotency-Key", operation).body("{}")
+}
+
+/// Two gateways were killed: ZooKeeper has an operation that is done, one of which nobody knows, and a delay to sit out; the folder
+/// has the furthest token. Gives the nodes that are left.
+///
+/// # Panics
+/// If they do something else.
+pub async fn gateways_write(site: &Site, version: &Path, state: &Path) -> Vec<Value> {
+    let policy = site.policy("gw-0").with("/state_dir", state.display().to_string());
+    let gateway = Launch::new(&policy).of_version(version).start().await;
+    gateway.becomes_ready().await;
+    // Further than a ZooKeeper that begins anew comes in the time of a test.
+    for _ in 0..200 {
+        assert_eq!(gateway.send(&Ask::post("/pay/1")).await.status, 200);
+    }
+    gateway.signal(Signal::TERM);
+    assert!(gateway.exit().await.success(), "{}", gateway.log());
+    let gateway = Launch::new(&remembering(site, "gw-1")).of_version(version).start().await;
+    gateway.becomes_ready().await;
+    assert_eq!(gateway.send(&pay(7, "done")).await.status, 200);
+    killed_under(site, &gateway, pay(8, "lost")).await;
+    let gateway = Launch::new(&delaying(site, "gw-2")).of_version(version).start().await;
+    gateway.becomes_ready().await;
+    killed_under(site, &gateway, Ask::post("/pay/9")).await;
+    site.tree().await.lasting().await
+}
+
+/// Returns when its session has ended.
+async fn killed_under(site: &Site, gateway: &Gateway, ask: Ask) {
+    let Held { request, latch, .. } = site.origin.holds_one(gateway, ask).await;
+    gateway.signal(Signal::KILL);
+    request.result().await.expect_err("nobody is left to answer");
+    latch.let_go();
+    site.tree().await.no_lock_is_left().await;
+}
+
+/// By the word alone: the addresses in a refusal are those of its version.
+fn told(answer: &Answer) -> (u16, String) {
+    let problem: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    (answer.status, problem["reason"].as_str().unwrap_or_default().to_owned())
+}
+
+/// # Panics
+/// If the gateways of this version have forgotten any of it.
+pub async fn gateways_know(site: &Site, version: &Path) {
+    let arrived = || [7, 8, 9].map(|account| site.origin.count(&format!("/pay/{account}")));
+    let before = arrived();
+    let gateway = Launch::new(&remembering(site, "gw-3")).of_version(version).without_init().start().await;
+    gateway.becomes_ready().await;
+    assert_eq!(told(&gateway.send(&pay(7, "done")).await), (409, "already-done".into()));
+    assert_eq!(told(&gateway.send(&pay(8, "lost")).await), (409, "outcome-unknown".into()));
+    // Gateways at one time have to agree how a request is fenced.
+    gateway.signal(Signal::TERM);
+    assert!(gateway.exit().await.success(), "{}", gateway.log());
+    let gateway = Launch::new(&delaying(site, "gw-4")).of_version(version).without_init().start().await;
+    gateway.becomes_ready().await;
+    assert_eq!(told(&gateway.send(&Ask::post("/pay/9")).await), (423, "delayed".into()));
+    assert_eq!(arrived(), before, "it was done again");
+}

@@ -98,12 +98,31 @@ install_missing() {
         echo "missing: ${missing[*]} (Debian's names); install them and try again" >&2
         return 1
     fi
-    echo "installing: ${missing[*]}" >&2
-    # Standard output belongs to whoever called us. Servers are wanted as programs: offline, systemd starts none of them.
-    "${become_root[@]}" apt-get update -qq >&2 &&
-        "${become_root[@]}" env DEBIAN_FRONTEND=noninteractive SYSTEMD_OFFLINE=1 RUNLEVEL=1 \
-            apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2 || return
+    quietly "installing: ${missing[*]}" apt_installs || return
     stay_stopped
+}
+
+# Servers are wanted as programs: offline, systemd starts none of them.
+apt_installs() {
+    "${become_root[@]}" apt-get update -qq &&
+        "${become_root[@]}" env DEBIAN_FRONTEND=noninteractive SYSTEMD_OFFLINE=1 RUNLEVEL=1 \
+            apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends "${missing[@]}"
+}
+
+# quietly WHAT COMMAND...: says in one line what is done and where the command's output is. Where it fails, that is shown.
+# Standard output belongs to whoever called us.
+quietly() {
+    local what=$1 log
+    shift
+    log=$(mktemp "${TMPDIR:-/tmp}/fencegate-XXXXXX.log") || return
+    echo "$what (output: $log)" >&2
+    if "$@" >"$log" 2>&1; then
+        rm -f "$log"
+        return 0
+    fi
+    tail -n 40 "$log" >&2
+    echo "failed; all of its output: $log" >&2
+    return 1
 }
 
 # Nor are those that were just installed to start with the machine.
@@ -132,7 +151,7 @@ install_packagers() {
 find_cargo() {
     command -v cargo >/dev/null || PATH="$HOME/.cargo/bin:$PATH"
     command -v cargo >/dev/null || {
-        echo "cargo is missing: install Rust 1.95 or newer and try again" >&2
+        echo "cargo is missing: install Rust 1.95 or newer from https://rustup.rs (Debian's own is older), and try again" >&2
         return 1
     }
 }

@@ -1,9 +1,8 @@
 //! What the admin listener of a gateway looks at.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use fencegate_lock::{session::live::View, tenures::keeper::Keeper};
-use fencegate_policies::{key::ResourceKey, token::Token};
 use fencegate_process::shown::Names;
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +25,6 @@ pub struct GatewaySeen {
     pub hot: Hot,
     /// Which requests each key has.
     pub stays: Arc<Stays>,
-    pub leased: Leased,
     pub trends: Trends,
     /// The public keys of our tickets, for guards to fetch.
     pub jwks: Option<Arc<str>>,
@@ -35,27 +33,6 @@ pub struct GatewaySeen {
     /// `None` where the process was started without any.
     pub leases: Option<Arc<Leases>>,
     pub csrf: Csrf,
-}
-
-/// The leases of this gateway that hold a key or wait for it.
-pub type Leased = Arc<dyn Fn(&ResourceKey) -> Vec<LeaseSeen> + Send + Sync>;
-
-/// A lock that a client holds itself, or waits for.
-#[derive(Debug, Clone)]
-pub struct LeaseSeen {
-    pub reference: String,
-    pub principal: String,
-    /// What its client says of itself.
-    pub note: Option<String>,
-    /// While it holds.
-    pub token: Option<Token>,
-    pub age: Duration,
-    /// Until it is over, unless it is renewed.
-    pub expires: Duration,
-    /// Lock nodes before it, while it waits.
-    pub ahead: Option<usize>,
-    /// Why somebody asks for it back.
-    pub revocation: Option<String>,
 }
 
 impl GatewaySeen {

@@ -216,6 +216,12 @@ impl GatewaySeen {
         Ok(LeasesTold { gateway, held, waiting, leases, more: meant.next().is_some() })
     }
 
+    /// Those that hold a key, or wait for it.
+    pub(super) fn leases_of(&self, key: &ResourceKey) -> Vec<LeaseTold> {
+        let living = self.leases.as_ref().map(|leases| leases.living()).unwrap_or_default();
+        living.iter().filter(|lease| lease.keys.contains(key)).map(|lease| self.lease_seen(lease)).collect()
+    }
+
     fn lease_seen(&self, lease: &Lease) -> LeaseTold {
         LeaseTold::of(lease, &self.name, self.names())
     }

@@ -29,11 +29,7 @@ pub mod trends;
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 
-pub use self::{
-    csrf::Csrf,
-    gateway_seen::{GatewaySeen, LeaseSeen, Leased},
-    outcomes::guard_seen::GuardSeen,
-};
+pub use self::{csrf::Csrf, gateway_seen::GatewaySeen, outcomes::guard_seen::GuardSeen};
 use self::{
     exposed::exposed,
     fault::{Fault, Word},

@@ -71,7 +71,7 @@ impl<'a> FirstSentence<'a> {
     /// A client of ours holds it itself.
     fn lease(&self) -> Option<String> {
         let lease = self.known.leases.iter().find(|lease| lease.token.is_some())?;
-        let (principal, age) = (&lease.principal, brief(documents::millis(lease.age)));
+        let (principal, age) = (&lease.principal, brief(lease.held_ms.unwrap_or_default()));
         Some(format!("{} for the client {principal}, as lease {} since {age}", self.gateway, lease.reference))
     }
 

@@ -11,9 +11,7 @@ use fencegate_policies::{
 
 use crate::{
     admin::{
-        documents::encoded,
-        gateway_seen::{GatewaySeen, LeaseSeen},
-        names,
+        documents::encoded, gateway_seen::GatewaySeen, lease_oversight::LeaseTold, names,
         page::frame::FaultPage,
     },
     stays::{Over, Staying},
@@ -31,7 +29,7 @@ pub(super) struct KnownOfKey {
     pub(super) members: Vec<RegisteredGateway>,
     pub(super) stays: Vec<Staying>,
     pub(super) over: Vec<Over>,
-    pub(super) leases: Vec<LeaseSeen>,
+    pub(super) leases: Vec<LeaseTold>,
 }
 
 /// Requests that are over and shown.
@@ -52,7 +50,7 @@ impl KnownOfKey {
             members: members.unwrap_or_default(),
             stays: seen.stays.here(&key),
             over: seen.stays.over(&key, PAST),
-            leases: (seen.leased)(&key),
+            leases: seen.leases_of(&key),
             key,
         })
     }

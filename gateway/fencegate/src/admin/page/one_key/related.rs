@@ -8,7 +8,7 @@ use super::known::{KnownOfKey, routes};
 use crate::{
     admin::{
         documents::{encoded, millis},
-        gateway_seen::LeaseSeen,
+        lease_oversight::LeaseTold,
         page::{
             neighbours::page_of,
             times::{brief, when},
@@ -65,7 +65,7 @@ impl Past {
 }
 
 impl LeaseRow {
-    pub(super) fn of(lease: &LeaseSeen) -> Self {
+    pub(super) fn of(lease: &LeaseTold) -> Self {
         Self {
             reference: lease.reference.clone(),
             principal: lease.principal.clone(),
@@ -75,8 +75,8 @@ impl LeaseRow {
                 (None, Some(ahead)) => format!("waits behind {ahead}"),
                 (None, None) => "waits".into(),
             },
-            age: brief(millis(lease.age)),
-            expires: brief(millis(lease.expires)),
+            age: brief(lease.age_ms),
+            expires: brief(lease.expires_in_ms),
             revocation: lease.revocation.clone().unwrap_or_else(|| "no".into()),
         }
     }

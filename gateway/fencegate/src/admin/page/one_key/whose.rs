@@ -116,7 +116,7 @@ pub(super) fn ends(known: &KnownOfKey, gateway: &str, plan: &Gateway) -> Vec<Str
         ([], Some(node)) => node.whose(),
     };
     for lease in known.leases.iter().filter(|lease| lease.token.is_some()) {
-        let (reference, left) = (&lease.reference, brief(millis(lease.expires)));
+        let (reference, left) = (&lease.reference, brief(lease.expires_in_ms));
         ends.push(format!("Lease {reference} ends in {left}, unless its client renews it."));
     }
     ends.extend(of_routes(&known.key, plan, held));

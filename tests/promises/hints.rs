@@ -9,8 +9,17 @@ mod terminal;
 use std::{fs, net::SocketAddr};
 
 use fencegate_tests::{
-    client::Ask, gateway::Gateway, guard, guarded::Guarded, held::Held, origin::Act, patience::patiently,
-    policy::Policy, site::Site, zookeeper::fresh_root,
+    client::Ask,
+    gateway::Gateway,
+    guard,
+    guarded::Guarded,
+    held::Held,
+    leases::{Lease, Tokens},
+    origin::Act,
+    patience::patiently,
+    policy::Policy,
+    site::Site,
+    zookeeper::fresh_root,
 };
 use serde_json::json;
 
@@ -31,6 +40,7 @@ async fn every_command_that_is_printed_runs_as_it_is_printed() {
     for way in [Way::Option, Way::Variable] {
         typed.extend(of_an_installation(way).await);
         typed.extend(of_a_gateway_at_work(way).await);
+        typed.extend(of_leases(way).await);
         typed.extend(of_operations(way).await);
         typed.extend(of_a_guard(way).await);
         typed.extend(of_a_store(way).await);
@@ -81,6 +91,21 @@ async fn of_an_installation(way: Way) -> Vec<String> {
     let shown = terminal.asks("era show").await;
     terminal.follows(&shown).await;
     assert!(terminal.home().join("guard.redb").exists(), "the printed command makes the store: {shown}");
+    terminal.typed
+}
+
+async fn of_leases(way: Way) -> Vec<String> {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let policy = tokens.policy(&site, "gw-1");
+    let gateway = Gateway::start(&policy).await;
+    let lease = Lease::alone(&gateway, "job/1").await;
+    Lease::alone(&gateway, "job/2").await;
+    let mut terminal = Terminal::of(way, &at(&policy, gateway.admin));
+    let first = terminal.asks("lease list --limit 1").await;
+    terminal.follows(&first).await;
+    let unsure = terminal.asks(&format!("lease break {} --why moved", lease.reference)).await;
+    assert!(unsure.contains("FG0603"), "{unsure}");
+    terminal.follows(&unsure).await;
     terminal.typed
 }
 

@@ -125,9 +125,8 @@ pub(super) fn run(verb: &LeaseVerb) -> Result<(), ExitCode> {
             // So that the commands below name it as this one did.
             at.place.found(Of::Gateway)?;
             let (of, why) = (quoted(reference), quoted(why));
-            let [show, break_it] =
-                [format!("lease show {of}"), format!("lease break {of} --yes --why {why}")]
-                    .map(|verb| again::command(Of::Gateway, &verb));
+            let show = again::command(Of::Gateway, &format!("lease show {of}"));
+            let break_it = again::command(Of::Gateway, &format!("lease break {of} --yes --why {why}"));
             complain(format_args!(
                 "error: FG0603: `lease break` takes a key from a client that may be at work. Look at the lease first:\n  \
                  {show}\nand if it is to be broken:\n  {break_it}"

@@ -144,6 +144,8 @@ impl Terminal {
         let serves = line.contains(" --init ") || line.contains(" run -c ") || line.contains(" guard -c ");
         let limit = if serves { "4" } else { "60" };
         shell.args([
+            // The command alone gets the signal: a second one would stop it at once.
+            "--foreground",
             "--preserve-status",
             limit,
             "sh",

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     host::{Hosts, Served},
-    key::KeyTemplate,
+    key::{KeyTemplate, Meeting},
     path::{PathTemplate, Piece},
-    plan::{Conditions, Fence, Leases, Placing, Plan, Route, Upstream},
+    plan::{Conditions, Fence, KeyPattern, Leases, Placing, Plan, Route, Upstream},
 };
 
 /// The fenced routes of a plan, in the order in which they are tried, and the keys that clients may hold by themselves.
@@ -110,7 +110,7 @@ impl Published {
 
     /// Its routes, and behind them what stands for each pattern of leases: all that may be agreed upon or not.
     pub fn entries(&self) -> Vec<FencedRoute> {
-        let leases = self.leases.iter().map(|pattern| FencedRoute::of_leases(pattern));
+        let leases = self.leases.iter().map(|pattern| FencedRoute::of_leases(pattern, &self.routes));
         self.routes.iter().cloned().chain(leases).collect()
     }
 
@@ -168,9 +168,16 @@ impl FencedRoute {
 }
 
 impl FencedRoute {
-    /// Stands for the keys of a pattern that clients may hold by themselves. It takes no request.
-    pub fn of_leases(pattern: &str) -> Self {
-        let name = format!("leases of {pattern}");
+    /// Stands for the keys of a pattern that clients may hold by themselves, in a plan with these routes. It takes no request.
+    ///
+    /// Its locks are those of the routes that a lease of such a key would have, or that keep it from being leased, where they are
+    /// not our own way. A plan that loses one of them would lease under another lock, and so has something new to publish.
+    pub fn of_leases(pattern: &str, routes: &[Self]) -> Self {
+        let (name, keys) = (format!("leases of {pattern}"), KeyPattern::glob_of(pattern));
+        let meets = |key: &String| KeyTemplate::glob_of(key).meets(&keys) == Meeting::Same;
+        let locks = routes.iter().flat_map(|route| &route.locks).filter(|lock| !lock.is_native());
+        let mut locks: Vec<Lock> = locks.filter(|lock| lock.keys.iter().any(meets)).cloned().collect();
+        locks.dedup();
         Self {
             upstream: name.clone(),
             name,
@@ -178,7 +185,7 @@ impl FencedRoute {
             methods: Vec::new(),
             path: Vec::new(),
             conditions: Carried::default(),
-            locks: Vec::new(),
+            locks,
         }
     }
 }

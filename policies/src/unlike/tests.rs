@@ -199,6 +199,19 @@ fn leased(ours: &[&str], theirs: &[&str]) -> [Vec<String>; 2] {
 }
 
 #[test]
+fn a_plan_that_loses_a_lock_of_what_it_leases_has_something_new_to_publish() {
+    let leases = |routes: &[&str]| {
+        let plan = Published { leases: vec!["account/*".to_owned()], ..published(routes) };
+        plan.entries().pop().expect("the pattern")
+    };
+    let permits = PAY.replace("fence: {", "fence: {permits: 3, ");
+    assert_ne!(leases(&[&permits]), leases(&[]));
+    let elsewhere = permits.replace("account/", "shelf/");
+    assert_eq!(leases(&[&elsewhere]), leases(&[]), "a lease has nothing to do with it");
+    assert_eq!(leases(&[PAY]), leases(&[]), "a key without a route is locked in the same way");
+}
+
+#[test]
 fn what_is_leased_has_one_lock_also_where_the_other_plan_alone_has_a_route_for_it() {
     let route = |key: &str, more: &str| {
         format!(

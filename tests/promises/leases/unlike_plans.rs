@@ -2,7 +2,7 @@
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::Outcome,
+    client::{Ask, Outcome},
     gateway::Gateway,
     leases::{Lease, Tokens, asking},
     policy::Policy,
@@ -80,4 +80,32 @@ async fn a_pattern_that_a_reload_takes_away_is_given_way_to_until_its_last_lease
     assert_eq!(lease.release(&older).await.status, 204);
     younger.gauge_becomes(REFUSED, 0.0).await;
     assert_eq!(younger.send(&pay()).await.status, 200);
+}
+
+/// What the gateways were told before, they go on believing for as long as a request of that plan is at work. A lease under the plan of
+/// now would be no lock beside it.
+#[tokio::test]
+async fn a_key_whose_route_a_reload_takes_away_is_not_leased_under_another_lock() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let fence =
+        json!({"key": "account/{path.account}", "wait": "5s", "permits": 3, "hold": {"mode": "strict"}});
+    let with_permits = |name| tokens.policy(&site, name).with("/routes/0/fence", fence.clone());
+    let other = Gateway::start(&with_permits("other")).await;
+    let gateway = Gateway::start(&with_permits("gw-1")).await;
+    let elsewhere = site.origin.holds_one(&other, Ask::post("/pay/7")).await;
+    let of_before = site.origin.holds_one(&gateway, Ask::post("/pay/8")).await;
+    gateway.rewrite(&tokens.policy(&site, "gw-1").with("/routes/0/fence", "none"));
+    assert_eq!(gateway.reload(&[]).await.0, Some(0));
+
+    let account = asking(&json!({"keys": ["account/7"], "wait_ms": 500}));
+    let refused = gateway.send(&account).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (503, "config-mismatch"), "{refused:?}");
+    assert_eq!(of_before.finishes().await.status, 200);
+    gateway.gauge_becomes(REFUSED, 1.0).await;
+    let refused = gateway.send(&account).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (503, "config-mismatch"), "{refused:?}");
+    assert_eq!(elsewhere.finishes().await.status, 200);
+    stops(other).await;
+    gateway.gauge_becomes(REFUSED, 0.0).await;
+    Lease::alone(&gateway, "account/7").await;
 }

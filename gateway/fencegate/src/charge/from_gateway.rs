@@ -302,6 +302,15 @@ mod tests {
         assert_eq!(last.asked(), 1);
     }
 
+    /// As of one that cannot reach the gateway of the lease.
+    #[tokio::test]
+    async fn who_has_no_word_for_now_is_not_asked_twice_before_another_one() {
+        let (away, last) = (Answering::with(503).await, Answering::with(204).await);
+        let mut client = LeaseClient::of(&Gateways { doors: vec![away.door(), last.door()], ..last.alone() });
+        client.gives_back(&LeaseName::example(), Duration::from_secs(3)).await;
+        assert_eq!((away.asked(), last.asked()), (1, 1));
+    }
+
     #[tokio::test]
     async fn who_is_told_that_the_lease_is_gone_asks_no_more() {
         let gateway = Answering::with(412).await;

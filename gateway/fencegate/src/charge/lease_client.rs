@@ -121,14 +121,25 @@ impl LeaseClient {
         let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
         let sent = MachineClock.now();
         match self.exchange(method, path, fields, body, patience).await {
-            Ok(answer) => told(answer, sent),
+            Ok(answer) => {
+                let told = told(answer, sent);
+                // It has no word for now, as one that cannot reach the gateway of the lease. Another one may.
+                if matches!(told, LeaseAnswer::Silent(_)) {
+                    self.goes_to_the_next_door();
+                }
+                told
+            }
             Err(why) => {
                 let door = self.gateways.doors[self.at].host.clone();
                 // What was asked may have been done; whoever asks again is told by the lease itself.
-                (self.connection, self.at) = (None, (self.at + 1) % self.gateways.doors.len());
+                self.goes_to_the_next_door();
                 LeaseAnswer::Silent(format!("{door}: {}", causes(&why)))
             }
         }
+    }
+
+    fn goes_to_the_next_door(&mut self) {
+        (self.connection, self.at) = (None, (self.at + 1) % self.gateways.doors.len());
     }
 
     async fn exchange(

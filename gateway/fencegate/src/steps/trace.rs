@@ -1,6 +1,8 @@
 //! Ties what happens to a request together, here and at everybody it comes by: a trace that is passed on or begun, and a
 //! name for the request that its client can quote.
 
+use hyper::header::HeaderValue;
+
 use super::hygiene::Clean;
 use crate::{
     headers::{TRACEPARENT, X_REQUEST_ID},
@@ -14,7 +16,8 @@ pub fn trace(recording: &Recording, mut request: Clean) -> Result<Clean, Stops> 
     let (parent, name) = trace.values();
     headers.insert(TRACEPARENT, parent);
     let named = match headers.get(X_REQUEST_ID).filter(|value| is_name(value.as_bytes())) {
-        Some(named) => named.clone(),
+        // A copy: it is remembered for longer than the buffer that it came in.
+        Some(named) => HeaderValue::from_bytes(named.as_bytes()).unwrap_or(name),
         None => name,
     };
     headers.insert(X_REQUEST_ID, named.clone());

@@ -24,15 +24,18 @@ impl Interface {
     pub(super) async fn agreed(&self, keys: &[ResourceKey]) -> Result<(), Refusal> {
         let gateway = self.in_force.plan();
         let plan = &gateway.serving;
-        let routes = plan.routes.routes().iter().filter_map(|route| {
-            let fence = route.fence.as_ref()?;
-            let gives = keys.iter().any(|key| fence.templates().any(|template| template.may_give(key)));
-            gives.then(|| FencedRoute::of(route, fence, plan.upstream(route.upstream)))
+        let fenced = plan.routes.routes().iter().filter_map(|route| Some((route, route.fence.as_ref()?)));
+        let gives = fenced.clone().map(|(_, fence)| {
+            keys.iter().any(|key| fence.templates().any(|template| template.may_give(key)))
         });
+        let all: Vec<_> = fenced
+            .map(|(route, fence)| FencedRoute::of(route, fence, plan.upstream(route.upstream)))
+            .collect();
         let patterns = gateway.leases.iter().flat_map(|leases| &*leases.principals);
         let patterns = patterns.flat_map(|principal| &principal.keys);
         let patterns = patterns.filter(|pattern| keys.iter().any(|key| pattern.matches(key)));
-        let leases = patterns.map(|pattern| FencedRoute::of_leases(&pattern.to_string()));
+        let leases = patterns.map(|pattern| FencedRoute::of_leases(&pattern.to_string(), &all));
+        let routes = all.iter().zip(gives).filter(|(_, gives)| *gives).map(|(route, _)| route.clone());
         let routes: Vec<_> = routes.chain(leases).collect();
         let (deadline, mut news) = (Instant::now() + LATEST, self.agreement.hears());
         loop {

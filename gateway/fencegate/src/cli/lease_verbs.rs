@@ -111,7 +111,7 @@ pub(super) fn run(verb: &LeaseVerb) -> Result<(), ExitCode> {
                 value.as_ref().map(|value| format!("&{name}={}", encoded(value))).unwrap_or_default()
             };
             let path = format!("/api/v1/leases?limit={limit}{}{}", said("key", key), said("after", after));
-            at.asks(async |gateway| gateway.get(&path).await, list)
+            at.asks(async |gateway| gateway.get(&path).await, |told| list(told, *limit, key.as_deref()))
         }
         LeaseVerb::Show { reference, at } => {
             let path = format!("/api/v1/leases/{}", encoded(reference));
@@ -141,7 +141,9 @@ pub(super) fn run(verb: &LeaseVerb) -> Result<(), ExitCode> {
     }
 }
 
-fn list(LeasesTold { gateway, held, waiting, leases, more }: &LeasesTold) -> String {
+/// `limit` and `key`: what was asked for, which the printed command asks for again.
+fn list(told: &LeasesTold, limit: u32, key: Option<&str>) -> String {
+    let LeasesTold { gateway, held, waiting, leases, more } = told;
     let held = plural(*held, "lease");
     let waits = if *waiting == 1 { "waits" } else { "wait" };
     let head = format!("{gateway}: {held} held, {waiting} {waits}");
@@ -176,7 +178,9 @@ fn list(LeasesTold { gateway, held, waiting, leases, more }: &LeasesTold) -> Str
     }
     let mut text = format!("{head}\n\n{table}");
     if *more {
-        let next = again::command(Of::Gateway, &format!("lease list --after {}", last.reference));
+        let (last, of_key) = (&last.reference, key.map(|key| format!(" --key {}", quoted(key))));
+        let of_key = of_key.unwrap_or_default();
+        let next = again::command(Of::Gateway, &format!("lease list --after {last} --limit {limit}{of_key}"));
         text.push_str(&format!("\nThere are more: {next}"));
     }
     text

@@ -16,7 +16,7 @@ pub struct Diagnostic {
     pub message: String,
     /// `None` where no part of the file is at fault.
     pub place: Option<Place>,
-    /// What would be right.
+    /// How to correct the mistake.
     pub remedy: Option<String>,
 }
 
@@ -43,7 +43,7 @@ impl Diagnostic {
         Self { remedy: Some(remedy.into()), ..self }
     }
 
-    /// The remedy for a word that is none of `known`: the one that was probably meant, else the whole list.
+    /// Adds a remedy for a word that is not among `known`: the word that was probably meant, else the whole list.
     #[must_use]
     pub(crate) fn known<S: AsRef<str>>(self, written: &str, known: &[S], around: fn(&str) -> String) -> Self {
         let quoted = |word: &str| format!("`{}`", around(word));
@@ -61,9 +61,10 @@ impl Diagnostic {
     }
 }
 
-/// The known word that `written` is probably a slip of: at most a third of its letters differ, and at least one may.
+/// The known word of which `written` is probably a misspelling: at most a third of its letters differ. One letter may
+/// always differ.
 fn nearest<'k, S: AsRef<str>>(written: &str, known: &'k [S]) -> Option<&'k str> {
-    // The distance costs the product of the lengths, and nothing longer than this is a slip.
+    // The cost is the product of both lengths. A longer text is no misspelling.
     const LONGEST: usize = 64;
     if let Some(whole) = known.iter().find(|word| abbreviates(written, word.as_ref())) {
         return Some(whole.as_ref());

@@ -64,14 +64,14 @@ use crate::{
     plan::{Gateway, Guard},
 };
 
-/// What came out of a file.
+/// The result of reading a file.
 #[derive(Debug, Clone)]
 pub struct Loaded<P> {
     /// `Some` if and only if no diagnostic is an error.
     pub plan: Option<P>,
     /// By place.
     pub diagnostics: Vec<Diagnostic>,
-    /// Where spans are asked for, which not every build can send.
+    /// The place where the file asks for spans. Not every build can send them.
     pub traces: Option<Place>,
 }
 
@@ -96,7 +96,7 @@ pub fn load_guard_in(text: &str, environment: &Environment) -> Loaded<Guard> {
     read(text, environment, Kind::Guard, "the guard's file", guard::guard)
 }
 
-/// Which of the two a file is for, as its fields say.
+/// The process for which a file is meant, as its fields say.
 pub fn kind(text: &str) -> Kind {
     yaml::parse(text, &|_| None, &Faults::default()).map_or(Kind::Gateway, |root| kind::of(&root))
 }

@@ -1,4 +1,4 @@
-//! What a request names as its host: its one canonical spelling, and the hosts that a listener serves.
+//! The host of a request: its one canonical spelling, and the hosts that a listener serves.
 
 mod canonical;
 mod served;

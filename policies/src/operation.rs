@@ -1,4 +1,5 @@
-//! An operation that happens at most once: its name, and how a gateway says it to whoever remembers it.
+//! An operation that happens at most once: its name, and the header field in which a gateway sends it to the store
+//! that remembers it.
 
 use std::fmt;
 
@@ -8,23 +9,23 @@ use crate::key::ResourceKey;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId([u8; 32]);
 
-/// What two requests with the same name have to have in common: a hash over method, target and body.
+/// A hash over method, target and body. Two requests with the same operation must have the same fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 
-/// What a gateway says of a request that is an operation.
+/// The content of `Fencing-Operation`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
     pub id: OperationId,
-    /// What a build before this one called it, where that is something else.
+    /// The id that an earlier build gave to this operation, where that id is different.
     pub former: Option<OperationId>,
     pub fingerprint: Fingerprint,
-    /// Seconds that it is remembered after its end.
+    /// Seconds for which the operation is remembered after its end.
     pub keep: u64,
-    /// Statuses that are its end beside those that always are.
+    /// Statuses that end the operation, beside the statuses that always do.
     pub finals: Vec<u16>,
-    /// The client's `Idempotency-Key`, and nothing else, names it: then the upstream can be asked by it. Where there
-    /// are principals it does not, because another one may call an operation alike.
+    /// The operation is named by the client's `Idempotency-Key` alone, so the upstream can be asked about it by that
+    /// key. False for routes with principals: two of them may use one key.
     pub askable: bool,
 }
 
@@ -42,12 +43,12 @@ impl OperationId {
         unhex(text).map(Self)
     }
 
-    /// For people: enough to find it, short enough to read out.
+    /// A short form for people: enough to find the operation, and short enough to read aloud.
     pub fn reference(&self) -> String {
         self.to_string()[..16].to_owned()
     }
 
-    /// The first and the last id that [`OperationId::reference`] calls so.
+    /// The first and the last id with this reference.
     pub fn range(reference: &str) -> Option<(Self, Self)> {
         let end = |digit: &str| unhex(&format!("{reference}{}", digit.repeat(48))).map(Self);
         end("0").zip(end("f"))
@@ -91,11 +92,11 @@ impl fmt::Display for Operation {
     }
 }
 
-/// What may stand behind the fingerprint, in this order. `by` is how a build before this one said `ask`, which it also
-/// did of operations that have a principal: so it is read and not believed.
+/// The parts that may follow the fingerprint, in this order. An earlier build sent `by` in the place of `ask`, also
+/// for operations with a principal. So `by` is read, but has no effect.
 const PARTS: [&str; 5] = ["keep", "was", "final", "ask", "by"];
 
-/// All that a route can name.
+/// The number of statuses that a policy can name.
 const MOST_FINALS: usize = 106;
 
 impl Operation {
@@ -129,7 +130,7 @@ fn finals(text: &str) -> Option<Vec<u16>> {
     (finals.len() <= MOST_FINALS).then_some(finals)
 }
 
-/// A plain number of so many digits at most: eight are three years in seconds.
+/// A decimal number with at most `most` digits: eight digits are three years in seconds.
 fn digits(text: &str, most: usize) -> Option<u64> {
     let plain = !text.is_empty() && text.len() <= most && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
@@ -147,8 +148,8 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-/// The keys of an operation and those of its repeat name one resource: while a lock is migrated the ones have a key more than
-/// the others.
+/// True if the keys of an operation and of its repeat name one resource. While a lock is migrated, one of the two has
+/// a key more.
 pub fn one_resource(one: &[ResourceKey], other: &[ResourceKey]) -> bool {
     let among = |few: &[ResourceKey], all: &[ResourceKey]| few.iter().all(|key| all.contains(key));
     among(one, other) || among(other, one)

@@ -1,4 +1,4 @@
-//! What a request names by its path: its one canonical spelling, and the patterns of routes that take it.
+//! The path of a request: its one canonical spelling, and the patterns of routes that match it.
 
 mod canonical;
 mod escape;

@@ -1,16 +1,16 @@
-//! How many may hold a key at once, and which of them one is.
+//! How many holders a key may have at once, and the number of each holder's permit.
 
 use std::{fmt, num::NonZeroU16};
 
 use serde::{Deserialize, Serialize};
 
-/// So many hold a key at once.
+/// The number of permits of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Permits(u16);
 
-/// The place that one of them has, counted from 0. Whoever has the same one later has a larger token.
+/// The number of one permit, counted from 0. A later holder of the same permit has a larger token.
 ///
-/// What is kept is one more, so that a key without permits needs no room for one.
+/// The field holds the number plus one, so that `Option<Permit>` needs no extra space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u16", into = "u16")]
 pub struct Permit(NonZeroU16);
@@ -20,9 +20,9 @@ pub struct Permit(NonZeroU16);
 pub struct NoPermit;
 
 impl Permits {
-    /// One alone is a lock.
+    /// One permit would be an ordinary lock.
     pub const LEAST: u16 = 2;
-    /// Who waits next in line looks through a list of all that hold whenever one of them leaves.
+    /// Each time a holder leaves, the next in line reads the list of all holders.
     pub const MOST: u16 = 1000;
 
     /// `None` outside of these bounds.
@@ -53,7 +53,7 @@ impl Permits {
 }
 
 impl Permit {
-    /// `None` where no key has so many.
+    /// `None` for a number that no key has.
     pub fn new(number: u16) -> Option<Self> {
         NonZeroU16::new(number.saturating_add(1)).filter(|_| number < Permits::MOST).map(Self)
     }

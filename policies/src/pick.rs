@@ -1,20 +1,20 @@
-//! Picks the endpoint that a request goes to, and those to try after it.
+//! Picks the endpoint for a request, and the endpoints to try after it.
 
 use crate::fnv::fnv1a;
 
 /// How requests are shared out among endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Balance {
-    /// Each request begins one endpoint further than the one before.
+    /// Each request starts one endpoint further than the request before.
     #[default]
     RoundRobin,
-    /// With the endpoint that has the fewest requests in flight.
+    /// The endpoint with the fewest requests in flight comes first.
     LeastBusy,
     /// Requests of one key go to one endpoint, as long as it is usable (rendezvous hashing).
     ByKey,
 }
 
-/// An endpoint, when a request picks one.
+/// An endpoint, as it is when a request picks one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     /// [`hash`] of its name.
@@ -25,13 +25,13 @@ pub struct Candidate {
     pub usable: bool,
 }
 
-/// The same number in every gateway of every version.
+/// Hashes a text to the same number in every gateway of every version.
 pub fn hash(text: &str) -> u64 {
     mixed(fnv1a(text.as_bytes()))
 }
 
-/// The order in which one request tries the candidates: each exactly once. Those that are not usable come last, so
-/// that where none is usable all of them are.
+/// The order in which one request tries the candidates, each once. Unusable candidates come last, so that all are
+/// tried where none is usable.
 ///
 /// `turn`: how many requests came before it. `key`: [`hash`] of what [`Balance::ByKey`] goes by.
 pub fn order(balance: Balance, turn: usize, key: u64, candidates: &[Candidate]) -> Vec<usize> {
@@ -53,7 +53,8 @@ fn arranged(
     part.rotate_left(first);
     match balance {
         Balance::RoundRobin => {}
-        // Stable: among equals the turn decides, or an idle upstream would only know its first endpoint.
+        // The sort is stable: among equals the turn decides. Otherwise an idle upstream would use only its first
+        // endpoint.
         Balance::LeastBusy => part.sort_by_key(|at| candidates[*at].busy),
         Balance::ByKey => {
             part.sort_by_key(|at| {
@@ -64,7 +65,8 @@ fn arranged(
     part
 }
 
-/// Every bit depends on every bit (the finaliser of splitmix64): the names of endpoints differ in a digit.
+/// Mixes the hash so that every bit depends on every bit (the finaliser of splitmix64): names of endpoints often
+/// differ in one digit.
 fn mixed(hash: u64) -> u64 {
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -6,12 +6,12 @@ use std::time::Duration;
 /// preference is never a reason to refuse.
 pub fn wait<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Duration> {
     let preferences = lines.flat_map(|line| parts(line, b','));
-    // Only the first one of a name counts (RFC 7240, 2), however bad.
+    // Only the first preference of a name counts (RFC 7240, 2), also if it cannot be read.
     let value = preferences.filter_map(named_wait).next()?;
     seconds(value)
 }
 
-/// The client would rather be told at once that its request has begun (RFC 7240, 4.1).
+/// True if the client wants an immediate answer that its request has begun (RFC 7240, 4.1).
 pub fn respond_async<'a>(lines: impl Iterator<Item = &'a [u8]>) -> bool {
     let mut preferences = lines.flat_map(|line| parts(line, b','));
     preferences.any(|preference| {
@@ -20,7 +20,7 @@ pub fn respond_async<'a>(lines: impl Iterator<Item = &'a [u8]>) -> bool {
     })
 }
 
-/// What follows the equals sign of a `wait`; its parameters mean nothing.
+/// The value of a `wait`. Its parameters are ignored.
 fn named_wait(preference: &[u8]) -> Option<&[u8]> {
     let preference = parts(preference, b';').next()?;
     let equals = preference.iter().position(|byte| *byte == b'=').unwrap_or(preference.len());

@@ -1,12 +1,12 @@
 //! Decides whether a request that failed on its way up may be sent again.
 
-/// What the upstream can have seen of the request.
+/// How much of the request the upstream may have seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
     /// Not one byte was written.
     Nothing,
-    /// A part of a request that changes nothing by its own definition (GET and HEAD without a body, on a route that is
-    /// not fenced), over a pooled connection, and not a byte of an answer came (RFC 9110, 9.2.2).
+    /// A part of a request that is safe to repeat: a GET or HEAD without a body, on a route without a fence, over a
+    /// pooled connection, without one byte of an answer (RFC 9110, 9.2.2).
     Harmless,
     /// At least one byte was written: the upstream may have acted on it.
     Something,
@@ -26,13 +26,14 @@ pub enum Cause {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Again {
     OtherEndpoint,
-    /// Same endpoint, not from the pool: the other pooled connections may be as dead.
+    /// The same endpoint, over a new connection: other pooled connections may be dead as well.
     FreshConnection,
     Never,
 }
 
-/// A request of which a byte was written is not sent again, unless its own definition says that sending it twice is as
-/// sending it once: only the client knows whether any other request may take effect twice. A fenced one never is.
+/// Decides whether a failed request is sent again. After one written byte it is not, unless by its own definition
+/// sending it twice is as sending it once: only the client knows whether another request may take effect twice. A
+/// fenced request is never harmless in this sense.
 pub fn again(cause: Cause, sent: Sent) -> Again {
     match (sent, cause) {
         (Sent::Something, _) => Again::Never,

@@ -1,28 +1,28 @@
-//! The names of header fields: what one is, and which of them servers take for one another.
+//! Names of header fields: which names are valid, and which names some servers take for one another.
 
-/// Case does not count, and a character that is no letter and no digit is `-`: CGI, WSGI and Rack make one variable of
-/// `-` and `_`, and lighttpd and older servers of all of them.
+/// Folds case, and makes `-` of every character that is no letter and no digit. CGI, WSGI and Rack take `-` and `_`
+/// for one character; lighttpd and older servers do so with all other characters.
 fn fold(byte: u8) -> u8 {
     if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' }
 }
 
-/// `name` is, in some spelling, the field that is called `plainly` (see [`plain`]).
+/// True if `name` is a spelling of the field `plainly` (see [`plain`]).
 pub fn is_plain(name: &str, plainly: &str) -> bool {
     name.len() == plainly.len() && begins_plain(name, plainly)
 }
 
-/// `name` begins so, in some spelling.
+/// True if `name` begins with `plainly`, in some spelling.
 pub fn begins_plain(name: &str, plainly: &str) -> bool {
     name.len() >= plainly.len()
         && name.bytes().zip(plainly.bytes()).all(|(given, plain)| fold(given) == plain)
 }
 
-/// One spelling for all that some server takes for one name.
+/// The common form of all spellings that some server takes for one name.
 pub fn plain(name: &str) -> String {
     name.bytes().map(|byte| char::from(fold(byte))).collect()
 }
 
-/// Two spellings that some server takes for one name.
+/// True if some server takes both spellings for one name.
 pub fn are_alike(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().zip(other.bytes()).all(|(one, other)| fold(one) == fold(other))
 }

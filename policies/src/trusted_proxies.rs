@@ -1,4 +1,4 @@
-//! Decides which peers are believed when they name the client that they speak for.
+//! Decides which peers are believed when they name their client.
 
 use std::net::IpAddr;
 
@@ -29,7 +29,8 @@ impl Trust {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// A proxy, whose connections are those of its clients. Where everybody is believed, nobody stands out as one.
+    /// True if the address is a proxy whose connections belong to its clients. Where everybody is trusted, no address
+    /// counts as a proxy.
     pub fn sets_apart(&self, address: IpAddr) -> bool {
         self.contains(address) && self.0.iter().all(|network| network.prefix_len() > 0)
     }
@@ -38,10 +39,10 @@ impl Trust {
         self.0.is_empty()
     }
 
-    /// The client: walking back from our peer, the first that is not believed to speak for another.
+    /// The client of a connection: going back from our peer, the first address that is not trusted to name another.
     ///
-    /// `named`: entries of `X-Forwarded-For`, as they were written. One that is no address ends the walk, because
-    /// nobody says who was before it.
+    /// `named`: the entries of `X-Forwarded-For` as written. An entry that is no address ends the walk, because
+    /// nobody vouches for the entries before it.
     pub fn client<'a>(&self, peer: IpAddr, named: impl DoubleEndedIterator<Item = &'a str>) -> IpAddr {
         let mut client = peer.to_canonical();
         for entry in named.rev() {

@@ -1,19 +1,20 @@
-//! The codes of all that can be wrong: one per kind of mistake, and a number is never used again for another one.
+//! The codes of all mistakes. Each kind of mistake has one code, and a number is never used again for another kind.
 
 use std::fmt;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// There is no plan.
+    /// The file has no plan.
     Error,
-    /// There is a plan, and it may not be what was wanted.
+    /// The file has a plan, but the plan may not be what its author wanted.
     Warning,
 }
 
 macro_rules! codes {
     ($($name:ident $number:literal $severity:ident $meaning:literal)*) => {
-        /// `FG01..` the form of the file, `FG02..` routes and keys, `FG03..` timing and safety, `FG04..` security,
-        /// `FG05..` met at start, beyond the file, `FG06..` met by a command that asks a running process, keeps its store, or runs another command under a lock.
+        /// `FG01..` the form of the file, `FG02..` routes and keys, `FG03..` timing and safety, `FG04..` security.
+        /// `FG05..` are mistakes that show only outside of the file, at start. `FG06..` are mistakes of a command
+        /// that asks a running process, keeps the store of a process, or runs another command under a lock.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code {
             $(#[doc = $meaning] $name,)*
@@ -67,21 +68,21 @@ codes! {
     BadStatus         "FG0124" Error "a status cannot mean what it stands for"
     BadProbe          "FG0125" Error "a probe cannot find out what became of an operation"
     BadNetwork        "FG0126" Error "a network is not written as an address and a prefix length"
-    BadHosts          "FG0127" Error "a list of hosts has what is no host, or nothing"
-    BadHealthPath     "FG0131" Error "the path of a health check is not one"
+    BadHosts          "FG0127" Error "a list of hosts is empty, or has an entry that is not a host"
+    BadHealthPath     "FG0131" Error "the path of a health check is malformed"
     MixedSchemes      "FG0132" Error "some endpoints of an upstream speak TLS, and others do not"
-    BadServerName     "FG0133" Error "the name in a certificate is not one of a server"
-    BadUpgrade        "FG0134" Error "a protocol is not one to switch to"
+    BadServerName     "FG0133" Error "the name in a certificate is not the name of a server"
+    BadUpgrade        "FG0134" Error "a connection cannot switch to this protocol"
     SameAddress       "FG0135" Error "two listeners have one address"
     UnsetVariable     "FG0136" Error "a variable of the environment is not set, and has no default"
-    BadVariable       "FG0137" Error "what stands between `${` and `}` names no variable of the environment"
+    BadVariable       "FG0137" Error "the text between `${` and `}` names no variable of the environment"
     NotReached        "FG0138" Warning "other gateways cannot reach what is advertised to them"
     BadAdvertise      "FG0139" Error "the address for other gateways is not `host:port`"
     SameEndpoint      "FG0141" Warning "an upstream has one endpoint twice"
-    SmallMemory       "FG0142" Warning "bodies may come that never find room in memory"
-    BadIdentity       "FG0143" Error "an identity is not one that ZooKeeper has"
+    SmallMemory       "FG0142" Warning "a body of the permitted size never finds room in memory"
+    BadIdentity       "FG0143" Error "an identity is not in the form that ZooKeeper uses"
     BadSocketPath     "FG0144" Error "the address of a unix socket is not `unix:` and the whole path of its file"
-    BadSocketMode     "FG0145" Error "the mode of a unix socket is not one with which it can be reached"
+    BadSocketMode     "FG0145" Error "with its mode nobody can reach a unix socket"
     UnixTls           "FG0146" Error "TLS is to be spoken on a unix socket"
 
     BadPath           "FG0201" Error "a path template is malformed"
@@ -92,7 +93,7 @@ codes! {
     Unseparated       "FG0206" Error "two variables of a key are not separated, so two resources can get one key"
     UnknownUpstream   "FG0207" Error "an upstream is named that the file does not have"
     DuplicateRoute    "FG0208" Error "two routes have one name"
-    Unreachable       "FG0209" Error "earlier routes take every request of a route"
+    Unreachable       "FG0209" Error "no request can reach a route, because earlier routes take them all"
     BadMethod         "FG0210" Error "a method is not an upper-case word"
     LockedStatus      "FG0211" Error "a status is not one of those that tell a client to come back"
     EmptyQueue        "FG0212" Error "a queue has no place"
@@ -104,51 +105,51 @@ codes! {
     NoEffect          "FG0218" Error "a field is set that has no effect beside another one"
     UnlikeHold        "FG0219" Error "two routes keep one key in unlike ways"
     UnlikeEnforce     "FG0220" Warning "one of two routes with one key only observes, so the other one is promised nothing"
-    OnceStore         "FG0221" Error "operations are to be remembered by somebody who cannot, or need not"
+    OnceStore         "FG0221" Error "`once.store` names a store that cannot remember these operations, or need not"
     OnceShared        "FG0222" Error "operations that happen at most once share their key"
     OneOperation      "FG0223" Error "all requests of a route would be one operation"
-    BadCondition      "FG0224" Error "no request can meet the condition of a route, or it cannot be told which do"
-    OpenPath          "FG0225" Warning "a route lets requests that write pass without a lock where another one fences them"
-    LooseRoute        "FG0226" Warning "an unfenced route takes whatever spelling of a path a fenced route leaves over"
-    OpenUnmatched     "FG0227" Warning "what no route takes passes without a lock to a service that has fenced routes"
-    StreamedBody      "FG0228" Error "bodies are to be streamed whose end has to be known before they are sent"
+    BadCondition      "FG0224" Error "no request can meet the condition of a route, or nobody can tell whether a request meets it"
+    OpenPath          "FG0225" Warning "a route lets writing requests pass without a lock on paths that another route fences"
+    LooseRoute        "FG0226" Warning "an unfenced route takes other spellings of the paths that a fenced route takes"
+    OpenUnmatched     "FG0227" Warning "requests without a route pass without a lock to a service that has fenced routes"
+    StreamedBody      "FG0228" Error "a body is to be streamed, but the whole body is needed before it is sent"
     OneScope          "FG0229" Error "operations of two upstreams would share their names"
     ForeignPattern    "FG0240" Warning "a path has a sign of another pattern language, which means itself here"
     BadLockPath       "FG0241" Error "a lock path is not one that ZooKeeper has"
     LoosePath         "FG0242" Error "a lock path takes a value that the key does not have, so one key can have two locks"
     PathTaken         "FG0243" Error "a lock path lies where gateways or ZooKeeper itself keep something else"
-    NotInLayout       "FG0244" Error "the locks of other programs cannot do what a fence asks for"
+    NotInLayout       "FG0244" Error "a fence asks for something that the locks of other programs do not have"
     UnlikeLayout      "FG0245" Error "two routes lock one key in two places, or one place in two layouts"
     NestedPath        "FG0246" Error "a lock path lies below another one"
-    NotWithPermits    "FG0247" Error "a key that several hold at once cannot do what a fence asks for"
+    NotWithPermits    "FG0247" Error "a fence with `permits` asks for something that only one holder of a key can have"
     UnlikePermits     "FG0248" Error "two routes let unlike numbers of requests hold one key at once"
     PermitKey         "FG0249" Error "a key can be called as a permit of another key is"
     MigratesNothing   "FG0250" Error "a lock is migrated to itself"
-    NotMigrated       "FG0251" Error "two locks cannot be taken together, so the one is not migrated to the other"
-    MixedPlans        "FG0254" Warning "gateways with other key templates are let be, so one resource may have two locks"
-    NestedUnsigned    "FG0255" Error "calls back are to be allowed, and nothing is signed that could prove them"
+    NotMigrated       "FG0251" Error "two locks cannot be taken together, so a fence cannot be migrated from one to the other"
+    MixedPlans        "FG0254" Warning "the gateway serves beside gateways with other key templates, so one resource may have two locks"
+    NestedUnsigned    "FG0255" Error "`nested: allow` needs signed tickets, and the policy signs none"
     LeaseTimes        "FG0260" Error "the times of leases contradict each other"
-    NoPrincipal       "FG0261" Error "leases are to be granted, and to nobody"
-    SamePrincipal     "FG0262" Error "two principals have one name, or show the same"
-    BadKeyPattern     "FG0263" Error "a pattern of keys covers none, or more than it says"
-    NoCertificates    "FG0264" Error "a principal is known by a certificate that nobody asks for"
+    NoPrincipal       "FG0261" Error "`leases` has no principal, so nobody can hold a lease"
+    SamePrincipal     "FG0262" Error "two principals have one name, one token or one certificate"
+    BadKeyPattern     "FG0263" Error "a pattern of keys covers no key, or more keys than its reader expects"
+    NoCertificates    "FG0264" Error "a principal is known by a certificate, but the listener asks for none"
     NoLease           "FG0265" Error "a route asks for leases that nobody can have"
-    LeaseUnfit        "FG0266" Error "requests of a fence cannot run under a lease"
-    LeaseElsewhere    "FG0267" Error "a lease and a route would lock one key in two ways"
+    LeaseUnfit        "FG0266" Error "a fence has `lease` beside a field with which no request can run under a lease"
+    LeaseElsewhere    "FG0267" Error "a lease and a route would take two different locks for one key"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
     LockCanBeLost     "FG0302" Warning "the lock can be lost while a request is still allowed to run"
     ShortSession      "FG0303" Error "the session is too short to be proved alive twice"
     BeyondTenure      "FG0304" Error "a key is kept for longer than its tenure may last"
-    ShortExecution    "FG0305" Error "an answer may come when its execution already counts as over"
+    ShortExecution    "FG0305" Error "an answer may come after its execution counts as over"
     EarlyEviction     "FG0306" Warning "a guard forgets marks of keys that may still be held or waited for"
-    Observed          "FG0307" Warning "what should be refused passes, so nothing is promised"
+    Observed          "FG0307" Warning "`observe`: requests that should be refused pass, so nothing is promised"
     BeyondTicks       "FG0308" Warning "ZooKeeper grants other session timeouts than the one asked for"
     NotDirect         "FG0309" Warning "a guard's refusals prove nothing, because `direct` is not written"
     ReadersOvertaken  "FG0340" Warning "programs with a kazoo `Lock` do not wait for those who share the key"
     DelayTooShort     "FG0345" Error "a request may take longer than the delay that is to outlast it"
     DelayShared       "FG0346" Error "a key that others share has a delay, which knows one holder only"
-    DelayForward      "FG0347" Error "requests are to be sent on to a holder that may be waiting for its delay"
+    DelayForward      "FG0347" Error "`forward: holder` stands beside a delay, which the holder may be waiting for"
     UnlikeDelay       "FG0348" Error "routes lock one key and do not agree about its delay"
 
     OpenAdmin         "FG0401" Error "the admin listener is open to the network without authentication"
@@ -159,7 +160,7 @@ codes! {
     PlainPeer         "FG0406" Warning "what gateways send on to each other crosses the network as plain text"
     CredentialKey     "FG0407" Error "a key is made of a credential"
     PlainDigest       "FG0408" Warning "the password for ZooKeeper crosses the network as plain text"
-    PlainLease        "FG0409" Warning "what principals show, and the secrets of leases, cross the network as plain text"
+    PlainLease        "FG0409" Warning "the tokens of principals and the secrets of leases cross the network as plain text"
 
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
     RootOpen          "FG0502" Warning "everybody who reaches ZooKeeper may write the root"
@@ -179,23 +180,23 @@ codes! {
     NoTraces          "FG0516" Error "this build sends no traces"
     PeerSilent        "FG0517" Warning "another gateway cannot be reached where it says that it can"
     StateUnusable     "FG0519" Error "what is in `state_dir` cannot be used"
-    UnlikeServers     "FG0520" Warning "the servers of ZooKeeper keep a session for unlike times"
+    UnlikeServers     "FG0520" Warning "the servers of ZooKeeper grant different session timeouts"
     EnsembleTls       "FG0521" Error "TLS with ZooKeeper fails"
-    OpenNodes         "FG0522" Warning "others than meant may write nodes below the root"
+    OpenNodes         "FG0522" Warning "somebody who is not in `identities` may write nodes below the root"
     NotZooKeeper      "FG0523" Error "a server speaks ZooKeeper's protocol, and is not ZooKeeper"
     NotLetIn          "FG0524" Error "ZooKeeper does not let this identity in"
-    SharedService     "FG0525" Warning "two upstreams lead to one service, which the file does not show"
+    SharedService     "FG0525" Warning "two upstreams lead to one service under two names"
     SocketUnusable    "FG0526" Error "a unix socket cannot be listened on"
     AddressUnusable   "FG0527" Error "an address cannot be listened on"
     NoFile            "FG0530" Error "the file cannot be read"
     NoStore           "FG0540" Error "a database cannot be the store of a guard"
     StoreMoved        "FG0545" Error "the file of a guard's store was moved into a database"
     StoreInUse        "FG0546" Error "another process has the file of a guard's store open"
-    ConfigMismatch    "FG0550" Warning "a gateway that was there before locks the same resource otherwise"
-    PlanUnreadable    "FG0551" Warning "what another gateway has published of its plan cannot be compared"
+    ConfigMismatch    "FG0550" Warning "an older gateway locks the same resource in another way"
+    PlanUnreadable    "FG0551" Warning "the plan that another gateway has published cannot be read"
 
     AdminSilent       "FG0601" Error "no admin listener of the right process answers there"
-    AdminCloses       "FG0602" Error "the admin listener does not let the command in"
+    AdminCloses       "FG0602" Error "the admin listener refuses the command"
     BreakNotMeant     "FG0603" Error "a lock or a lease is not broken without `--yes`"
     StillRunning      "FG0604" Error "a process that was to end is still running"
     BackupBroken      "FG0611" Error "a file is not the whole backup of a guard's store"

@@ -29,7 +29,8 @@ impl Diagnostic {
     }
 }
 
-/// As wide as what stands before the place; a tab stays a tab, so that the caret is below its line's character.
+/// The indentation of the caret: as wide as the text before the place. A tab stays a tab, so that the caret stands
+/// below its character.
 fn indent(line: &str, place: Place) -> String {
     let before = place.column.saturating_sub(1);
     let blank = |char| if char == '\t' { '\t' } else { ' ' };

@@ -4,10 +4,11 @@ use super::Code;
 
 const STORIES: &str = include_str!("stories.md");
 
-/// A mistake in a file, and the same without it.
+/// A file with the mistake, and the same file without the mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Example {
-    /// The starter file that has what is left out: `minimal`, or `guard` of a mistake in the file of a guard.
+    /// The starter file that completes the example: `minimal`, or `guard` where the mistake is in the file of a
+    /// guard.
     pub starter: &'static str,
     pub before: String,
     pub after: String,
@@ -30,7 +31,7 @@ impl Code {
         told.expect("every code has a story").trim_end()
     }
 
-    /// Of each mistake that a file alone can have.
+    /// An example exists for each mistake that shows in the file alone.
     pub fn example(self) -> Option<Example> {
         let story = self.story();
         let shown = |begins, starter| story.split_once(begins).map(|(_, example)| (starter, example));
@@ -40,7 +41,7 @@ impl Code {
     }
 }
 
-/// Without what makes it a block of code.
+/// The lines of a Markdown code block without their indentation.
 fn as_written(block: &str) -> String {
     block.lines().filter_map(|line| line.strip_prefix("    ")).map(|line| format!("{line}\n")).collect()
 }

@@ -1,5 +1,5 @@
-//! Finds the routes whose requests change hands, though nothing of the routes themselves has changed: a route above them
-//! takes requests that were theirs, or leaves them some that were its own.
+//! Finds unchanged routes that get other requests than before, because a changed route above them takes some of their
+//! requests or leaves them some of its own.
 
 use std::{
     cell::{Cell, RefCell},
@@ -11,16 +11,18 @@ use crate::{
     plan::{Plan, Route},
 };
 
-/// Wide routes have to be held against all others. Where that takes longer, every fenced route is taken for one of these.
+/// Each wide route is compared with all others. Where that takes more looks than this, every fenced route counts as
+/// affected.
 const MOST_LOOKS: usize = 1 << 20;
 
-/// Fenced routes that are alike in both plans, which share requests with one of `moved`. In the order of the new plan.
+/// Fenced routes that are the same in both plans and share requests with a route of `moved`. In the order of the new
+/// plan.
 pub(super) fn over<'p>(before: &Plan, after: &'p Plan, moved: &HashSet<&str>) -> Vec<&'p Route> {
     let names: HashSet<&str> = below(before, moved).chain(below(after, moved)).collect();
     after.routes.routes().iter().filter(|route| names.contains(&*route.name)).collect()
 }
 
-/// Fenced routes of a plan which share requests with one of `moved` that stands above them, and are not of these.
+/// Fenced routes of a plan that are not in `moved`, but share requests with a route of `moved` above them.
 fn below<'p>(plan: &'p Plan, moved: &HashSet<&str>) -> impl Iterator<Item = &'p str> {
     let routes = plan.routes.routes();
     let fenced = || routes.iter().enumerate().filter(|(_, route)| route.fence.is_some());
@@ -30,7 +32,7 @@ fn below<'p>(plan: &'p Plan, moved: &HashSet<&str>) -> impl Iterator<Item = &'p 
     let (found, looks) = (RefCell::new(BTreeSet::new()), Cell::new(0_usize));
     for (at, route) in above {
         let parts: Vec<Fragment> = route.path.pieces().iter().map(Fragment::from).collect();
-        // None is ever taken, so that all are looked at.
+        // The filter accepts none before the limit, so that the search visits all of them.
         tree.first_meeting(&parts, |index| {
             looks.set(looks.get() + 1);
             if index > at && share(route, &routes[index]) {

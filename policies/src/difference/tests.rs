@@ -76,7 +76,8 @@ fn a_route_with_another_name_is_another_route() {
     assert_eq!(renamed, expected);
 }
 
-/// A request that one of them took is another's now, by another lock, though that other one is as it was.
+/// A changed route takes a request that another route took before, under another lock. The other route itself is
+/// unchanged.
 #[test]
 fn a_route_that_hands_requests_over_or_is_handed_some_is_told() {
     let with = |matched: &str, above: &str| {
@@ -92,11 +93,11 @@ fn a_route_that_hands_requests_over_or_is_handed_some_is_told() {
         ("path: \"/{x}/7\"", pay, &["charge", "pay"]),
         ("methods: [PUT], path: \"/pay/{x}\"", pay, &["charge"]),
         ("methods: [POST], path: \"/book/{x}\"", pay, &["charge"]),
-        // What stands above it has its requests first, in both plans.
+        // A route above the changed one takes these requests first, in both plans.
         ("methods: [POST], path: \"/{x}/7\"", read, &["charge"]),
     ] {
         let with = with(matched, above);
-        // It comes, or it goes.
+        // The changed route is new, or it is removed.
         assert_eq!(Difference::between(&without, &with).rekeyed, names(rekeyed), "{matched}");
         assert_eq!(Difference::between(&with, &without).rekeyed, names(rekeyed), "{matched}");
     }

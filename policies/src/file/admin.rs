@@ -18,7 +18,7 @@ pub(super) struct ReadAdmin {
     place: Option<Place>,
 }
 
-/// `port`: that of the default address, which is on loopback.
+/// `port` is the port of the default address, which is on loopback.
 pub(super) fn admin(file: &mut Block, port: u16) -> ReadAdmin {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let read = file.inner("admin", |block| {
@@ -48,13 +48,13 @@ fn bearer(admin: &mut Block) -> Option<std::path::PathBuf> {
     read.flatten()
 }
 
-/// Whoever reaches it can end the process and give the keys of others away.
+/// Whoever reaches the admin listener can end the process and take locks away from their holders.
 fn open(block: &mut Block, admin: &Admin) {
     if admin.address.ip().is_loopback() {
         return;
     }
     if !admin.asks_who() {
-        // Of a bad part there is a fault already.
+        // A fault of `auth` or `tls` was told already.
         let bad = ["auth", "tls"].into_iter().any(|field| block.is_present(field)) && admin.tls.is_none();
         let message = "the admin listener is open to the network without authentication";
         let remedy = format!(

@@ -1,5 +1,5 @@
-//! Finds the routes that lock one key, but do not agree about it: whoever asks first would decide how it is kept, and
-//! where one of them only observes, the other one is promised nothing.
+//! Finds routes that lock one key but disagree on how to keep the lock, or on whether it is enforced. With unlike
+//! `hold` whoever asks first would decide. With unlike `enforce` the enforcing route is promised nothing.
 
 use std::collections::HashMap;
 
@@ -15,14 +15,14 @@ struct Keeping<'r> {
     caching: Caching,
 }
 
-/// See [`keep`] for what counts as one key.
+/// See [`keep`] for when two templates count as one key.
 pub(super) fn check<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
     keep(fences, faults);
     enforce(fences, faults);
 }
 
-/// Operations in ZooKeeper are told apart by their scope and not by the name of their upstream, which is nothing but a
-/// name in this file. So two services need two scopes, of which one may be left out.
+/// ZooKeeper tells operations apart by their scope. The name of the upstream does not count: it means something in
+/// this file only. So two services need two scopes, of which one may be left out.
 pub(super) fn scopes<'r>(fences: impl Iterator<Item = (&'r str, &'r Fenced, UpstreamId)>, faults: &Faults) {
     let mut first: Option<(&str, UpstreamId)> = None;
     for (route, Fenced { fence, place, .. }, upstream) in fences {
@@ -44,8 +44,9 @@ pub(super) fn scopes<'r>(fences: impl Iterator<Item = (&'r str, &'r Fenced, Upst
 
 /// `fences` with the names of their routes, in the order of the file.
 ///
-/// Keys are taken for one where their templates differ in their variables only. Two templates such as `a/{path.x}` and
-/// `{path.y}/b` can give one key, too, and are not found. A node is kept per mode, so readers may keep it longer.
+/// Two keys count as one if their templates differ only in the names of variables. Templates such as `a/{path.x}` and
+/// `{path.y}/b` can also give one key; those are not found. Each mode has its own node, so routes for readers may
+/// keep theirs longer.
 fn keep<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
     let mut known: HashMap<(String, Mode), Keeping> = HashMap::new();
     for &(route, Fenced { fence, place, .. }) in fences {
@@ -55,7 +56,7 @@ fn keep<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
             let first = known.entry(shape).or_insert(Keeping { route, caching });
             (first.caching != caching).then_some(first.route)
         });
-        // Both modes of a route would say the same.
+        // One report is enough: for the other mode it would say the same.
         if let Some(other) = unlike.collect::<Vec<_>>().first() {
             let message = format!("routes `{other}` and `{route}` keep one key in unlike ways");
             let remedy = "write the same `hold` on both, or write it once in `defaults`";

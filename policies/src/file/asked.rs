@@ -1,5 +1,5 @@
-//! Notes down, in tests, which fields are asked for and how: the JSON Schemas are made of these notes, so they know
-//! what the reader knows. Outside of tests nothing is noted.
+//! Records, in tests, which fields the reader asks for and how. The JSON Schemas are made of these records, so they
+//! agree with the reader. Outside of tests nothing is recorded.
 
 /// How a field is asked for.
 #[cfg_attr(not(test), expect(dead_code, reason = "read by the tests that make the schemas"))]
@@ -15,9 +15,9 @@ pub(super) enum How {
     List,
     /// A mapping of known fields.
     Mapping,
-    /// A mapping whose names are the user's own.
+    /// A mapping whose names the user chooses.
     Entries,
-    /// The same, to single values.
+    /// A mapping from names that the user chooses to single values.
     Texts,
 }
 
@@ -57,13 +57,13 @@ mod on {
 
     use crate::file::asked::How;
 
-    /// All that was asked for at one place: the fields of a mapping, wherever in the file it stands.
+    /// All fields that were asked for in the mappings at one path of the file.
     #[derive(Debug, Default)]
     pub(in crate::file) struct Asked {
         pub(in crate::file) fields: BTreeMap<&'static str, BTreeSet<How>>,
         pub(in crate::file) required: BTreeMap<&'static str, usize>,
         pub(in crate::file) one_of: Option<Vec<&'static str>>,
-        /// How often such a mapping was read.
+        /// How many mappings were read at this path.
         pub(in crate::file) reads: usize,
     }
 
@@ -77,7 +77,7 @@ mod on {
 
     struct Open {
         path: String,
-        /// Where a mapping that is read next belongs.
+        /// The path of the mapping that is read next.
         next: String,
         required: BTreeSet<&'static str>,
     }
@@ -86,7 +86,7 @@ mod on {
         static NOTES: RefCell<Notes> = RefCell::default();
     }
 
-    /// All notes of this thread so far.
+    /// Removes and returns all records of this thread.
     pub(in crate::file) fn take() -> BTreeMap<String, Asked> {
         NOTES.with_borrow_mut(|notes| mem::take(&mut notes.asked))
     }
@@ -117,7 +117,7 @@ mod on {
 
     fn here(note: impl FnOnce(&mut Open, &mut Asked)) {
         NOTES.with_borrow_mut(|notes| {
-            // A block of its own, in a test of something else, is no part of a file.
+            // A test that reads a block by itself has no file around it.
             let Some(open) = notes.open.last_mut() else { return };
             let asked = notes.asked.entry(open.path.clone()).or_default();
             note(open, asked);

@@ -12,7 +12,7 @@ use crate::{
 const BALANCES: [(&str, Balance); 3] =
     [("round-robin", Balance::RoundRobin), ("least-busy", Balance::LeastBusy), ("by-key", Balance::ByKey)];
 
-/// `None` where the health check is bad; a fault then says so.
+/// `None` where the health check is bad; a fault has then been told.
 pub(super) fn sharing(block: &mut Block) -> Option<Sharing> {
     let balance = block.word("balance", &BALANCES).unwrap_or_default();
     let retries = block.value("retries", scalar::count);
@@ -36,7 +36,7 @@ fn health(block: &mut Block) -> Option<Health> {
     let statuses = block.values("status", statuses);
     let statuses = if present { statuses? } else { vec![200..=399] };
     if statuses.is_empty() {
-        let fault = Diagnostic::new(Code::BadStatus, "no status would mean that an endpoint is well");
+        let fault = Diagnostic::new(Code::BadStatus, "no status would mean that an endpoint is healthy");
         block.fault("status", fault.remedy("leave it out, or write `status: [200-399]`"));
     }
     Some(Health { path: path?, interval, timeout, healthy, unhealthy, statuses })

@@ -32,8 +32,7 @@ pub(super) fn bind(block: &mut Block) -> Option<Bind> {
         }
         Written::Unix(path) => {
             if block.is_present("tls") {
-                let message =
-                    "TLS is not spoken on a unix socket: nobody reads along who is not on this machine";
+                let message = "TLS is not spoken on a unix socket: its bytes never leave this machine";
                 let fault = Diagnostic::new(Code::UnixTls, message);
                 let remedy =
                     "leave `tls` out: `socket_mode` says who may connect; or listen on an IP address";
@@ -51,7 +50,8 @@ fn address(text: &str) -> Result<Written, Diagnostic> {
     }
 }
 
-/// Octal, as `chmod` takes it. The owner has to be able to connect: else nobody could look whether it is in use.
+/// Octal, as `chmod` takes it. The owner must be able to connect, or the process could not find out whether another
+/// one still listens.
 fn mode(text: &str) -> Result<u32, Diagnostic> {
     let octal = (3..=4).contains(&text.len()) && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
     let mode = if octal { u32::from_str_radix(text, 8).ok() } else { None };

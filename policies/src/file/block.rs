@@ -1,4 +1,5 @@
-//! Asks a mapping for its fields: what is asked for exists, and what nobody asks for is an unknown field.
+//! Reads the fields of one mapping. Each field that the reader asks for exists; a field that nobody asks for is
+//! reported as unknown.
 
 use std::any::type_name_of_val;
 
@@ -14,7 +15,7 @@ use crate::diagnose::{Code, Diagnostic, Place};
 pub(super) struct Block<'n> {
     /// For messages: `the policy`, or the name of the mapping in backquotes.
     what: String,
-    /// Where to say that a field is missing.
+    /// Where a missing field is reported.
     place: Place,
     entries: &'n [(Key, Node)],
     asked: Vec<&'static str>,
@@ -24,8 +25,8 @@ pub(super) struct Block<'n> {
 impl<'n> Block<'n> {
     /// Reads one mapping; an absent one reads like an empty one. `None` where something else stands in its place.
     ///
-    /// `read` asks for every field that exists, however wrong the ones before it were: what it has not asked for is
-    /// reported as unknown, and what it did ask for is the list of fields in that report.
+    /// `read` asks for every field that exists, also after a mistake. A field that it has not asked for is reported
+    /// as unknown, and the report lists the fields that it asked for.
     pub(super) fn read<T>(
         node: Option<&'n Node>,
         what: impl Into<String>,
@@ -52,12 +53,12 @@ impl<'n> Block<'n> {
         Some(value)
     }
 
-    /// What a mapping would be asked for.
+    /// The fields for which `read` would ask in a mapping.
     fn fields<T>(place: Place, faults: &'n Faults, read: impl FnOnce(&mut Self) -> T) -> Vec<&'static str> {
         let known = faults.len();
         let mut block = Self { what: String::new(), place, entries: &[], asked: Vec::new(), faults };
         read(&mut block);
-        // What an empty one lacks is not what is wrong.
+        // The empty mapping lacks required fields. That is not the mistake of the file.
         faults.forget(known);
         block.asked
     }
@@ -84,7 +85,8 @@ impl<'n> Block<'n> {
         }
     }
 
-    /// A mapping of the user's own names to single values, each of them read; `None` where one of them is bad.
+    /// A mapping from names that the user chooses to single values, each of them parsed; `None` where one of them is
+    /// bad.
     pub(super) fn texts<T>(
         &mut self,
         name: &'static str,
@@ -153,7 +155,7 @@ impl<'n> Block<'n> {
             let bad = |fault| self.faults.push(shape::without_braces(written, fault).at(node.place));
             parsed.map_err(bad).ok()
         };
-        // All of them are read before the first bad one ends it.
+        // Read all items before the first bad one ends the loop, so that each mistake is reported.
         let values: Vec<Option<T>> = items.iter().map(one).collect();
         values.into_iter().collect()
     }
@@ -212,7 +214,7 @@ impl<'n> Block<'n> {
         })
     }
 
-    /// Says so if a required field is absent. `example` is what one could write.
+    /// Reports a required field that is absent. `example` is what the user could write.
     pub(super) fn require(&mut self, name: &'static str, example: &str) {
         asked::required(name);
         if self.find(name).is_none() {
@@ -230,18 +232,18 @@ impl<'n> Block<'n> {
         self.find(name).is_some()
     }
 
-    /// The field's value; where it is absent, the mapping.
+    /// The place of the field's value; where the field is absent, the place of the mapping.
     pub(super) fn place_of(&mut self, name: &'static str) -> Place {
         self.find(name).map_or(self.place, |node| node.place)
     }
 
-    /// Something is wrong with the value of a field.
+    /// Reports a mistake in the value of a field.
     pub(super) fn fault(&mut self, name: &'static str, fault: Diagnostic) {
         let place = self.place_of(name);
         self.faults.push(fault.at(place));
     }
 
-    /// Something is wrong with a value that is not in this mapping itself.
+    /// Reports a mistake in a value that does not stand in this mapping itself.
     pub(super) fn fault_at(&self, place: Place, fault: Diagnostic) {
         self.faults.push(fault.at(place));
     }

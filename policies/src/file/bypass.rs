@@ -1,4 +1,5 @@
-//! Finds the ways round a fence: routes by which requests that write reach a fenced resource without its lock.
+//! Finds ways round a fence: routes by which a writing request reaches a fenced resource without the lock of that
+//! resource.
 
 use std::cell::Cell;
 
@@ -13,7 +14,7 @@ use crate::{
 pub(super) struct Way<'r> {
     pub(super) pattern: Pattern<'r>,
     pub(super) upstream: UpstreamId,
-    /// What the upstream leads to, maybe as others do.
+    /// The service behind the upstream. Other upstreams may lead to the same service.
     pub(super) service: ServiceId,
     pub(super) passage: Passage,
 }
@@ -23,15 +24,15 @@ pub(super) enum Passage {
     Fenced,
     /// `fence: none`.
     Open,
-    /// Readers among each other: they keep nobody from writing.
+    /// A shared lock: it keeps no reader from writing.
     Shared,
 }
 
 /// Methods that change nothing (RFC 9110, 9.2.1).
 const SAFE: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
 
-/// Wide routes have to be held against all others. A file in which that takes longer is read without these warnings,
-/// rather than slowly.
+/// Each wide route is compared with all others. If that takes more looks than this, the file is read without these
+/// warnings, because it would be read too slowly.
 const MOST_LOOKS: usize = 1 << 20;
 
 /// `ways` in the order in which they are tried.
@@ -70,9 +71,9 @@ fn may_write(way: &Way) -> bool {
     way.passage == Passage::Open && (way.pattern.methods.is_empty() || writing(way).next().is_some())
 }
 
-/// What writes, goes by `open`, and is meant for the paths of `fenced`; `None` where nothing is.
+/// The methods that write, match `open`, and are meant for the paths of `fenced`; `None` where there are none.
 fn passed(fenced: &Way, open: &Way, fenced_first: bool) -> Option<String> {
-    // What the fenced route takes first does not come by.
+    // A request that the fenced route takes first does not reach the open one.
     let taken = fenced_first && fenced.pattern.conditions.cover(open.pattern.conditions);
     let taken = |method: &str| taken && takes(fenced, method);
     if open.pattern.methods.is_empty() {
@@ -91,7 +92,7 @@ fn writing<'w>(way: &'w Way) -> impl Iterator<Item = &'w str> {
     way.pattern.methods.iter().map(String::as_str).filter(|method| !SAFE.contains(method))
 }
 
-/// Methods that write and that both take.
+/// Writing methods that both routes take.
 fn shared_writes<'w>(fenced: &'w Way, open: &'w Way) -> Vec<&'w str> {
     match (fenced.pattern.methods, open.pattern.methods) {
         ([], []) => vec!["POST"],
@@ -118,14 +119,14 @@ fn open_path(fenced: &Way, open: &Way, methods: &str) -> Diagnostic {
 fn loose(fenced: &Way, open: &Way) -> Diagnostic {
     let (locks, passes) = (fenced.pattern.name, open.pattern.name);
     let message = format!(
-        "a path of route `{locks}` in another spelling, with other case or a slash at its end, passes by route `{passes}` without a lock{}",
+        "route `{passes}` takes other spellings of the paths of route `{locks}`, such as other case or a slash at the end, and passes them without a lock{}",
         shared(fenced, open)
     );
     let remedy = "leave out the methods that write, or make sure the service refuses such spellings";
     Diagnostic::new(Code::LooseRoute, message).at(open.pattern.place).remedy(remedy)
 }
 
-/// Whoever wrote two upstreams may think of two services.
+/// Two upstreams look like two services.
 fn shared(fenced: &Way, open: &Way) -> &'static str {
     if fenced.upstream == open.upstream { "" } else { ": their upstreams share an endpoint" }
 }

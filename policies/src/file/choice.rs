@@ -3,17 +3,17 @@
 use super::{asked, block::Block};
 use crate::diagnose::{Code, Diagnostic};
 
-/// The first of `names` that is there; a fault says so where none is, or more than one. `example` is what one could
-/// write.
+/// The first of `names` that is present. Reports a fault where none is present, or more than one. `example` is what
+/// the user could write.
 pub(super) fn exactly_one(block: &mut Block, names: &[&'static str], example: &str) -> Option<&'static str> {
     asked::one_of(names);
-    // Every name is asked for, so that each of them is known.
+    // Ask for every name, so that none of them is reported as unknown.
     let present: Vec<&'static str> = names.iter().copied().filter(|name| block.is_present(name)).collect();
     let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
     match *present {
         [] => {
             let message = format!("{} has none of {}", block.what(), listed(names).join(", "));
-            // Where it is absent, a fault stands at the mapping.
+            // For a field that is absent the fault is shown at the mapping.
             block.fault(names[0], Diagnostic::new(Code::MissingField, message).remedy(example));
             None
         }

@@ -35,7 +35,7 @@ fn parameter(name: &str, wanted: &str) -> Result<(String, String), Diagnostic> {
     value(name, wanted).map(|()| (name.to_owned(), wanted.to_owned()))
 }
 
-/// Values compare exactly, once spaces around them and the escapes of a query are gone.
+/// Values are compared byte by byte, after surrounding spaces are removed and the escapes of a query are decoded.
 fn value(name: &str, wanted: &str) -> Result<(), Diagnostic> {
     if !wanted.is_empty() && wanted.trim() == wanted && !wanted.chars().any(char::is_control) {
         return Ok(());

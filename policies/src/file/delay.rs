@@ -1,4 +1,5 @@
-//! Reads how long a holder waits after one that left without a word, and refuses what cannot have such a delay.
+//! Reads `delay`: how long a new holder waits after a holder that ended without releasing the lock. Refuses it on
+//! fences that cannot have a delay.
 
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use crate::{
     plan::{Foreign, Forward, Level, ModeRule, Upstream},
 };
 
-/// The level with its delay, which has no default: how long an execution can go on by itself is known to nobody here.
+/// The level with its delay. `delay` has no default: nobody here knows how long the service may go on executing by
+/// itself.
 pub(super) fn level(upstream: &mut Block, fencing: Option<Level>) -> Option<Level> {
     let delay = upstream.value("delay", scalar::time_limit);
     match fencing {
@@ -26,29 +28,30 @@ pub(super) fn level(upstream: &mut Block, fencing: Option<Level>) -> Option<Leve
     }
 }
 
-/// Seconds that a response may take unless the file says otherwise.
+/// The default of `response_timeout` in seconds.
 pub(super) fn patience(delay: Duration) -> u64 {
     delay.as_secs().clamp(1, 15)
 }
 
-/// What is waited for that long may go on for that long, whether or not its holder lives.
+/// A request may run as long as its response timeout, whether or not its holder lives. The delay has to cover that.
 pub(super) fn covers(block: &mut Block, upstream: &Upstream) {
     let Some(delay) = upstream.fencing.delay().filter(|delay| upstream.response_timeout > *delay) else {
         return;
     };
     let field = if block.is_present("response_timeout") { "response_timeout" } else { "delay" };
     let message = format!(
-        "a request to `{}` may take {}, and the next holder begins {} after one that is gone",
+        "a request to `{}` may take {}, but the next holder begins {} after a holder that is gone",
         upstream.name,
         scalar::written(upstream.response_timeout),
         scalar::written(delay),
     );
-    let remedy = "make `delay` at least as long as `response_timeout`, and as any execution there can be";
+    let remedy =
+        "make `delay` at least as long as `response_timeout`, and as the longest execution of the service";
     block.fault(field, Diagnostic::new(Code::DelayTooShort, message).remedy(remedy));
 }
 
-/// What a fence cannot have whose upstream has a delay; whether requests are sent on to a holder, where that is settled by
-/// it. `foreign`: it has its locks where other programs have theirs.
+/// Refuses fields that a fence with a delay cannot have. Returns the value of `forward` where the delay decides it.
+/// `foreign`: the locks of the fence lie where other programs have theirs.
 pub(super) fn fence(
     block: &mut Block,
     level: Option<Level>,
@@ -69,7 +72,7 @@ pub(super) fn fence(
                       of the last holder neither keep it nor wait";
         block.fault("layout", Diagnostic::new(Code::NotInLayout, message).remedy(remedy));
     }
-    // What `defaults` say is for those fences that can do it.
+    // A field in `defaults` counts for the fences that can have it. Only a field on the fence itself is a mistake.
     if forward == Some(Forward::Holder) && block.is_present("forward") {
         let message = "no request is sent on where `fencing: delay` is: the gateway that has the key may only be waiting \
                        until its delay is over";

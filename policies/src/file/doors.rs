@@ -1,4 +1,4 @@
-//! Finds listeners of one file that would have one address.
+//! Finds two listeners of one file with the same address.
 
 use std::net::SocketAddr;
 
@@ -22,18 +22,18 @@ pub(super) struct Door {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum At {
     Written(Place),
-    /// Nowhere: the address is the default.
+    /// The file does not write the address: it is the default.
     Default,
 }
 
 impl Door {
-    /// The listener that is called by its field. `None`: it has no port that another one could have.
+    /// The public listener, named by its field. `None` for a unix socket, which has no port to share.
     pub(super) fn public(file: &mut Block, field: &'static str, address: &Bind) -> Option<Self> {
         let address = address.tcp()?;
         Some(Self { what: format!("`{field}`"), field, address, at: At::Written(file.place_of(field)) })
     }
 
-    /// Both cannot be open. Port 0 is never that of another one.
+    /// Both listeners cannot be open at once. With port 0 the kernel chooses a free port, so it never overlaps.
     fn overlaps(&self, other: &Self) -> bool {
         let (one, other) = (self.address, other.address);
         let everywhere = one.ip().is_unspecified() || other.ip().is_unspecified();
@@ -41,10 +41,10 @@ impl Door {
     }
 }
 
-/// `doors` in the order of their rank: of two, the later one has to go elsewhere.
+/// `doors` in the order of their rank: of two with one address, the later one has to move.
 pub(super) fn clash(doors: &[Door], faults: &Faults) {
     for (index, late) in doors.iter().enumerate() {
-        // One is enough to send it elsewhere.
+        // One clash is enough to report.
         if let Some(early) = doors[..index].iter().find(|early| late.overlaps(early)) {
             faults.push(fault(early, late));
         }

@@ -1,4 +1,4 @@
-//! Puts what the environment says in the place of `${NAME}` and `${NAME:-default}`.
+//! Replaces `${NAME}` and `${NAME:-default}` with values of the environment.
 //!
 //! This happens to single values after the YAML has been read, so whatever a variable holds stays one value: it cannot
 //! add a field, a route or a line.
@@ -10,17 +10,17 @@ use crate::{
     path::is_name,
 };
 
-/// What the variables of the environment are set to.
+/// Looks up a variable of the environment.
 pub type Environment<'e> = dyn Fn(&str) -> Option<String> + 'e;
 
-/// Fills the values of one file.
+/// Replaces variables in the values of one file.
 pub(super) struct Filling<'e> {
     environment: &'e Environment<'e>,
     /// Bytes that may still be put in: a short file with many references must not become a large one.
     left: Cell<usize>,
 }
 
-/// All that variables put into one file.
+/// The most bytes that variables put into one file.
 const MOST: usize = 1 << 20;
 
 impl<'e> Filling<'e> {
@@ -58,7 +58,7 @@ impl<'e> Filling<'e> {
         if !is_name(name) {
             return Err(malformed(&format!("{reference}}}")));
         }
-        // As for a shell: one that is set to nothing is not set.
+        // As in a shell, a variable that is set to the empty text counts as not set.
         let set = (self.environment)(name).filter(|value| !value.is_empty());
         let value = set.or(default.map(str::to_owned)).ok_or_else(|| unset(name))?;
         let left = self.left.get().checked_sub(value.len());
@@ -69,7 +69,7 @@ impl<'e> Filling<'e> {
     }
 }
 
-/// How what a key takes from a request begins.
+/// The beginnings of the sources that a key template can name.
 const SOURCES: [&str; 5] = ["path.", "query.", "header.", "host", "body:"];
 
 fn malformed(rest: &str) -> Diagnostic {
@@ -120,7 +120,7 @@ mod tests {
             ("${EMPTY:-full}", "full"),
             ("$${ZONE}", "${ZONE}"),
             ("$${ZONE} ${ZONE}", "${ZONE} eu"),
-            // What is put in is not read again.
+            // An inserted value is not expanded again.
             ("${SLY}", "${ZONE}, evil: true\n- x"),
         ] {
             assert_eq!(filled(text).as_deref(), Ok(value), "{text}");

@@ -1,4 +1,4 @@
-//! What has been found wrong so far. Reading goes on after a mistake, so that one run shows them all.
+//! Collects the mistakes that were found. Reading goes on after a mistake, so that one run shows them all.
 
 use std::cell::{Cell, RefCell};
 
@@ -8,7 +8,7 @@ use crate::diagnose::{Diagnostic, Place};
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     found: RefCell<Vec<Diagnostic>>,
-    /// No fault here, but perhaps of the build that the file is for.
+    /// The place where the file asks for spans. That is no mistake of the file, but some builds cannot send them.
     traces: Cell<Option<Place>>,
 }
 
@@ -21,7 +21,7 @@ impl Faults {
         self.found.borrow().len()
     }
 
-    /// All but the first `known`.
+    /// Drops all faults but the first `known`.
     pub(super) fn forget(&self, known: usize) {
         self.found.borrow_mut().truncate(known);
     }
@@ -30,7 +30,7 @@ impl Faults {
         self.traces.set(Some(place));
     }
 
-    /// All of them by place, and where spans are asked for.
+    /// All faults, sorted by place, and the place where the file asks for spans.
     pub(super) fn into_parts(self) -> (Vec<Diagnostic>, Option<Place>) {
         let mut found = self.found.into_inner();
         found.sort_by_key(|diagnostic| diagnostic.place);

@@ -23,11 +23,11 @@ use crate::{
 /// A fence that has been read.
 pub(super) struct Fenced {
     pub(super) fence: Fence,
-    /// Where it says how its key is kept; else its key.
+    /// The place of `hold`; where that is absent, the place of the key.
     pub(super) place: Place,
-    /// Where it says where its locks are; else its key.
+    /// The place of `lock_path`; where that is absent, the place of the key.
     pub(super) placed: Place,
-    /// Where it says what it does with leases; else the fence.
+    /// The place of `lease`; where that is absent, the place of the fence.
     pub(super) leased: Place,
 }
 
@@ -42,9 +42,9 @@ pub(super) struct Terms {
     enforce: Option<Enforce>,
     forward: Option<Forward>,
     nested: Option<Nested>,
-    /// The file says where gateways reach each other.
+    /// The file has a peer listener.
     reached: bool,
-    /// It says what tickets are signed with.
+    /// The file has a key to sign tickets with.
     signs: bool,
 }
 
@@ -54,13 +54,13 @@ const MODES: [(&str, ModeRule); 3] =
 pub(super) const ENFORCE: [(&str, Enforce); 2] = [("refuse", Enforce::Refuse), ("observe", Enforce::Observe)];
 
 impl Terms {
-    /// `reached`: the file says where gateways reach each other; `signs`: and what tickets are signed with.
+    /// `reached`: the file has a peer listener. `signs`: it has a key to sign tickets with.
     pub(super) fn defaults(file: &mut Block, reached: bool, signs: bool) -> Self {
         let nothing = Self { reached, signs, ..Self::default() };
         file.inner("defaults", |block| Self::read(block, &nothing, Of::OneKey)).unwrap_or(nothing)
     }
 
-    /// What `block` does not say is inherited.
+    /// A field that `block` does not have is inherited.
     fn read(block: &mut Block, inherited: &Self, of: Of) -> Self {
         Self {
             wait: block.value("wait", scalar::duration).or(inherited.wait),
@@ -77,7 +77,7 @@ impl Terms {
     }
 }
 
-/// Observing is how one begins, and nobody should forget that one has.
+/// Everybody begins with `observe`. The warning is there so that nobody forgets to end it.
 fn enforce(block: &mut Block) -> Option<Enforce> {
     let written = block.word("enforce", &ENFORCE);
     if written == Some(Enforce::Observe) {
@@ -96,7 +96,7 @@ pub(super) fn fence(
     level: Option<Level>,
     defaults: &Terms,
 ) -> Option<Option<Fenced>> {
-    // A route is not unfenced by forgetting a line.
+    // `fence` is required, so that nobody leaves a route unfenced by forgetting a line.
     route.require("fence", "fence: none` or `fence: {key: ...}");
     if route.is_mapping("fence") {
         return route.inner("fence", |block| fenced(block, naming, level, defaults)).flatten().map(Some);
@@ -115,7 +115,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
     let layout = WrittenLayout::read(block);
     let permits = holders::written(block);
     let former = former_lock::former(block, naming);
-    // Both locks are taken at once.
+    // A migrated lock and its former lock are taken together, as a set is.
     let both = block.is_present("keys") || block.is_present("migrate_from");
     let of = Of::written(both, layout.foreign(), permits.is_some());
     let keys = key::keys(block, naming);
@@ -153,7 +153,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         client_share: terms.client_share,
         hold: terms.hold.settled(of),
         forward: Forward::Never,
-        // What `defaults` say is for those fences that can do it.
+        // A field in `defaults` counts for the fences that can have it.
         nested: terms.nested.filter(|_| permits.is_none()).unwrap_or_default(),
         locked_status,
         max_response,
@@ -178,7 +178,7 @@ fn queue(text: &str) -> Result<usize, Diagnostic> {
     }
 }
 
-/// The statuses that tell a client to come back later, and no proxy to try again by itself.
+/// The statuses that tell a client to come back later, and that no proxy retries by itself.
 fn locked_status(text: &str) -> Result<u16, Diagnostic> {
     match text {
         "423" => Ok(423),

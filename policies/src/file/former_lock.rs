@@ -1,5 +1,5 @@
-//! Reads the lock from which a fence is migrated: its requests take that one as well, so that they wait for whoever takes it
-//! alone.
+//! Reads the lock from which a fence is migrated. Requests of the fence take both locks, so they wait for every
+//! holder of the former lock.
 
 use super::{
     block::Block,
@@ -14,7 +14,7 @@ use crate::{
 
 const FIELD: &str = "migrate_from";
 
-/// `Some(None)` where there is none; `None` where it is bad.
+/// `Some(None)` where the fence is not migrated; `None` where the field is bad.
 pub(super) fn former(fence: &mut Block, naming: &Naming) -> Option<Option<Former>> {
     if !fence.is_present(FIELD) {
         return Some(None);
@@ -33,13 +33,12 @@ pub(super) fn former(fence: &mut Block, naming: &Naming) -> Option<Option<Former
     read.flatten().map(Some)
 }
 
-/// Says what is wrong with it beside the lock that it is migrated to.
+/// Reports a former lock that cannot stand beside the lock of the fence.
 pub(super) fn check(fence: &mut Block, former: &Former, keys: &[KeyTemplate], placing: &Placing) {
     let same = |key: &KeyTemplate| key.to_string() == former.key.to_string();
     if keys.iter().any(same) && *placing == former.placing {
         let message = "the lock is migrated to itself: its key and its place are those of the fence";
-        let remedy =
-            "leave `migrate_from` out, or write the key that gateways have which were not changed yet";
+        let remedy = "leave `migrate_from` out, or write the key of the gateways that were not changed yet";
         fence.fault(FIELD, Diagnostic::new(Code::MigratesNothing, message).remedy(remedy));
         return;
     }
@@ -53,7 +52,7 @@ pub(super) fn check(fence: &mut Block, former: &Former, keys: &[KeyTemplate], pl
         .into_iter()
         .any(|one| one.layout() == Layout::Foreign(Foreign::ExclusiveNode))
     {
-        let message = "a lock that is one node for everybody cannot be taken together with another one";
+        let message = "an `exclusive-node` lock cannot be taken together with another lock";
         let remedy = "stop the programs that take it, and change all gateways meanwhile: whoever finds the node there makes \
                       nothing, so the two would not be made in one transaction";
         fence.fault(FIELD, Diagnostic::new(Code::NotMigrated, message).remedy(remedy));

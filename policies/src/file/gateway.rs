@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// `None` where something is missing that no default can stand in for; a fault then says so.
+/// `None` where a required part is missing or bad; a fault has then been told.
 pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     version::version(block);
     let name = block.value("name", scalar::name);
@@ -102,7 +102,7 @@ fn unmatched(block: &mut Block, upstreams: &Upstreams) -> Unmatched {
     word.unwrap_or(Unmatched::Reject)
 }
 
-/// Nobody should forget that it is on.
+/// The warning is there so that nobody forgets that `allow_mixed` is on.
 fn mixed(block: &mut Block) -> Mixed {
     let written = block.word("allow_mixed", &[("true", Mixed::Allow), ("false", Mixed::Refuse)]);
     if written == Some(Mixed::Allow) {
@@ -113,7 +113,7 @@ fn mixed(block: &mut Block) -> Mixed {
     written.unwrap_or_default()
 }
 
-/// What is forgotten in the list of routes then passes without a lock.
+/// A path that the list of routes forgets then passes without a lock.
 fn open_unmatched(block: &mut Block, unmatched: Unmatched, upstreams: &Upstreams) {
     let Unmatched::Pass(id) = unmatched else { return };
     if upstreams.is_fenced(id) {
@@ -123,8 +123,9 @@ fn open_unmatched(block: &mut Block, unmatched: Unmatched, upstreams: &Upstreams
     }
 }
 
-/// Where nobody compares tokens, the lock is all there is. What is sent while heartbeats come is sent at most a margin
-/// after the last of them; it is over before the session can be if it takes no longer than the session less its margin.
+/// Where nobody compares tokens, only the lock keeps requests apart. While heartbeats succeed, the last byte is sent
+/// at most a margin after the newest heartbeat. So a request is over before the session can end if it takes no longer
+/// than the session timeout less the margin.
 fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeper, faults: &Faults) {
     let (session, margin) = (zookeeper.session_timeout, zookeeper.margin(zookeeper.session_timeout));
     let most = session.saturating_sub(margin);
@@ -149,8 +150,8 @@ fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeper, faults: &Fault
     }
 }
 
-/// Over all that decides which lock a request takes and which operation it is, and nothing else: timeouts may differ
-/// between gateways, and so may routes without a lock that take no method which any lock is about.
+/// A hash over everything that decides which lock a request takes and which operation it is. Other fields do not
+/// count: timeouts may differ between gateways, and so may routes without a lock whose methods no fenced route takes.
 fn fingerprint(zookeeper: &ZooKeeper, routes: &[Route], upstreams: &[Upstream]) -> u64 {
     let fenced = || routes.iter().filter(|route| route.fence.is_some());
     let counts =
@@ -167,18 +168,18 @@ fn fingerprint(zookeeper: &ZooKeeper, routes: &[Route], upstreams: &[Upstream]) 
     fnv1a(text.as_bytes())
 }
 
-/// No methods written means every method.
+/// An empty list of methods means every method.
 fn share_a_method(one: &Route, other: &Route) -> bool {
     let every = one.methods.is_empty() || other.methods.is_empty();
     every || one.methods.iter().any(|method| other.methods.contains(method))
 }
 
-/// Written the same for all sets of the same keys.
+/// Two sets with the same keys give the same text.
 fn locks(fence: &Fence) -> String {
     let mut keys: Vec<String> = fence.keys.iter().map(ToString::to_string).collect();
     keys.sort_unstable();
     keys.dedup();
-    // Where gateways name operations by two rules, neither recognises what the other one has done.
+    // Gateways that name operations by different rules do not recognise each other's operations.
     let operations = fence.once.as_ref().map_or_else(String::new, |once| {
         let (store, scope, key, principal) = once.identity();
         format!(" once {store:?} {scope} {key} {}", principal.unwrap_or_default())
@@ -192,6 +193,6 @@ fn locks(fence: &Fence) -> String {
         Placing::Native | Placing::Semaphore { .. } => format!(" from {}", former.key),
         Placing::Foreign { layout, path } => format!(" from {} {} {path}", former.key, layout.word()),
     });
-    // No key has a tab.
+    // A tab can separate keys, because no key has a tab in it.
     format!("{} {}{place}{former}{operations}", fence.mode.word(), keys.join("\t"))
 }

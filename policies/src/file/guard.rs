@@ -1,4 +1,4 @@
-//! Reads the file of a guard: where it stands, what it keeps, how long it waits, and whom it believes.
+//! Reads the file of a guard: its listener and store, how long it waits, and whose tickets it accepts.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::{
     plan::{Enforce, Guard, Missing, Plan, ReservedFields, RouteTable, Unmatched, UpstreamId},
 };
 
-/// The longest a gateway keeps a key unless told otherwise, and some minutes in which others wait for it.
+/// The default `max_tenure` of a gateway, and some minutes in which other gateways wait for the key.
 const LEAST_MEMORY: Duration = Duration::from_secs(15 * 60);
 
-/// `None` where something is missing that no default can stand in for; a fault then says so.
+/// `None` where a required part is missing or bad; a fault has then been told.
 pub(super) fn guard(block: &mut Block) -> Option<Guard> {
     version::version(block);
     let name = block.value("name", scalar::name);
     let written = listener::unnamed(block, "guard");
-    // Beside a gateway's on one machine.
+    // The port after the default port of a gateway's admin listener, so that both run on one machine.
     let admin = admin::admin(block, 9902);
     if let Some(written) = &written {
         let public = Door::public(block, "listener", &written.listener.address);
@@ -94,7 +94,7 @@ impl Times {
         times
     }
 
-    /// An answer that may still come has to belong to an execution that still counts.
+    /// An answer that may still come belongs to an execution that must still count as running.
     fn short_execution(&self, block: &mut Block, Beside { upstream, place }: &Beside) {
         if upstream.response_timeout + self.send_within <= self.max_execution {
             return;
@@ -127,10 +127,11 @@ impl Times {
     }
 }
 
-/// Observing is how one begins, and nobody should forget that one has.
+/// Everybody begins with `observe`. The warning is there so that nobody forgets to end it.
 fn observed(block: &mut Block, missing: Option<Missing>, enforce: Option<Enforce>) {
     if missing == Some(Missing::Observe) {
-        let message = "requests without a token pass: nothing is promised while whoever goes round the gateways is let in";
+        let message =
+            "requests without a token pass: nothing is promised while requests can go round the gateways";
         let remedy = "write `refuse` once no such requests are counted any more";
         block.fault("missing", Diagnostic::new(Code::Observed, message).remedy(remedy));
     }

@@ -1,4 +1,4 @@
-//! Reads how long a key is kept between requests, where `defaults` may have said some of it for all fences.
+//! Reads how long a gateway keeps a key between requests. `defaults` may have set some of it for all fences.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::{
     plan::{Caching, Foreign, Hold},
 };
 
-/// What has been written so far, by a fence or by `defaults`.
+/// The fields that a fence or `defaults` has set so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct WrittenHold {
     kept: Option<Kept>,
@@ -25,14 +25,14 @@ enum Kept {
     Cached,
 }
 
-/// What is held.
+/// The kind of lock that a fence takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
     OneKey,
     Set,
-    /// A lock in whose line other programs stand.
+    /// A lock for which other programs wait in the same line.
     Foreign,
-    /// A node that nobody stands in line for, so that nobody sees who waits.
+    /// A single node without a line of waiters, so that the holder cannot see who waits.
     ExclusiveNode,
     /// One of several permits of a key.
     Permit,
@@ -51,7 +51,7 @@ impl Of {
 }
 
 impl WrittenHold {
-    /// `written` with what `block` says about it.
+    /// The fields of `block`, and the inherited value of each field that `block` does not have.
     pub(super) fn read(block: &mut Block, inherited: &Self, of: Of) -> Self {
         block.inner("hold", |block| hold(block, inherited, of)).unwrap_or(*inherited)
     }
@@ -59,10 +59,10 @@ impl WrittenHold {
     pub(super) fn settled(self, of: Of) -> Hold {
         let default = Caching::default();
         match (of, self.kept) {
-            // The nodes of a set are made in one transaction, and other requests want other sets.
-            // A holder of one permit keeps nobody from the others, and so nobody shows it that it is time to go.
+            // The nodes of a set are made in one transaction, and the next request wants another set. The holder of
+            // one permit blocks nobody in particular, so nobody shows that holder that it is time to go.
             (Of::Set | Of::ExclusiveNode | Of::Permit, _) | (_, Some(Kept::Strict)) => Hold::Strict,
-            // One request, one place in the line, as it is with all who stand there.
+            // The other programs take one place in the line per request, so we do the same.
             (Of::Foreign, None) => Hold::Strict,
             (Of::Foreign | Of::OneKey, Some(Kept::Cached)) | (Of::OneKey, None) => Hold::Cached(Caching {
                 linger: self.linger.unwrap_or(default.linger),
@@ -99,13 +99,14 @@ fn cached_set(block: &mut Block) {
 }
 
 fn cached_node(block: &mut Block) {
-    let message = "a key cannot be kept between requests with `layout: exclusive-node`: who waits for the node is not seen";
+    let message = "a key cannot be kept between requests with `layout: exclusive-node`: the holder cannot see who waits";
     let fault = Diagnostic::new(Code::NotInLayout, message);
     block.fault("mode", fault.remedy("leave `hold` out, or write `mode: strict`"));
 }
 
 fn cached_permit(block: &mut Block) {
-    let message = "a permit cannot be kept between requests: of several holders none sees that it is the one to give way";
+    let message =
+        "a permit cannot be kept between requests: no holder can see that it is the one who has to give way";
     let fault = Diagnostic::new(Code::NotWithPermits, message);
     block.fault("mode", fault.remedy("leave `hold` out, or write `mode: strict`"));
 }
@@ -134,7 +135,7 @@ fn no_effect(block: &mut Block, of: Of) {
 fn beyond_tenure(block: &mut Block, caching: Caching) {
     let longest = scalar::written(caching.max_tenure);
     for (field, duration) in [("linger", caching.linger), ("max_hold", caching.max_hold)] {
-        // Where neither is here, `defaults` have both, and it has been said there.
+        // If the fence has neither field, both are in `defaults`, and the fault was told there.
         let here = [field, "max_tenure"].into_iter().find(|field| block.is_present(field));
         if let Some(here) = here
             && duration > caching.max_tenure

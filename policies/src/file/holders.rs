@@ -1,4 +1,4 @@
-//! Reads how many requests may hold a key at once, and refuses what only one holder can have.
+//! Reads how many requests may hold a key at once (`permits`), and refuses fields that need a single holder.
 
 use super::{block::Block, scalar};
 use crate::{
@@ -27,7 +27,7 @@ fn permits(text: &str) -> Result<Permits, Diagnostic> {
     })
 }
 
-/// What is said of a lock of other programs, or of two locks, is said beside; there is no plan then.
+/// `permits` beside another layout or beside `migrate_from` is reported elsewhere, and there is then no plan.
 pub(super) fn placing(permits: Option<Permits>, placing: Option<Placing>) -> Option<Placing> {
     match (permits, placing?) {
         (Some(permits), Placing::Native) => Some(Placing::Semaphore { permits }),
@@ -35,16 +35,16 @@ pub(super) fn placing(permits: Option<Permits>, placing: Option<Placing>) -> Opt
     }
 }
 
-/// What a fence says beside its permits.
+/// Other fields of the fence that matter for its permits.
 pub(super) struct Company {
-    /// Of its upstream, where that is known.
+    /// The level of the upstream, where that is known.
     pub(super) level: Option<Level>,
     pub(super) mode: ModeRule,
     pub(super) foreign: Option<Foreign>,
     pub(super) nested: Option<Nested>,
 }
 
-/// Says what a fence with permits cannot have.
+/// Reports the fields that a fence with permits cannot have.
 pub(super) fn alone(fence: &mut Block, beside: &Company) {
     if beside.mode != ModeRule::Exclusive {
         let message = format!("`mode: {}` does not exist with `permits`", beside.mode.word());
@@ -55,7 +55,7 @@ pub(super) fn alone(fence: &mut Block, beside: &Company) {
     }
     if fence.is_present("keys") {
         let remedy =
-            "write one `key`: whoever has a permit of one key could wait for whoever has one of the other";
+            "write one `key`: two requests could each hold a permit of one key and wait for the other key";
         refuse(fence, "keys", "a set of keys has no `permits`", remedy);
     }
     if let Some(layout) = beside.foreign {

@@ -1,4 +1,4 @@
-//! Reads what a guard keeps of operations that happen at most once.
+//! Reads how a guard keeps the operations that happen at most once.
 
 use super::{block::Block, once::final_status, probe, scalar};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     plan::{Journal, Once},
 };
 
-/// `None` where its probe is bad, too; a fault then says so.
+/// `None` where the probe is bad; a fault has then been told.
 pub(super) fn journal(guard: &mut Block) -> Option<Journal> {
     guard.inner("journal", |block| {
         let keep = block.value("keep", scalar::keep);
@@ -25,7 +25,7 @@ pub(super) fn journal(guard: &mut Block) -> Option<Journal> {
     })?
 }
 
-/// Bytes of an answer's body.
+/// The most bytes of an answer's body that are stored.
 fn stored(text: &str) -> Result<usize, Diagnostic> {
     if text == "none" { Ok(0) } else { scalar::size(text) }
 }

@@ -19,13 +19,13 @@ pub(super) struct Naming<'p> {
     pub(super) what: What,
     /// What messages call the route.
     pub(super) route: &'p str,
-    /// `None` where the path is bad: then nobody knows what it binds.
+    /// `None` where the path is bad. Then nobody knows which variables it binds.
     pub(super) path: Option<&'p PathTemplate>,
     /// Removed from a request before its key is made.
     pub(super) reserved: &'p ReservedFields,
 }
 
-/// What a template makes.
+/// The kinds of text that a template makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     Key,
@@ -35,7 +35,7 @@ pub(super) enum What {
 }
 
 impl What {
-    /// What it would mean if two sets of values gave one.
+    /// The consequence if two sets of values gave one text.
     fn mistaken(self) -> &'static str {
         match self {
             Self::Key => "two resources can get one key",
@@ -70,7 +70,7 @@ pub(super) const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// They prove who somebody is, and name no resource.
+/// These fields prove who somebody is, and name no resource.
 const CREDENTIAL_FIELDS: [&str; 9] = [
     "authorization",
     "cookie",
@@ -82,7 +82,8 @@ const CREDENTIAL_FIELDS: [&str; 9] = [
     "x_xsrf_token",
     "x_amz_security_token",
 ];
-/// The same of parameters of the query, and of members of a body. A `token` may be what is paid with.
+/// The same for parameters of the query and members of a body. `token` is not among these: it may name a means of
+/// payment.
 const CREDENTIALS: [&str; 9] = [
     "access_token",
     "refresh_token",
@@ -95,7 +96,7 @@ const CREDENTIALS: [&str; 9] = [
     "password",
 ];
 
-/// One for `key`, or those of the list `keys`; `None` where one of them is bad, and never none at all.
+/// One key for `key`, or the keys of the list `keys`; `None` where one of them is bad. Never an empty list.
 pub(super) fn keys(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
     if !block.is_present("keys") {
         block.require("key", "key: \"order/{path.order_id}\"` or `keys: [...]");
@@ -105,7 +106,7 @@ pub(super) fn keys(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate
         let message = format!("the fence of {} has both `key` and `keys`", naming.route);
         let fault = Diagnostic::new(Code::KeyAndKeys, message);
         block.fault("keys", fault.remedy("write all of them into `keys`"));
-        // Its own mistakes are shown in the same run.
+        // Read `key` as well, so that its own mistakes are shown in the same run.
         one(block, naming);
     }
     set(block, naming)
@@ -142,7 +143,7 @@ fn set(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
             None
         }
     };
-    // All of them are read before the first bad one ends it.
+    // Read all keys before the first bad one ends the loop, so that each mistake is reported.
     let keys: Vec<Option<KeyTemplate>> = nodes.iter().map(read).collect();
     keys.into_iter().collect()
 }
@@ -157,7 +158,7 @@ fn key(scalar: &Scalar, naming: &Naming, faults: &Faults) -> Option<KeyTemplate>
     Some(template)
 }
 
-/// A template of which no key is made need not fit into one.
+/// Reads a template. Only a template that makes a key is checked for its length.
 pub(super) fn template(scalar: &Scalar, naming: &Naming, faults: &Faults) -> Option<KeyTemplate> {
     let template =
         KeyTemplate::parse(&scalar.text).map_err(|bad| faults.push(malformed(naming, scalar, bad))).ok()?;
@@ -183,7 +184,7 @@ pub(super) fn malformed(naming: &Naming, scalar: &Scalar, bad: BadKeyTemplate) -
             let fault = Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed"));
             fault.remedy("a variable stands in single braces, such as `{path.id}`")
         }
-        // A variable of the path without the word before it.
+        // The name of a path variable without `path.` before it.
         Why::UnknownSource(word) if naming.path.is_some_and(|path| path.names().any(|name| name == word)) => {
             let message = format!("the {what} of {route} takes a value from `{word}`, which does not exist");
             Diagnostic::new(Code::UnknownSource, message).remedy(format!("did you mean `{{path.{word}}}`?"))
@@ -205,7 +206,7 @@ pub(super) fn malformed(naming: &Naming, scalar: &Scalar, bad: BadKeyTemplate) -
     fault.at(scalar.part(bad.span))
 }
 
-/// What `{body.name}` means elsewhere.
+/// The member that `{body.name}` means in other products.
 fn member(scalar: &Scalar, bad: &BadKeyTemplate) -> Option<String> {
     let written = scalar.text.get(bad.span.clone())?.strip_prefix("body.")?;
     let is_name = written.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
@@ -241,7 +242,7 @@ fn without_value(naming: &Naming, variable: &Variable) -> Option<Diagnostic> {
     }
 }
 
-/// What nobody else may see, by its name.
+/// The name of a field, parameter or member that holds a secret.
 fn credential(source: &Source) -> Option<&str> {
     let (name, known) = match source {
         Source::Header(name) => (&**name, &CREDENTIAL_FIELDS[..]),

@@ -1,4 +1,4 @@
-//! Tells the policy of a gateway from the file of a guard, so that one taken for the other is told in one sentence.
+//! Tells the policy of a gateway from the file of a guard, so that the wrong file is reported in one sentence.
 
 use super::{
     faults::Faults,
@@ -19,7 +19,8 @@ const GATEWAY: [&str; 4] = ["zookeeper", "routes", "upstreams", "listeners"];
 /// Fields that only the file of a guard has.
 const GUARD: [&str; 3] = ["store", "upstream", "listener"];
 
-/// A guard's file has a field of its own and none of a gateway's; all others are a gateway's.
+/// A guard's file has a field that only guards have, and no field that only gateways have. Every other file is a
+/// gateway's.
 pub(super) fn of(root: &Node) -> Kind {
     match (first(root, &GUARD), first(root, &GATEWAY)) {
         (Some(_), None) => Kind::Guard,
@@ -27,7 +28,7 @@ pub(super) fn of(root: &Node) -> Kind {
     }
 }
 
-/// False for a file of the other kind: its fields would all be unknown, so nothing else is said about it.
+/// False for a file of the other kind. All its fields would be unknown, so nothing else is reported.
 pub(super) fn refuse_the_other(root: &Node, kind: Kind, faults: &Faults) -> bool {
     let (own, others, message, remedy) = match kind {
         Kind::Gateway => (
@@ -43,7 +44,7 @@ pub(super) fn refuse_the_other(root: &Node, kind: Kind, faults: &Faults) -> bool
             "start it with `fencegate run -c FILE`",
         ),
     };
-    // A file with fields of both is one with mistakes.
+    // A file with fields of both kinds is a file with mistakes, and its fields are read.
     match (first(root, own), first(root, others)) {
         (None, Some(place)) => {
             faults.push(Diagnostic::new(Code::OtherFile, message).at(place).remedy(remedy));

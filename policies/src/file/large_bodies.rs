@@ -1,5 +1,5 @@
-//! Reads what becomes of bodies that are larger than what is taken in full, and what has to be said of those that keys
-//! are taken from.
+//! Reads what happens to bodies that are too large to be taken in full, and which content type a body must have if a
+//! key is taken from it.
 
 use super::{block::Block, scalar};
 use crate::{

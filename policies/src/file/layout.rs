@@ -1,4 +1,4 @@
-//! Reads where a fence has its locks, and refuses what the locks of other programs do not have.
+//! Reads where the locks of a fence lie, and refuses fields that the locks of other programs do not have.
 
 use super::{
     block::Block,
@@ -12,9 +12,9 @@ use crate::{
     plan::{Foreign, Layout, ModeRule, Placing},
 };
 
-/// As far as it was read before the keys.
+/// The part of the layout that is read before the keys.
 pub(super) struct WrittenLayout<'n> {
-    /// `None` where it is no layout.
+    /// `None` where the word is not a layout.
     layout: Option<Layout>,
     path: Option<&'n Scalar>,
 }
@@ -33,7 +33,7 @@ impl<'n> WrittenLayout<'n> {
         }
     }
 
-    /// `None` where it is bad.
+    /// Where the locks of the fence lie; `None` where a field is bad.
     pub(super) fn placing(
         &self,
         fence: &mut Block,
@@ -111,7 +111,7 @@ fn malformed(naming: &Naming, path: &Scalar, bad: BadLockPath) -> Diagnostic {
     }
 }
 
-/// What is said of how a key is shared.
+/// Refuses modes that the layout does not have.
 pub(super) fn shared(fence: &mut Block, layout: Option<Foreign>, mode: ModeRule) {
     let Some(layout) = layout.filter(|_| mode.shares()) else { return };
     let field = if fence.is_present("mode") { "mode" } else { "layout" };
@@ -132,7 +132,7 @@ pub(super) fn shared(fence: &mut Block, layout: Option<Foreign>, mode: ModeRule)
     }
 }
 
-/// What others keep in the tree.
+/// Refuses lock paths at which somebody else keeps nodes.
 pub(super) fn taken<'r>(
     root: &str,
     fences: impl Iterator<Item = (&'r str, &'r Placing, Place)>,

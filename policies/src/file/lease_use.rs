@@ -12,8 +12,8 @@ pub(super) fn lease(fence: &mut Block) -> LeaseUse {
     fence.word("lease", &USES).unwrap_or_default()
 }
 
-/// `level`: of the upstream, where that is known. A fence that remembers operations (`once`) is none of these: an operation
-/// is named by its request, and its repeat is known under whatever lock it comes.
+/// `level` is the level of the upstream, where that is known. `once` may stand beside `lease`: an operation is named
+/// by its request, so a repeat is recognised under any lock.
 pub(super) fn check(block: &mut Block, fence: &Fence, level: Option<Level>) {
     if fence.lease == LeaseUse::Never {
         return;
@@ -42,7 +42,7 @@ pub(super) fn check(block: &mut Block, fence: &Fence, level: Option<Level>) {
         )
     } else if fence.large_bodies != LargeBodies::Refuse {
         (
-            "it streams bodies, and a body that is not here in full cannot go on to the gateway that has the lease",
+            "it streams bodies, and only a body that was taken in full can be sent on to the gateway that has the lease",
             "leave `large_bodies` out, and raise `limits.max_body` instead",
         )
     } else {

@@ -1,5 +1,5 @@
-//! Holds the leases that are granted against the fenced routes: what a route asks for can be had, and no lease locks
-//! something else than a route does by the same key.
+//! Compares the leases of a policy with its fenced routes: each route that asks for a lease can get one, and no lease
+//! takes another lock for a key than a route does.
 
 use super::{faults::Faults, fence::Fenced, leases::Granting};
 use crate::{
@@ -24,7 +24,7 @@ pub(super) fn check(routes: &[LeasableRoute], granting: &Granting, faults: &Faul
     }
 }
 
-/// Where the policy has no leases.
+/// Reports a route that uses leases although the policy grants none.
 fn nobody_grants((name, fenced, _): &LeasableRoute, faults: &Faults) {
     let (code, message) = match fenced.fence.lease {
         LeaseUse::Never => return,
@@ -42,7 +42,7 @@ fn nobody_grants((name, fenced, _): &LeasableRoute, faults: &Faults) {
     faults.push(Diagnostic::new(code, message).at(fenced.leased).remedy(remedy));
 }
 
-/// A route that asks for leases of keys that nobody may have.
+/// Reports a route that requires a lease of keys that no principal may hold.
 fn nobody_may((name, fenced, _): &LeasableRoute, leases: &Leases, faults: &Faults) {
     if fenced.fence.lease != LeaseUse::Required {
         return;
@@ -57,7 +57,8 @@ fn nobody_may((name, fenced, _): &LeasableRoute, leases: &Leases, faults: &Fault
     }
 }
 
-/// A key has one lock. A lease makes one where the native locks are, and knows no delay.
+/// Reports a principal who may hold keys that a route locks elsewhere. A lease takes the native lock of its key and
+/// waits for no delay.
 fn locks_elsewhere((name, fenced, level): &LeasableRoute, leases: &Leases, faults: &Faults) {
     let delayed = level.is_some_and(|level| level.delay().is_some());
     let elsewhere = |placing: &Placing| delayed || placing.layout().foreign().is_some();

@@ -1,4 +1,4 @@
-//! Reads what clients may hold themselves: for how long, how many, and who they are.
+//! Reads the leases that clients may hold: how long, how many, and by whom.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use crate::{
     plan::{Leases, Listener},
 };
 
-/// What a file says of leases.
+/// What a file says about leases.
 #[derive(Debug)]
 pub(super) enum Granting {
     Nothing,
-    /// Something, and a fault says what is wrong with it.
+    /// The file has `leases` with a mistake, which a fault has told.
     Badly,
     Leases(Leases),
 }
@@ -26,9 +26,9 @@ impl Granting {
     }
 }
 
-/// `listener`: where clients come in, if that is known.
+/// `listener` is where clients connect, if that is known.
 pub(super) fn leases(file: &mut Block, listener: Option<&Listener>) -> Granting {
-    // Where the whole is missing, nothing is said about its parts.
+    // For a section that is absent, no fault about its parts is told.
     if !file.is_present("leases") {
         return Granting::Nothing;
     }
@@ -55,7 +55,7 @@ pub(super) fn leases(file: &mut Block, listener: Option<&Listener>) -> Granting 
     read.flatten().map_or(Granting::Badly, Granting::Leases)
 }
 
-/// For how long a lease lives that nobody renews.
+/// The bounds for the time to live of a lease.
 struct Ttl {
     min: Duration,
     usual: Duration,
@@ -69,17 +69,17 @@ impl Ttl {
         let usual = block.value("default_ttl", scalar::time_limit);
         in_order(block, ("min_ttl", min), ("max_ttl", max), "no lease can be asked for");
         if let Some(usual) = usual {
-            let why = "whoever asks for no time gets none that is allowed";
+            let why = "a client that asks for no time would get one that is not allowed";
             in_order(block, ("min_ttl", min), ("default_ttl", usual), why);
             in_order(block, ("default_ttl", usual), ("max_ttl", max), why);
         }
-        // Where the bounds are bad there is a fault already.
+        // For bad bounds a fault was told already.
         let within = |ttl: Duration| ttl.min(max).max(min);
         Self { min, usual: usual.unwrap_or_else(|| within(Leases::TTL)), max }
     }
 }
 
-/// Says so where the shorter one is the longer one, at that of both which is written.
+/// Reports two durations that are in the wrong order, at one that the file writes.
 fn in_order(
     block: &mut Block,
     (less, shorter): (&'static str, Duration),

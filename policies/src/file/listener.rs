@@ -15,7 +15,7 @@ use crate::{
 /// A listener as it was read.
 pub(super) struct WrittenListener {
     pub(super) listener: Listener,
-    /// Of the memory for bodies.
+    /// The place of `limits.buffered`.
     memory: Place,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn listener(policy: &mut Block) -> Option<WrittenListener> {
         Block::read(Some(node), what, key.place, faults, |block| one(block, name, Trust::default()))?
     });
     let first = listeners.next().flatten();
-    // Read the others, too: their mistakes belong into the same report.
+    // Read the other listeners as well, so that one report has all mistakes.
     let more = listeners.count();
     if more > 0 || entries.is_empty() && policy.is_mapping("listeners") {
         let message = format!("there are {} listeners, where one is needed", entries.len());
@@ -48,7 +48,8 @@ pub(super) fn listener(policy: &mut Block) -> Option<WrittenListener> {
     first
 }
 
-/// The one listener of a process that has no others to tell it from. Its clients are gateways, which speak for theirs.
+/// The one listener of a process that needs no name for it. The clients of a guard are gateways, which speak for
+/// their own clients.
 pub(super) fn unnamed(file: &mut Block, name: &str) -> Option<WrittenListener> {
     file.require("listener", "listener: {address: 0.0.0.0:8080}");
     file.is_present("listener")
@@ -107,8 +108,10 @@ fn proxy_protocol(block: &mut Block, trusted: &Trust) -> ProxyProtocol {
     let words = [("off", ProxyProtocol::Off), ("require", ProxyProtocol::Require)];
     let written = block.word("proxy_protocol", &words).unwrap_or(ProxyProtocol::Off);
     if written == ProxyProtocol::Require && trusted.is_empty() && !block.is_present("trusted_peers") {
-        let fault =
-            Diagnostic::new(Code::MissingField, "nobody is believed who names a client, so nobody comes in");
+        let fault = Diagnostic::new(
+            Code::MissingField,
+            "`proxy_protocol` is required, and no peer is trusted to use it, so nobody can connect",
+        );
         block.fault(
             "proxy_protocol",
             fault.remedy("add `trusted_peers: [10.0.0.0/8]`, the networks of the proxies"),
@@ -123,7 +126,7 @@ fn protocols(block: &mut Block) -> Protocols {
         let fault = Diagnostic::new(Code::MissingField, "the list of protocols is empty");
         block.fault("protocols", fault.remedy("write `[http1, http2]`, or leave it out"));
     }
-    // A bad list has its fault, so whatever stands here never becomes a plan.
+    // An empty list has its fault, so the value here never becomes part of a plan.
     spoken
         .into_iter()
         .reduce(|one, other| if one == other { one } else { Protocols::Both })
@@ -156,7 +159,8 @@ fn limits(block: &mut Block) -> Limits {
 }
 
 impl WrittenListener {
-    /// For processes that take bodies in full. One that is within its limit and never finds room is refused for ever.
+    /// For processes that take bodies in full. A body within `max_body` that never fits into the memory would be
+    /// refused for ever.
     pub(super) fn has_room(&self, faults: &Faults) {
         let Limits { max_body, buffered: Some(buffered), .. } = self.listener.limits else { return };
         let (largest, least) = (body_memory::largest(buffered), body_memory::least(max_body));
@@ -178,12 +182,12 @@ fn timeouts(block: &mut Block) -> Timeouts {
         tls_handshake: limit("tls_handshake", 5),
         detect: limit("detect", 5),
         request_headers: limit("request_headers", 10),
-        // Gateways keep an idle connection to a guard for 30 s: whoever closes it first must not be the one that is
-        // about to be asked.
+        // Gateways keep an idle connection to a guard for 30 s. The guard keeps it longer: otherwise it could close a
+        // connection on which a gateway is about to send.
         idle: limit("idle", 60),
         request_body: limit("request_body", 10),
         response_write: limit("response_write", 30),
-        // No time to drain is a way to stop at once.
+        // `drain: 0s` is allowed: the process then stops at once.
         drain: block.value("drain", scalar::duration).unwrap_or(Duration::from_secs(30)),
     }
 }

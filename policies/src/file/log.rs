@@ -1,4 +1,4 @@
-//! Reads what is told of requests.
+//! Reads what a process logs about requests.
 
 use std::sync::Arc;
 
@@ -42,7 +42,8 @@ fn traces(block: &mut Block) -> Option<Traces> {
     block.inner("traces", read).flatten()
 }
 
-/// `host:port` of it. Spans may name customers; over a network they are the business of a collector beside us.
+/// The `host:port` of a collector. Spans may name customers, so plain text to it should not cross a network: a
+/// collector beside the gateway speaks TLS to others.
 fn collector(text: &str) -> Result<String, Diagnostic> {
     let remedy = "write `http://host:port`, such as `http://127.0.0.1:4318`; a collector beside the gateway speaks \
                   TLS to others";

@@ -1,10 +1,10 @@
-//! Says of a field that does not exist where it stands that it exists elsewhere, or that a space is missing.
+//! Finds the remedy for an unknown field: the field exists elsewhere, has another name, or lacks a space.
 
 /// Fields that are often written one level too high or too low.
 struct Home {
     name: &'static str,
     fields: &'static [&'static str],
-    /// How messages begin to call the mappings in which one would look for them.
+    /// How messages begin to name the mappings in which a user would look for these fields.
     near: &'static [&'static str],
 }
 
@@ -56,7 +56,7 @@ const HOMES: [Home; 6] = [
     },
 ];
 
-/// What others call a field that exists.
+/// Names that other products give to fields of ours.
 const SYNONYMS: [(&[&str], &str); 5] = [
     (
         &["url", "urls", "host", "hosts", "address", "addresses", "servers", "targets", "backends"],
@@ -68,7 +68,7 @@ const SYNONYMS: [(&[&str], &str); 5] = [
     (&["lock", "locks"], "fence"),
 ];
 
-/// `what`: the mapping that it stands in; `asked`: the fields of that one.
+/// `what` names the mapping with the unknown field. `asked` are the fields of that mapping.
 pub(super) fn remedy(written: &str, what: &str, asked: &[&str]) -> Option<String> {
     if let Some((name, value)) = written.split_once(':')
         && asked.contains(&name)

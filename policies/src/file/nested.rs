@@ -8,7 +8,7 @@ use crate::{
 
 const NESTED: [(&str, Nested); 2] = [("ignore", Nested::Ignore), ("allow", Nested::Allow)];
 
-/// `signs`: the file says what tickets are signed with.
+/// `signs`: the file has a key to sign tickets with.
 pub(super) fn nested(block: &mut Block, signs: bool) -> Option<Nested> {
     let written = block.word("nested", &NESTED);
     if written == Some(Nested::Allow) && !signs {

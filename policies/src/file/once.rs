@@ -11,7 +11,7 @@ use crate::{
     plan::{Ending, Enforce, Level, Memory, ModeRule, Once, OnceStore},
 };
 
-/// What the fence beside it says.
+/// Other settings that matter for `once`.
 pub(super) struct Fencing {
     /// `None` where the upstream is not known.
     pub(super) level: Option<Level>,
@@ -19,7 +19,7 @@ pub(super) struct Fencing {
     pub(super) enforce: Enforce,
 }
 
-/// `Some(None)` where there is none, `None` where it is bad.
+/// `Some(None)` where the fence has no `once`, `None` where it is bad.
 pub(super) fn once(fence: &mut Block, naming: &Naming, fencing: &Fencing) -> Option<Option<Once>> {
     if !fence.is_present("once") {
         return Some(None);
@@ -58,7 +58,7 @@ fn settings(block: &mut Block, naming: &Naming, fencing: &Fencing) -> Option<Onc
     })
 }
 
-/// All others are an end, or no end, by themselves.
+/// All other statuses have a fixed meaning.
 pub(super) fn final_status(text: &str) -> Result<u16, Diagnostic> {
     let remedy =
         "there are 401, 403, 408, 421, 425, 429 and those from 500 to 599; all others always are an end";
@@ -69,7 +69,7 @@ pub(super) fn final_status(text: &str) -> Result<u16, Diagnostic> {
     }
 }
 
-/// `whose`: the route knows principals.
+/// `whose`: the route has `principal`.
 fn memory(block: &mut Block, store: Option<OnceStore>, whose: bool) -> Memory {
     let route = block.value("share", scalar::limit);
     let client = block.value("client_share", scalar::limit);
@@ -98,7 +98,8 @@ fn template(block: &mut Block, field: &'static str, naming: &Naming) -> Option<K
     key::template(block.scalar(field)?, naming, faults)
 }
 
-/// A guard remembers what it lets through; ZooKeeper remembers for upstreams without one.
+/// The store that the level of the upstream allows. A guard remembers what it lets through. For upstreams without a
+/// guard, ZooKeeper remembers.
 fn agreed(block: &mut Block, store: Option<OnceStore>, level: Option<Level>) -> Option<OnceStore> {
     let fit = match level? {
         Level::Guard => OnceStore::Guard,

@@ -1,4 +1,5 @@
-//! Reads whether a request whose key another gateway keeps is sent on to it, and refuses that where it never happens.
+//! Reads `forward`: whether a request goes to the gateway that keeps its key. Refuses it where no gateway ever keeps
+//! the key.
 
 use super::block::Block;
 use crate::{
@@ -8,7 +9,7 @@ use crate::{
 
 const FORWARD: [(&str, Forward); 2] = [("never", Forward::Never), ("holder", Forward::Holder)];
 
-/// What `block` itself says. `reached`: the file says where gateways reach each other.
+/// The `forward` of `block` itself. `reached`: the file has a peer listener.
 pub(super) fn written(block: &mut Block, reached: bool) -> Option<Forward> {
     let written = block.word("forward", &FORWARD);
     if written == Some(Forward::Holder) && !reached {
@@ -20,8 +21,8 @@ pub(super) fn written(block: &mut Block, reached: bool) -> Option<Forward> {
     written
 }
 
-/// What counts on a fence: where a key is never kept, there is nobody to send a request to. What `defaults` say is for
-/// those fences that can do it.
+/// The `forward` that is in force for a fence. Where no gateway keeps the key, there is nobody to send a request to.
+/// A value in `defaults` counts for the fences that can have it.
 pub(super) fn settled(fence: &mut Block, terms: Option<Forward>, settled: &Fence) -> Forward {
     let forward = terms.unwrap_or_default();
     match (forward, never(settled)) {
@@ -36,7 +37,7 @@ pub(super) fn settled(fence: &mut Block, terms: Option<Forward>, settled: &Fence
     }
 }
 
-/// Why no request of a fence is ever sent on, and what to write about it.
+/// Why no request of a fence is ever sent to another gateway, and the remedy.
 fn never(fence: &Fence) -> Option<(&'static str, &'static str)> {
     if fence.set {
         return Some(("on a set of keys", "leave it out: no gateway keeps a set after its request"));

@@ -13,10 +13,10 @@ use crate::{
     plan::{Pair, PeerListener, PeerTls},
 };
 
-/// What could be read.
+/// The parts of `peer` that could be read.
 #[derive(Default)]
 pub(super) struct ReadPeerListener {
-    /// `None` where there is nothing, or where a fault says what is missing.
+    /// `None` where the file has no `peer`, or where a fault says what is missing.
     pub(super) peer: Option<PeerListener>,
     address: Option<(SocketAddr, Place)>,
 }
@@ -29,7 +29,7 @@ impl ReadPeerListener {
 }
 
 pub(super) fn peer(file: &mut Block) -> ReadPeerListener {
-    // Where the whole is missing, nothing is said about its parts.
+    // For a section that is absent, no fault about its parts is told.
     let written = file.is_present("peer");
     written.then(|| file.inner("peer", settings)).flatten().unwrap_or_default()
 }
@@ -68,7 +68,7 @@ fn advertised(text: &str) -> Result<CanonicalHost, Diagnostic> {
     }
 }
 
-/// What is written, or `address` where others can use it as it is.
+/// The written `advertise`, or `address` where other gateways can use that as it is.
 fn advertise(block: &mut Block, address: Option<SocketAddr>, told: Option<CanonicalHost>) -> Option<String> {
     if let Some(told) = told {
         if let Some(address) = address {
@@ -91,7 +91,7 @@ fn advertise(block: &mut Block, address: Option<SocketAddr>, told: Option<Canoni
     None
 }
 
-/// An address that means another machine to everybody, or none at all.
+/// Reports an address that leads other gateways to themselves, or nowhere.
 fn unreachable(block: &mut Block, address: SocketAddr, told: &CanonicalHost) {
     let ip = told.ip();
     let nowhere = ip.is_some_and(|ip| ip.is_unspecified());
@@ -116,7 +116,8 @@ fn unreachable(block: &mut Block, address: SocketAddr, told: &CanonicalHost) {
     block.fault("advertise", fault.remedy(remedy));
 }
 
-/// What is sent on has the payload in it, and the pass that lets it in.
+/// Reports a plain-text listener on the network: forwarded requests carry their bodies, and the pass that admits
+/// them.
 fn plain(block: &mut Block, address: SocketAddr) {
     if address.ip().is_loopback() || block.is_present("tls") {
         return;

@@ -1,4 +1,4 @@
-//! Finds where in a file something stands, for whoever finds out beyond the file that it does not work.
+//! Finds the place of a field in a file, for mistakes that show only outside of the file.
 
 use super::{
     faults::Faults,
@@ -6,19 +6,20 @@ use super::{
 };
 use crate::diagnose::Place;
 
-/// A file, to be looked through.
+/// The fields of a file, by their place.
 #[derive(Debug)]
 pub struct Places {
     root: Option<Node>,
 }
 
 impl Places {
-    /// Of a file that has been read well.
+    /// Reads a file that was loaded without errors.
     pub fn of(text: &str) -> Self {
         Self { root: yaml::parse(text, &|_| None, &Faults::default()) }
     }
 
-    /// Where the end of the way stands, or as much of it as is written. Steps are names of fields, and numbers of items.
+    /// The place where `way` ends, or the deepest part of it that the file has. Steps are names of fields, and
+    /// numbers of items.
     pub fn find(&self, way: &[&str]) -> Option<Place> {
         let mut node = self.root.as_ref()?;
         let mut place = None;

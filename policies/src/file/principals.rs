@@ -1,4 +1,4 @@
-//! Reads who may hold leases: by what they are known, and which keys are theirs.
+//! Reads who may hold leases: how each principal is recognised, and which keys it may hold.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,15 +14,15 @@ use crate::{
 /// A principal that could be read.
 pub(super) struct WrittenPrincipal {
     pub(super) principal: Principal,
-    /// Where it says by what it is known.
+    /// The place that says how the principal is recognised.
     shown: Place,
 }
 
-/// What those above have taken.
+/// What the principals above this one use.
 #[derive(Default)]
 struct Taken {
     names: HashSet<String>,
-    /// By what each of them is known, and its name.
+    /// The credential of each principal, and its name.
     shown: HashMap<Shows, String>,
 }
 
@@ -70,7 +70,7 @@ fn principal(block: &mut Block, taken: &mut Taken) -> Option<WrittenPrincipal> {
     Some(WrittenPrincipal { principal, shown })
 }
 
-/// And the field that says so.
+/// The credential of a principal, and the field that has it.
 fn shows(block: &mut Block) -> Option<(Shows, &'static str)> {
     let example = "add `bearer: {file: /run/secrets/batch}`, or `certificate: {name: batch.internal}`";
     let meant = choice::exactly_one(block, &["bearer", "certificate"], example);
@@ -103,7 +103,7 @@ fn known_alike(block: &mut Block, field: &'static str, (shows, name): (&Shows, &
     };
     if let Some(other) = taken.shown.get(&compared) {
         let message =
-            format!("`{name}` and `{other}` show the same, so nobody can tell the one from the other");
+            format!("`{name}` and `{other}` show the same credential, so nobody can tell one from the other");
         let remedy = "give each a token or a certificate of its own, or make one principal of both";
         block.fault(field, Diagnostic::new(Code::SamePrincipal, message).remedy(remedy));
     } else {
@@ -154,7 +154,7 @@ fn certificate_name(text: &str) -> Result<String, Diagnostic> {
         .remedy("write the whole common name, or one alternative name without its kind: `batch.internal`"))
 }
 
-/// What principals show has to reach us, and should reach nobody else.
+/// The credential of a principal has to reach the gateway, and should reach nobody else.
 pub(super) fn can_show(leases: &mut Block, principals: &[WrittenPrincipal], listener: Option<&Listener>) {
     let Some(listener) = listener else { return };
     let asked = listener.tls.as_ref().is_some_and(|tls| tls.client_auth != ClientAuth::Off);
@@ -171,7 +171,7 @@ pub(super) fn can_show(leases: &mut Block, principals: &[WrittenPrincipal], list
             leases.fault_at(*shown, Diagnostic::new(Code::NoCertificates, message).remedy(remedy));
         }
     }
-    // A proxy that is believed may be the one that speaks TLS.
+    // A trusted proxy may speak TLS in our place.
     let beyond = matches!(listener.address, Bind::Tcp(address) if !address.ip().is_loopback());
     if beyond && listener.tls.is_none() && listener.trusted.is_empty() {
         let message = "the tokens of principals, and the secrets of leases, cross the network as plain text";

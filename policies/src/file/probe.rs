@@ -12,7 +12,7 @@ pub(super) fn probe(block: &mut Block) -> Option<Probe> {
     block.require("path", "path: \"/operations/{operation}\"");
     let path = block.value("path", path);
     let mut statuses = |name| {
-        // Reading goes on with none where some are bad.
+        // Where some statuses are bad, reading goes on without them.
         let present = block.is_present(name);
         let read = block.values(name, status);
         (read.is_some() || !present).then(|| read.unwrap_or_default())
@@ -24,7 +24,7 @@ pub(super) fn probe(block: &mut Block) -> Option<Probe> {
     Some(Probe { path: path?, done, not_done, timeout })
 }
 
-/// An error of the server says nothing about the operation.
+/// A server error says nothing about the operation, so it cannot decide.
 fn status(text: &str) -> Result<u16, Diagnostic> {
     scalar::status(text, 200..=499, "a status from 200 to 499 can say what became of an operation")
 }
@@ -41,7 +41,7 @@ fn undecided(block: &mut Block, done: &[u16], not_done: &[u16]) {
     }
 }
 
-/// Path and query in which `{operation}` stands at least once.
+/// A path and query with at least one `{operation}`.
 fn path(text: &str) -> Result<String, Diagnostic> {
     const VARIABLE: &str = "{operation}";
     let bad = |why: &str| {

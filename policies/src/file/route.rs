@@ -1,4 +1,4 @@
-//! Reads the routes: what each takes, where it goes, and under which lock.
+//! Reads the routes: which requests each takes, its upstream, and its lock.
 
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
@@ -25,22 +25,22 @@ use crate::{
     spelling::is_token,
 };
 
-/// A route as far as it could be read.
+/// The parts of a route that could be read.
 pub(super) struct WrittenRoute {
     name: Option<Arc<str>>,
     upstream: Option<UpstreamId>,
     matching: Option<Matching>,
-    /// `Some(None)` is a route without a fence.
+    /// `Some(None)` for `fence: none`.
     fence: Option<Option<Fenced>>,
     upgrade: Vec<String>,
 }
 
 struct Matching {
-    /// Empty for all.
+    /// Empty means every method.
     methods: Option<Vec<String>>,
     path: Option<PathTemplate>,
     conditions: Option<Conditions>,
-    /// Of the path.
+    /// The place of the path.
     place: Place,
 }
 
@@ -59,7 +59,7 @@ impl WrittenRoute {
         })
     }
 
-    /// What it takes; `None` where that is not known.
+    /// Which requests the route takes; `None` where a part of that is bad.
     fn pattern(&self) -> Option<Pattern<'_>> {
         let Matching { methods, path, conditions, place } = self.matching.as_ref()?;
         Some(Pattern {
@@ -71,7 +71,7 @@ impl WrittenRoute {
         })
     }
 
-    /// As a way to the upstream; `None` where that is not known.
+    /// The route as a way to its upstream; `None` where a part of it is bad.
     fn way(&self, upstreams: &Upstreams) -> Option<Way<'_>> {
         let passage = match self.fence.as_ref()? {
             None => Passage::Open,
@@ -82,7 +82,7 @@ impl WrittenRoute {
         Some(Way { pattern: self.pattern()?, upstream, service: upstreams.service(upstream), passage })
     }
 
-    /// Where its locks are, and where the file says so.
+    /// The locks of the route, and the place that says where they lie.
     pub(super) fn placings(&self) -> impl Iterator<Item = (&str, &Placing, Place)> {
         self.fenced().into_iter().flat_map(|(name, fenced)| {
             fenced.fence.locks().map(move |(_, placing)| (name, placing, fenced.placed))
@@ -93,7 +93,7 @@ impl WrittenRoute {
         Some((self.name.as_deref().unwrap_or("?"), self.fence.as_ref()?.as_ref()?))
     }
 
-    /// Its name, its fence, and who compares its tokens.
+    /// The name, the fence, and the level of the upstream.
     pub(super) fn leasable<'r>(
         &'r self,
         upstreams: &Upstreams,
@@ -159,7 +159,7 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
     routes
 }
 
-/// Protocols that requests may switch to. `in_vain`: why they cannot.
+/// The protocols to which requests may switch. `in_vain`: why no request of this route can.
 fn upgrade(route: &mut Block, in_vain: Option<&str>) -> Vec<String> {
     let protocols = route.values("upgrade", protocol).unwrap_or_default();
     if let Some(why) = in_vain
@@ -199,7 +199,7 @@ fn name(block: &mut Block, names: &mut HashSet<String>) -> Option<Arc<str>> {
     Some(name.into())
 }
 
-/// Where the whole is missing, nothing is said about its parts.
+/// For a section that is absent, no fault about its parts is told.
 fn matching(route: &mut Block, reserved: &ReservedFields) -> Option<Matching> {
     route.require("match", "match: {methods: [POST], path: \"/v1/orders/{order_id}\"}");
     let read = |block: &mut Block| {
@@ -228,7 +228,7 @@ fn methods(block: &mut Block) -> Option<Vec<String>> {
 /// Methods compare exactly, and all that are registered are upper case.
 pub(super) fn method(text: &str) -> Result<String, Diagnostic> {
     let upper = text.to_ascii_uppercase();
-    // The grammar would have `1` be one.
+    // By the grammar `1` would be a method, too.
     let begins = text.starts_with(|first: char| first.is_ascii_alphabetic());
     if is_token(text) && text == upper && begins {
         return Ok(upper);
@@ -240,7 +240,7 @@ pub(super) fn method(text: &str) -> Result<String, Diagnostic> {
     })
 }
 
-/// Those that somebody may write in small letters, and not mean something else.
+/// Methods that a user may write in lower case by mistake. In lower case none of them means anything else.
 const METHODS: [&str; 12] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "QUERY",
     "PURGE",
@@ -274,8 +274,8 @@ fn path(block: &mut Block) -> Option<PathTemplate> {
         .ok()
 }
 
-/// A segment that looks as other pattern languages write a variable, and what to write instead. What a template cannot
-/// have in any case is told by its parser.
+/// A segment that looks like a variable of another pattern language, and the right way to write it. What is malformed
+/// in any case is reported by the parser of templates.
 fn foreign(path: &str) -> Option<(Range<usize>, String)> {
     let mut at = 0;
     for segment in path.split('/') {

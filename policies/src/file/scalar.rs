@@ -11,17 +11,17 @@ use crate::{
 
 type Parsed<T> = Result<T, Diagnostic>;
 
-/// Longer waits are slips; and no sum of a few such durations overflows a clock.
+/// A longer wait is a slip. With this bound, no sum of a few durations overflows a clock.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What is done once need not be remembered for longer: nobody repeats a request after a month.
+/// Nobody repeats a request after a month, so an operation need not be remembered for longer.
 const LONGEST_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// What a gateway could hold in memory for one request.
+/// The most that one request may take up in memory.
 const LARGEST: u64 = 1 << 30;
 const MOST_MEMORY: u64 = 1 << 40;
 
-/// Zero to a day, with a unit.
+/// A duration from zero to a day, with a unit.
 pub(super) fn duration(text: &str) -> Parsed<Duration> {
     bounded(text, LONGEST, "a duration is at most a day, `24h`")
 }
@@ -58,7 +58,7 @@ fn not_zero(text: &str, duration: Duration) -> Parsed<Duration> {
     }
 }
 
-/// Bytes, with a unit, up to 1 GiB.
+/// A number of bytes with a unit, up to 1 GiB.
 pub(super) fn size(text: &str) -> Parsed<usize> {
     sized(text, LARGEST, "a size is at most `1GiB`")
 }
@@ -105,7 +105,7 @@ pub(super) fn count(text: &str) -> Parsed<usize> {
         .ok_or_else(|| out_of_range(text, "a count is at most 4294967295"))
 }
 
-/// A limit that lets something through.
+/// A limit of at least 1.
 pub(super) fn limit(text: &str) -> Parsed<usize> {
     match count(text)? {
         0 => Err(out_of_range(text, "a limit of 0 refuses everything")),
@@ -129,15 +129,15 @@ pub(super) fn address(text: &str) -> Parsed<SocketAddr> {
     })
 }
 
-/// An endpoint as written, without what it is called by.
+/// The scheme of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scheme {
     Http,
     Https,
 }
 
-/// Scheme and `host:port` out of `https://host:port`; the port is that of the scheme unless given. A socket of this machine
-/// is called as it is written: `unix:/path`.
+/// Scheme and `host:port` of `https://host:port`; without a port it is the default of the scheme. A unix socket keeps
+/// its written form: `unix:/path`.
 pub(super) fn endpoint(text: &str) -> Parsed<(Scheme, String)> {
     if let Some(path) = text.strip_prefix(UNIX) {
         socket_path::path_in(text, path)?;
@@ -174,7 +174,7 @@ pub(super) fn server(text: &str) -> Parsed<String> {
         .ok_or_else(|| {
             let message = format!("`{text}` is not the address of a ZooKeeper server");
             let fault = Diagnostic::new(Code::BadServer, message);
-            // As other clients write them: all in one, with the path below which everything of theirs lies.
+            // Other clients take all servers in one text, and at its end the path below which their nodes lie.
             let (servers, root) = text.split_once('/').unwrap_or((text, ""));
             let servers = servers.replace(',', ", ");
             match (servers.contains(','), root) {
@@ -193,7 +193,7 @@ pub(super) fn server(text: &str) -> Parsed<String> {
         })
 }
 
-/// An absolute ZooKeeper path, below which this deployment keeps all it has.
+/// An absolute ZooKeeper path. All nodes of this installation lie below it.
 pub(super) fn root(text: &str) -> Parsed<String> {
     let bad = |why| {
         Err(Diagnostic::new(Code::BadRoot, format!("`{text}` cannot be the root: {why}"))
@@ -212,7 +212,7 @@ pub(super) fn root(text: &str) -> Parsed<String> {
     }
 }
 
-/// The absolute path of a file or folder. What a relative one means depends on who starts the process.
+/// The absolute path of a file or folder. A relative path would depend on who starts the process.
 pub(super) fn file(text: &str) -> Parsed<PathBuf> {
     if text.starts_with('/') && !text.contains(char::is_control) {
         return Ok(text.into());
@@ -242,7 +242,7 @@ pub(super) fn name(text: &str) -> Parsed<String> {
         .remedy("a name is a letter, then letters, digits, `-`, `_` and `.`, at most 64 in all"))
 }
 
-/// A duration as one would write it, to the millisecond.
+/// A duration as a user would write it, to the millisecond.
 pub(super) fn written(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     humantime::format_duration(Duration::from_millis(millis)).to_string()

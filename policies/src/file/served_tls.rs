@@ -41,7 +41,7 @@ fn pair(within: &Block, node: &Node) -> Option<Pair> {
     })?
 }
 
-/// Whether clients are asked.
+/// Whether clients are asked for a certificate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Not,
@@ -64,7 +64,7 @@ fn client_auth(block: &mut Block) -> ClientAuth {
         (Asked::Optionally, Some(path)) => ClientAuth::Optional(path),
         (Asked::Always, Some(path)) => ClientAuth::Required(path),
         (_, None) => {
-            // Of a bad path there is a fault already.
+            // For a bad path a fault was told already.
             if !block.is_present("client_ca_file") {
                 let message =
                     "clients are asked for a certificate, and it is not said whose signature counts";

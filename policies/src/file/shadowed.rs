@@ -1,4 +1,4 @@
-//! Finds the routes that no request can ever take, because the routes above leave nothing for them.
+//! Finds routes that no request can reach, because the routes above take all their requests.
 
 use std::ptr;
 
@@ -12,10 +12,10 @@ use crate::{
     plan::Conditions,
 };
 
-/// What a route takes.
+/// The requests that a route matches.
 pub(super) struct Pattern<'r> {
     pub(super) name: &'r str,
-    /// Empty for all.
+    /// Empty means every method.
     pub(super) methods: &'r [String],
     pub(super) path: &'r PathTemplate,
     pub(super) conditions: &'r Conditions,
@@ -24,8 +24,8 @@ pub(super) struct Pattern<'r> {
 
 /// `routes` in the order in which they are tried.
 ///
-/// A route counts as unreachable when, for each of its methods, one route above has as wide a path. Routes that are
-/// as wide only together, such as `/v1/`, `/v1/{a}` and `/v1/{a}/{b...}` above `/v1/{c...}`, are not found.
+/// A route counts as unreachable if, for each of its methods, one route above matches at least the same paths. Routes
+/// that match them only together, such as `/v1/`, `/v1/{a}` and `/v1/{a}/{b...}` above `/v1/{c...}`, are not found.
 pub(super) fn check(routes: &[Pattern], faults: &Faults) {
     let mut earlier = Tree::new();
     for (index, route) in routes.iter().enumerate() {
@@ -39,7 +39,7 @@ pub(super) fn check(routes: &[Pattern], faults: &Faults) {
     }
 }
 
-/// The earlier routes that leave nothing for `late`; `None` where something is left.
+/// The routes above that together take all requests of `late`; `None` where some request reaches `late`.
 fn takers<'a, 'r>(earlier: &Tree, routes: &'a [Pattern<'r>], late: &Pattern) -> Option<Vec<&'a Pattern<'r>>> {
     let path: Vec<Fragment> = late.path.pieces().iter().map(Fragment::from).collect();
     let covering = |takes: &dyn Fn(&[String]) -> bool| {

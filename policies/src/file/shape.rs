@@ -1,9 +1,9 @@
-//! Says how to write what has the wrong shape: a list for a mapping, a mapping for a single value.
+//! Finds the remedy for a value of the wrong shape, such as a list in the place of a mapping.
 
 use super::yaml::{Node, Value};
 use crate::diagnose::Diagnostic;
 
-/// For a mapping of known fields.
+/// The remedy where a mapping of known fields belongs.
 pub(super) fn fields(what: &str, other: &Value, known: &[&str]) -> String {
     if let (Value::Scalar(scalar), "`once`") = (other, what)
         && scalar.text == "true"
@@ -14,7 +14,7 @@ pub(super) fn fields(what: &str, other: &Value, known: &[&str]) -> String {
     format!("write its fields in `{{}}`, or indented on the lines below it: {}", known.join(", "))
 }
 
-/// For a mapping of the user's own names.
+/// The remedy where a mapping of names that the user chooses belongs.
 pub(super) fn names(other: &Value) -> String {
     match other {
         Value::List(items) => match items.iter().find_map(name_of) {
@@ -36,7 +36,7 @@ fn name_of(item: &Node) -> Option<&str> {
 }
 
 pub(super) fn list(other: &Value) -> String {
-    // Within a list these mean something else.
+    // Within a list these characters have a meaning of their own.
     let quoted =
         |one: &str| if one.contains(['{', '}', '[', ']']) { format!("\"{one}\"") } else { one.to_owned() };
     match other {
@@ -56,7 +56,7 @@ pub(super) fn list(other: &Value) -> String {
     }
 }
 
-/// ZooKeeper's own way to name servers has the path of the root behind the last of them.
+/// ZooKeeper's connect string: the servers, and the path of the root behind the last server.
 fn connect_string(text: &str) -> (&str, Option<&str>) {
     let last = text.rfind(',').map_or(0, |comma| comma + 1);
     let is_server = |server: &str| server.contains(':') && !server.contains("://");
@@ -74,7 +74,7 @@ pub(super) fn single(other: &Value) -> String {
             }
             _ => alone(),
         },
-        // An unquoted template is a mapping.
+        // YAML reads a template without quotes as a mapping.
         Value::Mapping(entries) => match entries.as_slice() {
             [(key, Node { value: Value::Nothing, .. })] => {
                 format!("put it in quotes: `\"{{{}}}\"`", key.text)
@@ -89,7 +89,7 @@ fn alone() -> String {
     "write one value, in quotes if it has one of `{}[],`".into()
 }
 
-/// A value that cannot be read because it names a variable as a shell does.
+/// Adds the remedy for a value that names a variable without braces, as a shell does.
 pub(super) fn without_braces(written: &str, fault: Diagnostic) -> Diagnostic {
     let name = written.split_once('$').map(|(_, rest)| rest).unwrap_or_default();
     let end = name.find(|character: char| !character.is_ascii_alphanumeric() && character != '_');

@@ -5,7 +5,7 @@ use crate::diagnose::{Code, Diagnostic};
 /// The kernel takes 107 bytes (`sun_path` in unix(7)). A gateway that takes over from another one needs four of them.
 const LONGEST: usize = 103;
 
-/// The path that follows `unix:` in `text`. It has one spelling: two that name one socket would count as two services.
+/// The path that follows `unix:` in `text`. Each socket has one spelling: two spellings would count as two services.
 pub(super) fn path_in<'p>(text: &str, path: &'p str) -> Result<&'p str, Diagnostic> {
     let bad = |why: &str, remedy: &str| {
         let message = format!("`{text}` is not the address of a unix socket: {why}");

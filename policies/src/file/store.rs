@@ -20,7 +20,7 @@ pub(super) fn store(guard: &mut Block) -> Option<Store> {
     guard.is_present("store").then(|| guard.inner("store", read)).flatten().flatten()
 }
 
-/// The address of the database has its password in it, so it stands in a file of its own.
+/// The address of the database contains its password, so the policy names a file that has the address.
 fn postgres(block: &mut Block) -> Option<Postgres> {
     block.require("url_file", "url_file: /run/secrets/fencegate-guard-database");
     let url_file = block.value("url_file", scalar::file);

@@ -1,4 +1,4 @@
-//! Reads what tickets are signed with, at a gateway, and what they are verified with, at a guard.
+//! Reads the keys of tickets: those that a gateway signs with, and those that a guard verifies with.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::{
     plan::{Signing, Verification},
 };
 
-/// What they are signed with, and where the public keys are that other gateways sign with. `None` where no tickets are sent.
+/// The signing key, and the file with the public keys of other gateways. `None` where the gateway sends no tickets.
 pub(super) fn signing(policy: &mut Block) -> Option<(Signing, Option<PathBuf>)> {
     let read = |block: &mut Block| {
         let example = "write `{signing_key_file: /run/secrets/fencegate-ed25519}`";
@@ -22,7 +22,7 @@ pub(super) fn signing(policy: &mut Block) -> Option<(Signing, Option<PathBuf>)> 
     policy.is_present("tickets").then(|| policy.inner("tickets", read)).flatten().flatten()
 }
 
-/// `None` where none are required, which is a warning.
+/// The verification keys. `None` where no tickets are required, which is a warning.
 pub(super) fn verification(guard: &mut Block) -> Option<Verification> {
     if !guard.is_present("tickets") {
         let message = "without `tickets`, whoever reaches the guard can make up a token and shut others out";
@@ -40,7 +40,7 @@ pub(super) fn verification(guard: &mut Block) -> Option<Verification> {
     })?
 }
 
-/// `http://host:port/path`, as it came.
+/// `http://host:port/path`, unchanged.
 fn url(text: &str) -> Result<String, Diagnostic> {
     let rest = text.strip_prefix("http://").filter(|rest| rest.bytes().all(|byte| byte.is_ascii_graphic()));
     let (host, path) = rest.and_then(|rest| rest.split_at_checked(rest.find('/')?)).unwrap_or_default();

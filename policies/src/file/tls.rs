@@ -1,4 +1,4 @@
-//! Reads where an upstream is, and how TLS is spoken with it, with ZooKeeper, or with a database.
+//! Reads the endpoints of an upstream, and the TLS settings for an upstream, ZooKeeper or a database.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::{
     plan::{ClientCertificate, Protocol, Tls},
 };
 
-/// Where an upstream is, and how it is spoken with.
+/// The endpoints of an upstream, and the TLS settings for them.
 pub(super) struct Reached {
     pub(super) endpoints: Vec<Arc<str>>,
     pub(super) tls: Option<Tls>,
     pub(super) protocol: Protocol,
 }
 
-/// `endpoints` as written, and the field that they stand in.
+/// `endpoints` as written; `field` is their field.
 pub(super) fn reached(
     block: &mut Block,
     endpoints: Vec<(Scheme, String)>,
@@ -29,7 +29,7 @@ pub(super) fn reached(
     if https > 0 && https < endpoints.len() {
         let message = "some endpoints are `https://` and others are not";
         let fault = Diagnostic::new(Code::MixedSchemes, message);
-        // Requests and locks do not say which of them they may go to.
+        // A request or lock cannot say which kind of endpoint it may use.
         block.fault(field, fault.remedy("make an upstream of each kind"));
     }
     let secured = https > 0;
@@ -52,7 +52,7 @@ fn tls(block: &mut Block) -> Tls {
     Tls { ca_file, server_name, client: client(block) }
 }
 
-/// Where the host of the address is always the name in the certificate.
+/// The TLS settings of a server that is always checked by the host of its address.
 pub(super) fn tls_by_host(block: &mut Block) -> Tls {
     let ca_file = block.value("ca_file", scalar::file);
     Tls { ca_file, server_name: None, client: client(block) }

@@ -1,4 +1,4 @@
-//! Finds the routes that can lock one key, and do not agree about how long a holder waits after one that left without a word.
+//! Finds routes that can lock one key but have different delays.
 
 use std::time::Duration;
 
@@ -9,8 +9,9 @@ use crate::{
     plan::Fence,
 };
 
-/// Of a key that two routes lock, both leave a record of how long what they sent may go on, or none does. Else whoever comes
-/// after the other one would begin too early. An unlike length is as bad: a tenure is handed on between routes.
+/// Routes that can lock one key must have the same delay, or none. A holder without a delay leaves no record, so the
+/// next holder would begin too early. A different length is as bad, because a tenure can pass from one route to the
+/// other.
 pub(super) fn check(fences: &[(&str, &Fenced, Option<Duration>)], faults: &Faults) {
     let Some((.., usual)) = fences.first() else { return };
     if fences.iter().all(|(.., delay)| delay == usual) {
@@ -30,7 +31,7 @@ pub(super) fn check(fences: &[(&str, &Fenced, Option<Duration>)], faults: &Fault
             how(*known),
             how(*delay)
         );
-        let remedy = "write `fencing: delay` and the same `delay` on both upstreams, or keys that no values make equal";
+        let remedy = "write `fencing: delay` and the same `delay` on both upstreams, or give their keys different first words";
         faults.push(Diagnostic::new(Code::UnlikeDelay, message).at(fenced.placed).remedy(remedy));
     }
 }

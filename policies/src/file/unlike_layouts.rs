@@ -7,8 +7,8 @@ use crate::{
     plan::{Fence, Placing},
 };
 
-/// `fences` with the names of their routes, in the order of the file. Every pair of which one has its locks where other
-/// programs have theirs; those are few.
+/// `fences` with the names of their routes, in the order of the file. Compares each pair in which one fence has its
+/// locks where other programs have theirs. Such fences are few.
 pub(super) fn check<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
     let foreign = |placing: &Placing| matches!(placing, Placing::Foreign { .. });
     let is_foreign = |fenced: &Fenced| fenced.fence.locks().any(|(_, placing)| foreign(placing));
@@ -27,13 +27,14 @@ fn unlike(other: &str, above: &Fence, route: &str, fence: &Fence) -> Option<Diag
     let share = above.templates().any(|one| fence.templates().any(|two| meet(one, two)));
     if share && !agree(above, fence) {
         let message = format!("routes `{other}` and `{route}` can lock one key at two places");
-        let remedy = "write the same `layout` and `lock_path` on both, or keys that no values make equal";
+        let remedy =
+            "write the same `layout` and `lock_path` on both, or give their keys different first words";
         return Some(Diagnostic::new(Code::UnlikeLayout, message).remedy(remedy));
     }
     above.locks().find_map(|(_, one)| fence.locks().find_map(|(_, two)| in_the_way(other, one, route, two)))
 }
 
-/// Of one fence each.
+/// Compares one lock of each fence.
 fn in_the_way(other: &str, above: &Placing, route: &str, placing: &Placing) -> Option<Diagnostic> {
     let (Placing::Foreign { layout: one, path: here }, Placing::Foreign { layout: two, path: there }) =
         (above, placing)
@@ -60,15 +61,15 @@ fn in_the_way(other: &str, above: &Placing, route: &str, placing: &Placing) -> O
     }
 }
 
-/// Some values of the one and of the other give one key.
+/// Some values make both templates give the same key.
 pub(super) fn meet(one: &KeyTemplate, two: &KeyTemplate) -> bool {
     one.glob().meets(&two.glob()) == Meeting::Same
 }
 
-/// Whatever key both make has one place. Values are told apart by where they stand in the key, so two templates of one
-/// shape can be compared, and others cannot.
+/// Every key that both fences can give has one place. Values are told apart by their place in the key, so only two
+/// templates of one shape can be compared.
 ///
-/// Where a lock is migrated, it is enough that they have one lock in common: whoever takes it waits for whoever does.
+/// For migrated locks one common lock is enough: every holder of it excludes every other.
 fn agree(one: &Fence, two: &Fence) -> bool {
     if one.former.is_some() || two.former.is_some() {
         let like = |(key, placing): (&KeyTemplate, &Placing)| {

@@ -1,4 +1,5 @@
-//! Finds the routes that disagree about how many hold one key at once, and keys that could be taken for a permit of another.
+//! Finds routes that disagree on how many requests hold one key at once, and keys that look like the permit of
+//! another key.
 
 use super::{faults::Faults, fence::Fenced, unlike_layouts::meet};
 use crate::{
@@ -7,7 +8,8 @@ use crate::{
     plan::{Fence, Placing},
 };
 
-/// `fences` with the names of their routes, in the order of the file. Every pair of which one has permits; those are few.
+/// `fences` with the names of their routes, in the order of the file. Compares each pair in which one fence has
+/// permits. Such fences are few.
 pub(super) fn check<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
     let has = |fenced: &Fenced| fenced.fence.permits().is_some();
     if !fences.iter().any(|(_, fenced)| has(fenced)) {
@@ -22,16 +24,16 @@ pub(super) fn check<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
 }
 
 fn unlike(other: &str, above: &Fence, route: &str, fence: &Fence) -> Option<Diagnostic> {
-    // Of locks of other programs it has been said that they lie elsewhere.
+    // For locks of other programs the different place was reported already.
     let foreign = |fence: &Fence| fence.locks().any(|(_, lock)| matches!(lock, Placing::Foreign { .. }));
     let share = above.templates().any(|one| fence.templates().any(|two| meet(one, two)));
     if share && above.permits() != fence.permits() && !foreign(above) && !foreign(fence) {
         let message = format!(
-            "of one key routes `{other}` and `{route}` let unlike numbers of requests hold it at once: {} and {}",
+            "routes `{other}` and `{route}` can lock one key, but let different numbers of requests hold it at once: {} and {}",
             counted(above),
             counted(fence)
         );
-        let remedy = "write the same `permits` on both, or keys that no values make equal";
+        let remedy = "write the same `permits` on both, or give their keys different first words";
         return Some(Diagnostic::new(Code::UnlikePermits, message).remedy(remedy));
     }
     if called_as_a_permit(above, fence) || called_as_a_permit(fence, above) {
@@ -47,7 +49,7 @@ fn counted(fence: &Fence) -> String {
     fence.permits().map_or_else(|| "1".to_owned(), |permits| permits.to_string())
 }
 
-/// Marks of the two would be one.
+/// The key could have the same text as a permit, and both would share one mark.
 fn called_as_a_permit(key: &Fence, of: &Fence) -> bool {
     of.permits().is_some()
         && of.templates().any(|of| {

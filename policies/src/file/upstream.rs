@@ -22,10 +22,10 @@ use crate::{
     spelling::is_token,
 };
 
-/// All upstreams of the file, under the number that they have in the plan.
+/// All upstreams of the file. An upstream's index is its id in the plan.
 pub(super) struct Upstreams<'n> {
     all: Vec<Entry<'n>>,
-    /// Of each of them.
+    /// The service of each upstream.
     services: Vec<ServiceId>,
 }
 
@@ -33,7 +33,7 @@ struct Entry<'n> {
     name: &'n str,
     /// `None` where the entry is bad. Its name is still known, so that a route may use it.
     upstream: Option<Upstream>,
-    /// The response timeout, or the name where it is left to its default.
+    /// The place of `response_timeout`; where that is absent, the place of the name.
     place: Place,
 }
 
@@ -84,12 +84,12 @@ impl<'n> Upstreams<'n> {
         })
     }
 
-    /// Who compares tokens there; `None` where the entry is bad.
+    /// The level of the upstream; `None` where its entry is bad.
     pub(super) fn level(&self, id: UpstreamId) -> Option<Level> {
         self.all[id.0].upstream.as_ref().map(|upstream| upstream.fencing)
     }
 
-    /// Why a connection to it cannot become a tunnel.
+    /// Why a connection to the upstream cannot become a tunnel.
     pub(super) fn keeps_to_http(&self, id: UpstreamId) -> Option<&'static str> {
         let upstream = self.all[id.0].upstream.as_ref()?;
         match (upstream.fencing, upstream.protocol) {
@@ -99,12 +99,12 @@ impl<'n> Upstreams<'n> {
         }
     }
 
-    /// What it leads to.
+    /// The service to which the upstream leads.
     pub(super) fn service(&self, id: UpstreamId) -> ServiceId {
         self.services[id.0]
     }
 
-    /// Some route fences requests to what it leads to.
+    /// Some route fences requests to the service of this upstream.
     pub(super) fn is_fenced(&self, id: UpstreamId) -> bool {
         self.all[id.0].upstream.as_ref().is_some_and(|upstream| upstream.service.is_fenced)
     }
@@ -114,7 +114,7 @@ impl<'n> Upstreams<'n> {
         self.all.into_iter().map(|entry| entry.upstream).collect()
     }
 
-    /// Those without a mistake, and where each says how long a response may take.
+    /// The upstreams without a mistake, and the place of each one's response timeout.
     pub(super) fn read_well(&self) -> impl Iterator<Item = (&Upstream, Place)> {
         self.all.iter().filter_map(|entry| Some((entry.upstream.as_ref()?, entry.place)))
     }
@@ -124,7 +124,7 @@ impl<'n> Upstreams<'n> {
         ReservedFields::with(fields.flat_map(|fields| [fields.token.clone(), fields.number.clone()]))
     }
 
-    /// `upstreams`: those that some route fences requests to.
+    /// `upstreams` are those to which some route fences requests.
     pub(super) fn mark_fenced(&mut self, upstreams: impl Iterator<Item = UpstreamId>) {
         let upstreams: HashSet<UpstreamId> = upstreams.collect();
         let fenced: HashSet<ServiceId> = upstreams.iter().map(|id| self.service(*id)).collect();
@@ -139,7 +139,7 @@ impl<'n> Upstreams<'n> {
 
 fn entry<'n>(key: &'n Key, node: &'n Node, faults: &'n Faults) -> Entry<'n> {
     let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
-    // The response timeout is asked for again once all is read; the mapping's own place is its name.
+    // Once all is read, the response timeout is needed again. A mapping by itself knows only the place of its name.
     let read = |block: &mut Block| (settings(block, name), block.place_of("response_timeout"));
     let (upstream, place) =
         Block::read(Some(node), format!("upstream `{}`", key.text), key.place, faults, read)
@@ -147,7 +147,7 @@ fn entry<'n>(key: &'n Key, node: &'n Node, faults: &'n Faults) -> Entry<'n> {
     Entry { name: &key.text, upstream, place }
 }
 
-/// How long a delay is stands beside it.
+/// `Level::Delay` gets its length from the field `delay`.
 const LEVELS: [(&str, Level); 4] = [
     ("none", Level::None),
     ("delay", Level::Delay(Duration::ZERO)),
@@ -159,17 +159,17 @@ fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
     block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
     let written = endpoints(block);
     let reached = reached(block, written.clone().unwrap_or_default(), "endpoints");
-    // No default: who compares the tokens decides what the lock is worth.
+    // `fencing` has no default: who compares the tokens decides what the lock is worth.
     block.require("fencing", "fencing: none");
     let fencing = block.word("fencing", &LEVELS);
     let fencing = delay::level(block, fencing);
     let direct = direct(block, fencing);
     let patience = match fencing {
-        // It lets a request wait for older ones before it passes it on.
+        // A guard lets a request wait for older executions before it forwards the request.
         Some(Level::Guard) => 45,
-        // What the session leaves, where that is as usual too: the lock is all there is.
+        // The default session timeout less its margin: without a comparison of tokens the lock is all there is.
         Some(Level::None) => 9,
-        // Longer than the delay is a mistake only where somebody has written it.
+        // A timeout longer than the delay is a mistake only if the file writes it. The default stays below.
         Some(Level::Delay(delay)) => delay::patience(delay),
         Some(Level::Upstream) | None => 15,
     };
@@ -190,14 +190,14 @@ fn direct(block: &mut Block, fencing: Option<Level>) -> bool {
         block.fault("direct", fault.remedy("leave it out: it is about the way to a guard"));
     }
     if fencing == Some(Level::Guard) && !block.is_present("direct") {
-        let message = "what the guard refuses, such as in its first seconds, is told to clients as unknown: `direct` is not written";
+        let message = "`direct` is not written, so a refusal of the guard, such as in its first seconds, reaches clients as `unknown`";
         let fault = Diagnostic::new(Code::NotDirect, message);
         block.fault("fencing", fault.remedy("write `direct: true` where nothing between here and the guard sends a request twice, else `direct: false`"));
     }
     direct.unwrap_or(false)
 }
 
-/// The service that a guard stands before.
+/// The service behind a guard.
 pub(super) struct Beside {
     pub(super) upstream: Upstream,
     /// The response timeout, where it is written.
@@ -216,7 +216,7 @@ pub(super) fn beside(guard: &mut Block) -> Option<Beside> {
         let reached = reached(block, written.clone().unwrap_or_default(), chosen.unwrap_or("endpoints"));
         let terms = Terms::read(block, 15);
         let place = block.is_present("response_timeout").then(|| block.place_of("response_timeout"));
-        // Tokens are passed on, and what was written in full is waited for.
+        // A guard compares the tokens itself and passes them on, so the level here is `Upstream`.
         written?;
         let mut upstream = terms?.upstream("upstream".into(), reached?, Level::Upstream, false);
         upstream.has_fenced_routes = true;
@@ -226,7 +226,7 @@ pub(super) fn beside(guard: &mut Block) -> Option<Beside> {
     guard.is_present("upstream").then(|| guard.inner("upstream", read)).flatten()?
 }
 
-/// What one can say about every upstream.
+/// The settings that every upstream has.
 struct Terms {
     fields: TokenFields,
     connect_timeout: Duration,
@@ -239,12 +239,12 @@ struct Terms {
     sharing: Sharing,
 }
 
-/// As many as other proxies take that count them.
+/// The same limit as in other proxies that limit the number of fields.
 const RESPONSE_FIELDS: usize = 100;
 const TUNNEL_IDLE: Duration = Duration::from_secs(10 * 60);
 
 impl Terms {
-    /// `patience`: seconds that a response may take unless the file says otherwise.
+    /// `patience` is the default of `response_timeout` in seconds.
     fn read(block: &mut Block, patience: u64) -> Option<Self> {
         let fields = block.inner("fields", token_fields);
         let mut limit =
@@ -327,7 +327,7 @@ fn field_name(text: &str) -> Result<String, Diagnostic> {
         let fault = Diagnostic::new(Code::BadFieldName, message);
         return Err(fault.remedy("letters, digits and hyphens, such as `X-Fencing-Token`"));
     }
-    // Servers that fold `_` and `-` into one would see the other field.
+    // Some servers take `_` and `-` for the same character, so both spellings are checked.
     let folded = plain(text);
     let ours =
         folded.starts_with("fencing-") && !["fencing-token", "fencing-number"].contains(&folded.as_str());

@@ -1,4 +1,4 @@
-//! The YAML of a file: its text as a tree in which everything knows its place, or what is wrong with the text.
+//! Reads the YAML of a file into a tree in which everything has its place, or says what is wrong with the text.
 
 mod document;
 mod events;

@@ -1,4 +1,4 @@
-//! Reads where the locks live, and refuses timing under which no session could be proved alive.
+//! Reads where the locks live. Refuses timing with which no session could be proved alive.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::{
 
 pub(super) fn zookeeper(policy: &mut Block) -> Option<ZooKeeper> {
     policy.require("zookeeper", "zookeeper: {servers: [zk1:2181, zk2:2181, zk3:2181]}");
-    // Where the whole is missing, nothing is said about its parts.
+    // For a section that is absent, no fault about its parts is told.
     policy.is_present("zookeeper").then(|| policy.inner("zookeeper", settings)).flatten()
 }
 
-/// Goes on without servers where they are bad: a fault has been noted, and no plan comes of it.
+/// Bad servers are left out; a fault has been told, so no plan comes of it.
 fn settings(block: &mut Block) -> ZooKeeper {
     let servers = servers(block);
     let zookeeper = ZooKeeper {
@@ -50,7 +50,7 @@ fn servers(block: &mut Block) -> Option<Vec<String>> {
 
 const ACLS: [(&str, Acl); 3] = [("checked", Acl::Checked), ("open", Acl::Open), ("closed", Acl::Closed)];
 
-/// Of the schemes whose identities are not everybody's. What stands behind the colon only the server understands.
+/// An identity of a scheme that identifies somebody. Only the server understands the part after the colon.
 fn identity(text: &str) -> Result<String, Diagnostic> {
     let known = |scheme, id: &str| match scheme {
         "x509" | "sasl" | "ip" => !id.is_empty(),
@@ -79,7 +79,7 @@ fn digest(block: &mut Block) -> Option<Digest> {
     if written { block.inner("digest", read).flatten() } else { None }
 }
 
-/// What is said of who we are has to fit together.
+/// Checks that our credentials and the ACL fit together.
 fn shown(block: &mut Block, zookeeper: &ZooKeeper) {
     let certificate = zookeeper.tls.as_ref().is_some_and(|tls| tls.client.is_some());
     if zookeeper.acl == Acl::Closed && !certificate && !block.is_present("digest") {
@@ -103,7 +103,7 @@ fn shown(block: &mut Block, zookeeper: &ZooKeeper) {
 
 fn tls(block: &mut Block) -> Option<Tls> {
     let secured = block.is_present("tls");
-    // Asked for also where it is not there: that is how the schema hears of it.
+    // The field is asked for also where the section is absent, so that the schema knows it.
     block.inner("tls", tls::tls_by_host).filter(|_| secured)
 }
 
@@ -152,7 +152,7 @@ fn short_session(block: &mut Block, zookeeper: &ZooKeeper) {
     }
 }
 
-/// What an ensemble grants unless its operator has set other bounds.
+/// ZooKeeper's default bounds for a session timeout.
 fn beyond_ticks(block: &mut Block, zookeeper: &ZooKeeper) {
     let (session, tick) = (zookeeper.session_timeout, zookeeper.tick);
     let (least, most) = (tick * 2, tick * 20);
@@ -171,7 +171,7 @@ fn beyond_ticks(block: &mut Block, zookeeper: &ZooKeeper) {
     block.fault(field, fault.remedy("ask for a session between these, or write the ensemble's own `tick`"));
 }
 
-/// To the next whole millisecond, so that what the remedy says is enough.
+/// Rounds up to a whole millisecond, so that the value in the remedy is large enough.
 fn rounded_up(duration: Duration) -> String {
     scalar::written(duration + Duration::from_nanos(999_999))
 }

@@ -1,4 +1,4 @@
-//! The one canonical spelling of the host that a request names, or why there is none.
+//! The one canonical spelling of a request's host, or why it has none.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -39,7 +39,7 @@ impl CanonicalHost {
             }
         };
         let name = text.len();
-        // A colon without a port behind it says nothing (RFC 3986, 3.2.3).
+        // A colon without a port behind it means the default port (RFC 3986, 3.2.3).
         if let Some(port) = port.filter(|port| !port.is_empty()) {
             check_port(port)?;
             text.push(':');
@@ -53,7 +53,7 @@ impl CanonicalHost {
         &self.text[..self.name]
     }
 
-    /// An IP address, and no name that could lead anywhere.
+    /// True for an IP address: no name has to be looked up for it.
     pub fn is_address(&self) -> bool {
         self.ip().is_some()
     }

@@ -1,4 +1,4 @@
-//! Decides whether a host is one that is served here.
+//! Decides whether a listener serves a host.
 
 use super::canonical::CanonicalHost;
 
@@ -23,12 +23,13 @@ pub enum Served {
 pub struct BadServed;
 
 impl Hosts {
-    /// Whatever its port: behind a load balancer it is not ours.
+    /// True if the list has the host. The port does not count: behind a load balancer it is not the port of this
+    /// listener.
     pub fn contains(&self, host: &CanonicalHost) -> bool {
         self.has(host.name())
     }
 
-    /// `name` is that of a [`CanonicalHost`].
+    /// `name` is the name of a [`CanonicalHost`].
     pub(crate) fn has(&self, name: &str) -> bool {
         match self {
             Self::Any => true,
@@ -36,7 +37,7 @@ impl Hosts {
         }
     }
 
-    /// It has every host that `other` has.
+    /// True if this list has every host of `other`.
     pub(crate) fn cover(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any, _) => true,
@@ -47,7 +48,7 @@ impl Hosts {
         }
     }
 
-    /// Some host is in both.
+    /// True if some host is in both lists.
     pub(crate) fn meet(&self, other: &Self) -> bool {
         let (Self::Only(ours), Self::Only(theirs)) = (self, other) else { return true };
         ours.iter().any(|our| theirs.iter().any(|their| our.covers(their) || their.covers(our)))
@@ -55,7 +56,7 @@ impl Hosts {
 }
 
 impl Served {
-    /// Whatever its port.
+    /// True if this entry has the host, whatever its port.
     pub fn is(&self, host: &CanonicalHost) -> bool {
         self.takes(host.name())
     }

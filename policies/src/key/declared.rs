@@ -1,12 +1,13 @@
-//! Whether a request says of its body what a key takes it for: JSON in UTF-8, as it stands there.
+//! Checks what a request declares about its body. A key can be taken from JSON in UTF-8 only, without a content
+//! coding.
 //!
-//! The service goes by what is said. Said to be a form, compressed, or in another character set, the same bytes have
-//! other values there than in the key.
+//! The service reads a body as the request declares it. Declared as a form, as compressed, or in another character
+//! set, the same bytes would have other values for the service than in the key.
 
 use super::{json::BadBody, values::Field};
 use crate::spelling::is_token;
 
-/// What a request says of its body.
+/// What a request declares about its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Said<'a> {
     /// `Content-Type`.
@@ -22,7 +23,7 @@ impl Said<'_> {
         }
         let kind = match self.kind {
             Field::One(kind) => std::str::from_utf8(kind).unwrap_or_default(),
-            // Some servers read a body of which nothing is said as a form.
+            // Some servers read a body without a `Content-Type` as a form.
             Field::Absent | Field::Several => "",
             Field::Respelled => return Err(BadBody::SaidOtherwise),
         };
@@ -39,7 +40,7 @@ impl Said<'_> {
     }
 }
 
-/// One that is no character set means nothing, as long as every reader takes it for the same one.
+/// A parameter that is no character set may have any value, if every reader takes it for the same parameter.
 fn parameter(part: &str) -> Result<(), BadBody> {
     let (name, value) = part.split_once('=').ok_or(BadBody::NotSaid)?;
     let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
@@ -58,7 +59,7 @@ fn parameter(part: &str) -> Result<(), BadBody> {
     }
 }
 
-/// What may stand between quotes: nothing at which a reader that does not know quotes would end the value.
+/// Characters that may stand between quotes: none at which a reader without quotes would end the value.
 fn is_text(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !br#""\;,"#.contains(&byte))
 }

@@ -14,7 +14,7 @@ use super::{
 use crate::path::{is_unreserved, percent_encoded};
 
 impl KeyTemplate {
-    /// The same values give the same key, other values another key.
+    /// Makes the key of a request. The same values give the same key, and different values give different keys.
     pub fn expand(&self, values: &dyn Values) -> Result<ResourceKey, BadKey> {
         let mut key = String::new();
         for part in &self.parts {
@@ -117,7 +117,7 @@ fn text(bytes: Vec<u8>) -> Result<String, BadValue> {
     String::from_utf8(bytes).map_err(|_| BadValue::Invalid(NOT_UTF8))
 }
 
-/// A value keeps only characters that no separator has, so that where it ends can be seen in the key.
+/// Appends a value to the key, escaped: no character of a separator is left in it, so its end can be seen in the key.
 pub(super) fn push_escaped(value: &str, key: &mut String) {
     for byte in value.bytes() {
         if is_unreserved(byte) {

@@ -1,9 +1,8 @@
 //! Reads a JSON body once, and keeps the few values of it that keys ask for.
 //!
-//! A body that two readers could take for different values has no key. That is one with two members of one name, at
-//! any depth; one that has the member asked for in a second spelling, as some readers do not care about case; one
-//! with NUL in any name, as some readers see no more of a name than what is before it; one with a number, where it is
-//! asked for, that not every reader takes for the same.
+//! A body that two readers could take for different values has no key. These are refused: two members of one name, at
+//! any depth; a member that is asked for, in a second spelling, because some readers ignore case; NUL in any name,
+//! because some readers end a name there; and, where it is asked for, a number that some readers round.
 
 #[cfg(test)]
 mod tests;
@@ -23,13 +22,13 @@ pub struct Body {
     leaves: Vec<(Pointer, Leaf)>,
 }
 
-/// What stands where a pointer points to.
+/// The value to which a pointer leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Leaf {
     Null,
     /// A string; or an integer or a boolean in its only spelling.
     Value(String),
-    /// And why it cannot be part of a key.
+    /// A value that cannot be part of a key, and why.
     Unfit(&'static str),
 }
 
@@ -75,7 +74,7 @@ impl Body {
         }
     }
 
-    /// `None` where nothing stands there, or nobody asked for it when the body was read.
+    /// `None` where the body has no such value, or where the value was not asked for when the body was read.
     pub(super) fn at(&self, pointer: &Pointer) -> Option<&Leaf> {
         self.leaves.iter().find(|(known, _)| known == pointer).map(|(_, leaf)| leaf)
     }
@@ -84,15 +83,15 @@ impl Body {
 /// What has been found so far.
 struct Findings {
     body: Body,
-    /// Why the walk was given up, where it was not the parser that gave up.
+    /// Why the walk ended early, where the parser itself found no fault.
     bad: Option<BadBody>,
 }
 
 /// One value on its way through the parser.
 struct Walk<'w, 'p> {
-    /// The pointers that lead here, or on from here.
+    /// The pointers that lead to this value, or through it.
     asked: Vec<&'p Pointer>,
-    /// How many of their names have been followed.
+    /// How many names of these pointers have been followed.
     depth: usize,
     findings: &'w mut Findings,
 }
@@ -109,7 +108,7 @@ impl<'p> Walk<'_, 'p> {
         Walk { asked, depth: self.depth + 1, findings: self.findings }
     }
 
-    /// The pointers that go on with `name`, and whether one goes on with another spelling of it.
+    /// The pointers whose next name is `name`; and whether the next name of a pointer is another spelling of `name`.
     fn asked_for(&self, name: &str) -> (Vec<&'p Pointer>, bool) {
         let next = |pointer: &&&'p Pointer| pointer.names().get(self.depth).map(|next| &**next);
         let asked = self.asked.iter().filter(|pointer| next(pointer) == Some(name)).copied().collect();
@@ -158,7 +157,7 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
         Ok(())
     }
 
-    /// A fraction, an exponent, `-0`, or more than 64 bits.
+    /// The parser gives this type to a fraction, an exponent, `-0`, and integers of more than 64 bits.
     fn visit_f64<E>(self, _: f64) -> Result<(), E> {
         self.keep(|| Leaf::Unfit(UNFIT_NUMBER));
         Ok(())
@@ -209,21 +208,21 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
     }
 }
 
-/// The name of a member, copied only where it has escapes.
+/// The name of a member. It is copied only if it has escapes.
 #[derive(PartialEq, Eq, Hash, Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 const UNFIT_NUMBER: &str = "is a number that not every reader of JSON takes for the same integer";
 const UNFIT_SHAPE: &str = "is an object or a list";
 
-/// Readers whose numbers are doubles take integers beyond this for their neighbours (RFC 7493, 2.2).
+/// The largest integer that a double holds exactly. Readers with doubles round larger ones (RFC 7493, 2.2).
 const EXACT: u64 = (1 << 53) - 1;
 
 fn integer(magnitude: u64, text: String) -> Leaf {
     if magnitude <= EXACT { Leaf::Value(text) } else { Leaf::Unfit(UNFIT_NUMBER) }
 }
 
-/// Equal for names that a reader without regard to case takes for one.
+/// Two names have the same folded form if a reader that ignores case takes them for one.
 fn folded(name: &str) -> impl Iterator<Item = char> {
     name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }

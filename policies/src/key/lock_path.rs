@@ -1,7 +1,7 @@
-//! The path of a lock that other programs have, made of the values of a key: `/app/locks/{path.id}`.
+//! Makes the path of a lock that other programs take as well, from the values of a key: `/app/locks/{path.id}`.
 //!
-//! A name that another program gave to a node is its own, so nothing is escaped: what cannot stand in the name of a node
-//! is refused.
+//! The other programs have named the nodes, so no value is escaped: a value that cannot be part of a node's name is
+//! refused.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use super::{
     template::{Filter, KeyTemplate, Part, Span, Variable},
 };
 
-/// A template whose values are all values of the key beside it, so that a key has one path.
+/// A template that takes all its values from the key beside it, so that each key has one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockPath {
     parts: Vec<Piece>,
@@ -26,7 +26,7 @@ enum Piece {
     Value {
         /// Which of the key's variables, counted from 0.
         of: usize,
-        /// Applied to what the key has, first to last.
+        /// Filters on top of those of the key, first to last.
         filters: Vec<Filter>,
     },
 }
@@ -41,17 +41,17 @@ pub struct BadLockPath {
 pub enum WhyNot {
     /// A variable cannot be read.
     Template(Why),
-    /// No path of ZooKeeper is like this; why.
+    /// ZooKeeper has no such path, and why.
     Path(&'static str),
-    /// This value is not one of the key's, so one key could have two paths.
+    /// The key does not contain this value, so one key could have two paths.
     NotOfKey(String),
 }
 
 impl LockPath {
-    /// Bytes of a path: all those of a session stand in one transaction when it ends.
+    /// The longest path, in bytes. When a session ends, all its paths stand in one transaction.
     pub const MOST: usize = 512;
 
-    /// `key`: of the same fence.
+    /// `key` is a key of the same fence.
     pub fn parse(text: &str, key: &KeyTemplate) -> Result<Self, BadLockPath> {
         let of = |bad: BadKeyTemplate| BadLockPath { span: bad.span, why: WhyNot::Template(bad.why) };
         let (mut parts, mut plain, mut at) = (Vec::new(), String::new(), 0);
@@ -81,8 +81,10 @@ impl LockPath {
         }
     }
 
+    /// Makes the path for `key`, which `template` has made.
+    ///
     /// # Errors
-    /// The values of `key`, which `template` has made, give no path.
+    /// The values of the key give no path.
     pub fn expand(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<String, BadKey> {
         let (values, variables) = (template.values_of(key), template.variables().collect::<Vec<_>>());
         let values = values.ok_or(BadKey::LockPath("is not known of a key of another template"))?;
@@ -103,7 +105,7 @@ impl LockPath {
         }
     }
 
-    /// All paths that it may give, and a few others.
+    /// All paths that the template can give, and some more.
     pub(crate) fn glob(&self) -> Glob {
         let literal = |part: &Piece| match part {
             Piece::Literal(literal) => Some(literal.to_string()),
@@ -126,7 +128,8 @@ impl fmt::Display for LockPath {
     }
 }
 
-/// The key's variable that a lock path names; what it has behind the filters of the key is applied on top.
+/// The variable of the key that a lock path names. Filters that the key does not have are applied to the value of the
+/// key.
 fn value(key: &KeyTemplate, variable: &Variable) -> Result<Piece, BadLockPath> {
     let known = key
         .variables()
@@ -139,7 +142,7 @@ fn value(key: &KeyTemplate, variable: &Variable) -> Result<Piece, BadLockPath> {
     Ok(Piece::Value { of, filters: variable.filters[before..].to_vec() })
 }
 
-/// A value that stands in one segment as it is.
+/// A value that can stand in one segment without an escape.
 fn named(value: String) -> Result<String, BadValue> {
     if value.is_empty() {
         return Err(BadValue::Missing);
@@ -153,12 +156,13 @@ fn named(value: String) -> Result<String, BadValue> {
     Ok(value)
 }
 
-/// As ZooKeeper has it, in `PathUtils.validatePath` (3.8 and 3.9): it counts in UTF-16 and takes no surrogates.
+/// The characters that ZooKeeper allows, by `PathUtils.validatePath` (3.8 and 3.9). It counts in UTF-16 and refuses
+/// surrogates.
 fn is_of_a_name(character: char) -> bool {
     !matches!(character, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
-/// Why ZooKeeper takes no such path.
+/// Why ZooKeeper would refuse a path.
 fn unfit(path: &str) -> Option<&'static str> {
     let Some(tail) = path.strip_prefix('/') else { return Some("does not begin with `/`") };
     if tail.is_empty() {
@@ -244,7 +248,7 @@ mod tests {
     }
 
     proptest! {
-        /// What the key was made of is what stands in the path.
+        /// The path has the original value, not its escaped form.
         #[test]
         fn a_value_comes_through_as_it_is(value in "[a-zA-Z0-9%+:.,~ _-]{1,20}") {
             prop_assume!(value != "." && value != "..");

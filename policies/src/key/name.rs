@@ -1,4 +1,5 @@
-//! Puts the values of one request into the name of an operation, which is a client's own and has no length of a node.
+//! Makes the name of an operation from the values of one request. The client chooses that name, and no length of a
+//! node limits it.
 
 use std::borrow::Cow;
 
@@ -10,7 +11,8 @@ use super::{
 };
 use crate::spelling::is_plain;
 
-/// Characters of one value. Names are random numbers or a few words; the draft of `Idempotency-Key` leaves it to us.
+/// The most characters of one value. Clients use random numbers or a few words; the draft of `Idempotency-Key` sets
+/// no limit.
 const LONGEST: usize = 255;
 
 /// A structured field: its value is a quoted string, though most clients leave the quotes out
@@ -18,7 +20,8 @@ const LONGEST: usize = 255;
 const QUOTED: &str = "idempotency-key";
 
 impl KeyTemplate {
-    /// As [`KeyTemplate::expand`], but an empty value is not a missing one: who sends it means something.
+    /// As [`KeyTemplate::expand`], but an empty value is refused as invalid, not as missing: the client has sent the
+    /// field.
     pub(crate) fn name(&self, values: &dyn Values) -> Result<String, BadKey> {
         let mut name = String::new();
         for part in &self.parts {
@@ -50,8 +53,8 @@ impl Variable {
     }
 }
 
-/// The text of a quoted string (RFC 8941, 3.3.3); anything that does not begin with a quote is taken as it is, so
-/// that both forms are one name.
+/// The text of a quoted string (RFC 8941, 3.3.3). A value without an opening quote is taken unchanged, so both forms
+/// give one name.
 fn unquoted(value: &str) -> Result<Cow<'_, str>, BadValue> {
     let value = value.trim_matches(' ');
     let Some(quoted) = value.strip_prefix('"') else { return Ok(value.into()) };
@@ -63,7 +66,8 @@ fn unquoted(value: &str) -> Result<Cow<'_, str>, BadValue> {
                 Some(escaped @ ('"' | '\\')) => text.push(escaped),
                 _ => return Err(BadValue::Invalid("has a backslash that escapes nothing")),
             },
-            // Parameters after a string would have to mean nothing, and a second string would be a list.
+            // A parameter after the string would change nothing, and a second string would make it a list. Both are
+            // refused.
             Some('"') if chars.as_str().is_empty() => return Ok(text.into()),
             Some('"') => return Err(BadValue::Invalid("goes on after its closing quote")),
             Some(char @ ' '..='~') => text.push(char),
@@ -128,7 +132,7 @@ mod tests {
             assert_eq!(idempotency_key(quoted), idempotency_key(bare), "{quoted}");
         }
         assert_eq!(name("{header.idempotency_key}", r#""a""#).as_deref(), Ok("a"));
-        // Nobody says that other fields are structured.
+        // Only `Idempotency-Key` is a structured field. Other fields keep their quotes.
         assert_eq!(name("{header.x-request-id}", r#""a""#).as_deref(), Ok("%22a%22"));
     }
 
@@ -176,7 +180,7 @@ mod tests {
             }
         }
 
-        /// Two names in quotes are one only if they are one without.
+        /// Two names are equal in quotes only if they are equal without.
         #[test]
         fn quotes_keep_names_apart(one in "[a\"\\\\ ]{1,4}", other in "[a\"\\\\ ]{1,4}") {
             let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));

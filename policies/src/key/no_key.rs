@@ -12,7 +12,7 @@ pub enum BadKey {
     Invalid { variable: String, why: &'static str },
     #[error("the key is longer than {} bytes", ResourceKey::MAX_SEGMENT)]
     TooLong,
-    /// What the values make of it.
+    /// The values of the key give no lock path.
     #[error("the lock path {0}")]
     LockPath(&'static str),
 }

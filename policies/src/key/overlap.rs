@@ -1,8 +1,8 @@
-//! Whether two templates can give one text, or one of them what lies below the other's.
+//! Tells whether two templates can give the same text, or a text of one can lie below a text of the other.
 
 use std::collections::HashSet;
 
-/// All texts that a template may give, and a few others: of a value is known which characters it may have.
+/// All texts that a template can give, and some more: of a value only its permitted characters are known.
 #[derive(Debug, Clone)]
 pub(crate) struct Glob {
     tokens: Vec<Token>,
@@ -14,28 +14,28 @@ enum Token {
     This(char),
     /// One character of a value.
     One,
-    /// Any number of them.
+    /// Any number of characters of a value.
     Any,
     /// One digit.
     Digit,
-    /// Any number of them.
+    /// Any number of digits.
     Digits,
 }
 
 impl Token {
-    /// It may stand for several characters, or none.
+    /// The token may stand for several characters, or for none.
     fn repeats(self) -> bool {
         matches!(self, Self::Any | Self::Digits)
     }
 }
 
-/// What two of them have in common.
+/// The relation of two globs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meeting {
     Never,
-    /// One text.
+    /// Both can give the same text.
     Same,
-    /// Some text of the one is that of the other, with a slash and more behind it.
+    /// One can give a text that is a text of the other, then a slash and more.
     Below,
 }
 
@@ -49,7 +49,7 @@ impl Glob {
         Self { tokens: tokens.collect(), of_a_value }
     }
 
-    /// The same with this and a number behind.
+    /// The same glob with `mark` and a number at its end.
     pub(crate) fn numbered(mut self, mark: char) -> Self {
         self.tokens.extend([Token::This(mark), Token::Digit, Token::Digits]);
         self
@@ -59,13 +59,13 @@ impl Glob {
         Self::of([Some(text.to_owned())].into_iter(), |_| false)
     }
 
-    /// All texts that begin with this one, and itself.
+    /// `begin`, and all texts that begin with it.
     pub(crate) fn beginning_with(begin: &str) -> Self {
         let tokens = begin.chars().map(Token::This).chain([Token::Any]).collect();
         Self { tokens, of_a_value: |_| true }
     }
 
-    /// Both are walked through side by side, over all pairs of places that one text leads to.
+    /// Compares two globs. Visits every pair of positions that one text can reach in both.
     pub(crate) fn meets(&self, other: &Self) -> Meeting {
         let (mut seen, mut open) = (HashSet::from([(0, 0)]), vec![(0, 0)]);
         let mut found = Meeting::Never;
@@ -90,7 +90,7 @@ impl Glob {
         found
     }
 
-    /// Some character is one of both.
+    /// Some character fits both tokens.
     fn agree(&self, one: Token, other: &Self, two: Token) -> bool {
         match (one, two) {
             (Token::This(one), Token::This(two)) => one == two,
@@ -98,7 +98,7 @@ impl Glob {
             | (Token::Digit | Token::Digits, Token::This(this)) => this.is_ascii_digit(),
             (Token::This(one), _) => (other.of_a_value)(one),
             (_, Token::This(two)) => (self.of_a_value)(two),
-            // Every value may be a number.
+            // A value may consist of digits.
             _ => true,
         }
     }
@@ -108,7 +108,7 @@ impl Glob {
 mod tests {
     use super::*;
 
-    /// `*` for a value.
+    /// A glob in which `*` stands for a value.
     fn glob(text: &str) -> Glob {
         let parts = text.split_inclusive('*').flat_map(|part| match part.strip_suffix('*') {
             Some(literal) => vec![Some(literal.to_owned()), None],

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Objects and lists within each other. Nothing that names a resource is deeper, and a reader that calls itself for
-/// each level has to stop somewhere.
+/// The most objects and lists within each other. No name of a resource stands deeper, and a recursive reader needs a
+/// limit.
 pub(super) const DEEPEST: usize = 32;
 
 /// A JSON pointer of at least one name, such as `/items/0/sku`.
@@ -25,7 +25,7 @@ impl Pointer {
         Ok(Self { names })
     }
 
-    /// The name of the value itself; none of an empty name.
+    /// The last name of the pointer; `None` where that name is empty.
     pub fn last(&self) -> Option<&str> {
         self.names.last().map(|name| &**name)
     }

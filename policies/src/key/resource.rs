@@ -25,7 +25,7 @@ impl ResourceKey {
     /// Bytes of the lock segment: far below what one ZooKeeper node name may have, far above what a name needs.
     pub const MAX_SEGMENT: usize = 512;
 
-    /// Keys of one request: each is a node of one transaction, and all of them stand in one header field.
+    /// The most keys of one request. Each key is a node in one transaction, and all keys stand in one header field.
     pub const MOST_IN_SET: usize = 16;
 
     /// `None` where the lock segment would be too long.
@@ -56,7 +56,8 @@ impl ResourceKey {
         Self::new(format!("{}{PERMIT}{permit}", self.0))
     }
 
-    /// The keys of whoever has this permit of them, as guards, tickets and services see them: it has marks of its own.
+    /// The keys as guards, tickets and services see them for the holder of this permit. Each permit has marks of its
+    /// own.
     ///
     /// # Panics
     /// No plan and no client says permits of a key that has no room for their numbers.
@@ -85,7 +86,7 @@ impl ResourceKey {
         segment
     }
 
-    /// Reads [`ResourceKey::lock_segment`] back; `None` for the name of a node that is no key's.
+    /// Reads [`ResourceKey::lock_segment`] back; `None` where the name belongs to no key.
     pub fn of_segment(segment: &str) -> Option<Self> {
         let mut text = String::with_capacity(segment.len());
         let mut rest = segment.bytes();
@@ -102,14 +103,14 @@ impl ResourceKey {
         Self::parse(&text).ok().filter(|key| key.lock_segment() == segment)
     }
 
-    /// Which of 256 parent nodes the lock lives below. All gateways of an ensemble must agree, so this is FNV-1a
-    /// (64 bits) of the key, its eight bytes folded into one by exclusive or, for ever.
+    /// The number of the parent node, one of 256, below which the lock lives. All gateways of an ensemble must agree
+    /// on it for ever: it is FNV-1a (64 bits) of the key, with its eight bytes folded into one by exclusive or.
     pub fn shard(&self) -> u8 {
         fnv1a(self.0.as_bytes()).to_be_bytes().into_iter().fold(0, |folded, byte| folded ^ byte)
     }
 }
 
-/// Between a key and the number of a permit.
+/// Stands between a key and the number of a permit.
 pub(crate) const PERMIT: char = '#';
 
 /// Keys as they stand in `Fencing-Key` and in logs. No key has a space in it.
@@ -184,7 +185,7 @@ mod tests {
         assert!(of(&"x".repeat(506), 999).is_some() && of(&"x".repeat(507), 999).is_none());
     }
 
-    /// Changing these numbers would send the gateways of a rolling update to different locks.
+    /// With other numbers, the gateways of a rolling update would look for one lock in two places.
     #[test]
     fn the_shard_of_a_key_never_changes() {
         for (text, shard) in [("order/42", 0x76), ("order/43", 0x20), ("a", 0xbb)] {
@@ -211,7 +212,7 @@ mod tests {
             prop_assert_eq!(one.lock_segment() == other.lock_segment(), a == b);
         }
 
-        /// Injective, because it can be undone.
+        /// Two keys cannot have one segment, because the key can be read back.
         #[test]
         fn a_lock_segment_can_be_read_back(text in "[ -~]{0,100}") {
             let segment = key(&text).lock_segment();

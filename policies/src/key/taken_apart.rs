@@ -1,4 +1,4 @@
-//! Finds the values again that a key was made of: no two sets of values give one key, so there is one answer.
+//! Finds the values of which a key was made. Two different sets of values never give one key, so there is one answer.
 
 use super::{
     expand::push_escaped,
@@ -8,7 +8,7 @@ use super::{
 use crate::path::{escape, is_unreserved};
 
 impl KeyTemplate {
-    /// The filtered values, left to right; `None` of a key that this template does not make.
+    /// The filtered values, left to right; `None` for a key that this template cannot make.
     pub fn values_of(&self, key: &ResourceKey) -> Option<Vec<String>> {
         let (mut rest, mut values) = (key.as_str(), Vec::new());
         let mut parts = self.parts.iter().peekable();
@@ -26,7 +26,7 @@ impl KeyTemplate {
     }
 }
 
-/// Where the value ends that `rest` begins with. A literal between two values has a character that no value has.
+/// The end of the value at the beginning of `rest`. The literal after a value has a character that no value contains.
 fn end(rest: &str, next: Option<&Part>) -> Option<usize> {
     let is_of_a_value = |byte: u8| is_unreserved(byte) || byte == b'%';
     match next {
@@ -34,7 +34,7 @@ fn end(rest: &str, next: Option<&Part>) -> Option<usize> {
         Some(Part::Variable(_)) => None,
         Some(Part::Literal(literal)) => match literal.bytes().position(|byte| !is_of_a_value(byte)) {
             Some(before) => rest.bytes().position(|byte| !is_of_a_value(byte))?.checked_sub(before),
-            // The last part.
+            // A literal at the end of the template.
             None => rest.len().checked_sub(literal.len()),
         },
     }
@@ -54,7 +54,7 @@ fn unescaped(value: &str) -> Option<String> {
     let text = String::from_utf8(bytes).ok().filter(|text| !text.is_empty())?;
     let mut again = String::new();
     push_escaped(&text, &mut again);
-    // No other spelling of a value is made.
+    // A value with another spelling was not made by us.
     (again == value).then_some(text)
 }
 

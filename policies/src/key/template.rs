@@ -36,7 +36,7 @@ pub struct Variable {
 pub enum Source {
     /// A variable of the route's path template.
     Path(Box<str>),
-    /// A query parameter; its name as it is once decoded.
+    /// A query parameter, by its decoded name.
     Query(Box<str>),
     /// A header field; its name in lower case.
     Header(Box<str>),
@@ -50,7 +50,7 @@ pub enum Source {
 pub enum Filter {
     /// ASCII letters to lower case. Only ASCII: Unicode's tables grow, and gateways of two versions must agree.
     Lower,
-    /// Spaces off both ends.
+    /// Removes spaces from both ends.
     Trim,
     /// A whole number of at most 39 digits, without leading zeros.
     Int,
@@ -68,7 +68,7 @@ fn pieces(by_place: &str) -> impl Iterator<Item = Option<&str>> {
 }
 
 impl KeyTemplate {
-    /// False if even the shortest values make a key that is too long.
+    /// False if the key is too long even with the shortest values.
     pub(crate) fn can_fit(&self) -> bool {
         let shortest = self.parts.iter().map(|part| match part {
             Part::Literal(literal) => literal,
@@ -77,8 +77,8 @@ impl KeyTemplate {
         ResourceKey::new(shortest.collect()).is_some()
     }
 
-    /// The template with the variables of `path` called by their place in it: the same for two templates that give each path
-    /// one key, whatever their variables are called.
+    /// The template with each path variable replaced by its place in `path`. Two templates that give one key for each
+    /// path have the same form, whatever the names of their variables.
     pub(crate) fn by_place(&self, path: &PathTemplate) -> String {
         let parts = self.parts.iter().map(|part| match part {
             Part::Literal(literal) => literal.to_string(),
@@ -93,7 +93,8 @@ impl KeyTemplate {
         parts.collect()
     }
 
-    /// The same for two templates that some values give one key, as far as that can be seen without the values.
+    /// The literals of the template, with `{}` for each variable. Two templates of one shape give the same key for
+    /// the same values.
     pub(crate) fn shape(&self) -> String {
         let parts = self.parts.iter().map(|part| match part {
             Part::Literal(literal) => literal,
@@ -102,7 +103,7 @@ impl KeyTemplate {
         parts.collect()
     }
 
-    /// All keys that it may give, and a few others.
+    /// All keys that the template can give, and some more.
     pub(crate) fn glob(&self) -> Glob {
         let literal = |part: &Part| match part {
             Part::Literal(literal) => Some(literal.to_string()),
@@ -113,25 +114,25 @@ impl KeyTemplate {
         Glob::of(self.parts.iter().map(literal), of_a_value)
     }
 
-    /// The same of the keys of their permits.
+    /// The same for the keys of its permits.
     pub(crate) fn permits_glob(&self) -> Glob {
         self.glob().numbered(PERMIT)
     }
 
-    /// The same of a template with its variables called by their place, as it is published.
+    /// The same for a published template, whose variables are named by their place.
     pub(crate) fn glob_of(by_place: &str) -> Glob {
         let of_a_value =
             |character: char| u8::try_from(character).is_ok_and(|byte| is_unreserved(byte) || byte == b'%');
         Glob::of(pieces(by_place).map(|literal| literal.map(str::to_owned)), of_a_value)
     }
 
-    /// Such a template without the names of its variables.
+    /// The literals of a published template, without its variables.
     pub(crate) fn shape_of(by_place: &str) -> String {
         pieces(by_place).map(|literal| literal.unwrap_or("{}")).collect()
     }
 
-    /// True of every key that some values give, and of a few others: values are not looked at, only what stands before
-    /// and behind all of them.
+    /// True for every key that the template can give, and for some more: only the text before the first value and
+    /// after the last value is compared.
     pub fn may_give(&self, key: &ResourceKey) -> bool {
         let key = key.as_str();
         let literal = |part: Option<&Part>| match part {
@@ -153,7 +154,7 @@ impl KeyTemplate {
         })
     }
 
-    /// What the key takes from a JSON body.
+    /// The values that the key takes from a JSON body.
     pub fn pointers(&self) -> impl Iterator<Item = &Pointer> {
         self.variables().filter_map(|variable| match &variable.source {
             Source::Body(pointer) => Some(pointer),

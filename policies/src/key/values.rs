@@ -2,7 +2,7 @@
 
 use super::json::Body;
 
-/// What a request offers to a key template: nothing, but for what is said of it.
+/// Gives the values of a request to a key template. Each method that is not implemented offers no value.
 pub trait Values {
     /// The decoded value of a variable of the route's path template.
     fn path(&self, _: &str) -> Option<&str> {
@@ -24,13 +24,13 @@ pub trait Values {
         None
     }
 
-    /// The body, read for the fence that the key belongs to; `None` where no key of it asks for one.
+    /// The body, read for the fence of the key; `None` where no key of the fence takes a value from the body.
     fn body(&self) -> Option<&Body> {
         None
     }
 }
 
-/// A request that offers nothing: for keys without variables.
+/// A request without values, for keys without variables.
 impl Values for () {}
 
 /// One header field name in a request.
@@ -38,8 +38,8 @@ impl Values for () {}
 pub enum Field<'a> {
     Absent,
     One(&'a [u8]),
-    /// On several lines. Nobody knows which of them the upstream will take.
+    /// The field stands on several lines. Nobody knows which of them the upstream uses.
     Several,
-    /// Under a name, beside its own or alone, that some servers take for it and others do not.
+    /// The field stands under another name, alone or beside its own name, that only some servers take for it.
     Respelled,
 }

@@ -4,12 +4,13 @@ use super::escape::{escape, is_unreserved, percent_encoded};
 
 /// A request path in the one spelling that is matched, keyed and forwarded.
 ///
-/// Two servers that read one path differently are how a request reaches a resource whose lock it does not hold. So
-/// a path that allows two readings is marked, and refused wherever a fence depends on it.
+/// A path that two servers read differently lets a request reach a resource without the lock of that resource. Such a
+/// path is marked as ambiguous, and refused wherever a fence depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CanonicalPath {
     text: String,
-    /// Every escape decoded, where that differs from `text`. Has the same segments: an encoded slash is ambiguous.
+    /// The path with every escape decoded, where that differs from `text`. It has the same segments: an encoded slash
+    /// is ambiguous.
     decoded: Option<String>,
     ambiguity: Option<Ambiguity>,
 }
@@ -76,7 +77,7 @@ impl CanonicalPath {
     }
 }
 
-/// Most paths are as they should be, without any escape, and one look tells.
+/// A quick check: most paths are canonical and have no escape.
 fn is_canonical(raw: &str) -> bool {
     let Some(tail) = raw.as_bytes().strip_prefix(b"/") else { return false };
     let good = |segment: &[u8]| {
@@ -122,14 +123,15 @@ fn segment_value(segment: &str, text: &mut String) -> Result<String, Ambiguity> 
         }
     }
     let value = String::from_utf8(value).map_err(|_| Ambiguity::NotUtf8)?;
-    // Beyond ASCII there are controls, too (U+0080 to U+009F), and they are seen only once decoded.
+    // There are control characters beyond ASCII, too (U+0080 to U+009F). They show only after decoding.
     if value.chars().any(char::is_control) {
         return Err(Ambiguity::Control);
     }
     if value == "." || value == ".." { Err(Ambiguity::DotSegment) } else { Ok(value) }
 }
 
-/// Decodes once what needs no escape (RFC 3986, 6.2.2.2), refuses what would be read twice, keeps the rest.
+/// Decodes escapes that need none (RFC 3986, 6.2.2.2), refuses escapes that could be decoded twice, and keeps the
+/// others.
 fn push_escaped(byte: u8, text: &mut String) -> Result<(), Ambiguity> {
     match byte {
         b'/' | b'\\' => return Err(Ambiguity::EncodedSlash),
@@ -230,7 +232,7 @@ mod tests {
             prop_assert_eq!(&path, &again);
         }
 
-        /// The short look never says of a path what the long one does not.
+        /// The quick check accepts no path that the full check would change.
         #[test]
         fn what_is_canonical_at_a_look_is_its_own_canonical_form(raw in "(/([a-zA-Z.~@;%,-]|%2e){0,4}){0,5}|\\PC{0,30}") {
             let long = canonical(&raw);
@@ -245,7 +247,7 @@ mod tests {
             prop_assert!(path.ambiguity().is_some() || path.as_str().starts_with('/'));
         }
 
-        /// What an upstream gets by decoding the forwarded path is what the route table matched.
+        /// An upstream that decodes the forwarded path gets the segments that the route table matched.
         #[test]
         fn decoding_the_canonical_form_gives_the_segments(raw in "(/(%[2-7][0-9a-f]|[a-z]){1,6}){1,4}") {
             let path = CanonicalPath::parse(&raw);

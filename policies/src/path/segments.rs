@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::path::{PathTemplate, Piece};
 
-/// Templates by the number that they were inserted under.
+/// Path templates, each with the number under which it was inserted.
 #[derive(Debug, Clone)]
 pub(crate) struct Tree {
     /// The first node is the root.
@@ -19,11 +19,11 @@ struct Node {
     ends: Vec<usize>,
     /// Templates that take whatever follows, first to last.
     rests: Vec<usize>,
-    /// The first template at or below this node: a search that has found an earlier one need not enter.
+    /// The lowest number of a template at or below this node. A search that has found a lower one need not enter.
     least: usize,
 }
 
-/// A part of what is looked up.
+/// A part of the path or template that is looked up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fragment<'a> {
     /// Of a path.
@@ -44,12 +44,12 @@ impl<'a> From<&'a Piece> for Fragment<'a> {
     }
 }
 
-/// What counts as found.
+/// The relation that a search looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sought {
-    /// A template that matches everything that is looked up.
+    /// A template that matches every path of the lookup.
     Covering,
-    /// A template with which it has a path in common.
+    /// A template that matches some path of the lookup.
     Meeting,
 }
 
@@ -81,13 +81,13 @@ impl Tree {
         self.nodes[at].ends.push(index);
     }
 
-    /// The first template that matches all of `parts`, of those that `takes` allows. For the parts of a path it is one
-    /// that matches the path; for those of a template, one that covers it.
+    /// The first template, among those that `takes` allows, that matches every path of `parts`. For the parts of a
+    /// path that is a template that matches the path; for the parts of a template, a template that covers it.
     pub(crate) fn first(&self, parts: &[Fragment], takes: impl Fn(usize) -> bool) -> Option<usize> {
         self.search(parts, takes, Sought::Covering)
     }
 
-    /// The first template that matches some path which `parts` match, too, of those that `takes` allows.
+    /// The first template, among those that `takes` allows, that matches some path of `parts`.
     pub(crate) fn first_meeting(&self, parts: &[Fragment], takes: impl Fn(usize) -> bool) -> Option<usize> {
         self.search(parts, takes, Sought::Meeting)
     }
@@ -98,7 +98,7 @@ impl Tree {
         (search.best != usize::MAX).then_some(search.best)
     }
 
-    /// The node below `at` for a literal, or for a variable; made for template `index` where there is none.
+    /// The node below `at` for a literal, or for a variable. A missing node is made for template `index`.
     fn child(&mut self, at: usize, literal: Option<&str>, index: usize) -> usize {
         let new = self.nodes.len();
         let node = &mut self.nodes[at];
@@ -114,7 +114,7 @@ impl Tree {
 }
 
 impl Node {
-    /// Templates are inserted first to last, so the one that makes a node stays the least below it.
+    /// Templates are inserted in ascending order, so the template that makes a node has the lowest number below it.
     fn starting_with(least: usize) -> Self {
         Self { literals: HashMap::new(), variable: None, ends: Vec::new(), rests: Vec::new(), least }
     }
@@ -160,7 +160,7 @@ impl<T: Fn(usize) -> bool> Search<'_, T> {
         }
     }
 
-    /// Whatever stands at or below a node.
+    /// Visits every template at or below a node.
     fn all(&mut self, at: usize) {
         let tree = self.tree;
         let node = &tree.nodes[at];

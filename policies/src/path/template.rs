@@ -37,7 +37,7 @@ pub struct Bound<'a> {
 }
 
 impl PathTemplate {
-    /// The route table goes one call deeper per segment of a template.
+    /// The most segments of a template. The route table needs one stack frame for each segment.
     const MOST_SEGMENTS: usize = 64;
 
     pub fn parse(text: &str) -> Result<Self, BadTemplate> {
@@ -86,8 +86,8 @@ impl PathTemplate {
         segments.next().is_none()
     }
 
-    /// True if every path that `other` matches is matched by this one, too. Said plainly, for tests of what says it
-    /// faster.
+    /// True if this template matches every path that `other` matches. A plain implementation, as the measure in tests
+    /// of the fast one.
     #[cfg(test)]
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let mut theirs = other.pieces.iter();
@@ -103,7 +103,7 @@ impl PathTemplate {
         theirs.next().is_none()
     }
 
-    /// True if some path is matched by both.
+    /// True if some path matches both templates.
     #[cfg(test)]
     pub(crate) fn meets(&self, other: &Self) -> bool {
         let (mut ours, mut theirs) = (self.pieces.iter(), other.pieces.iter());
@@ -124,13 +124,14 @@ impl PathTemplate {
         }
     }
 
-    /// Which segment a variable binds, counted from 0; with dots where it binds all that are left.
+    /// The segment that a variable binds, counted from 0; with dots behind it where the variable binds all segments
+    /// that are left.
     pub(crate) fn place_of(&self, variable: &str) -> String {
         let at = self.pieces.iter().position(|piece| piece.name() == Some(variable));
         match at.map(|at| (at, &self.pieces[at])) {
             Some((at, Piece::Rest(_))) => format!("{at}..."),
             Some((at, _)) => at.to_string(),
-            // Only of a template that was not checked against its path.
+            // Reached only for a template that was not checked against its path.
             None => format!("path.{variable}"),
         }
     }
@@ -185,7 +186,7 @@ fn check_literal(segment: &str) -> Result<(), &'static str> {
 }
 
 impl<'a> Bound<'a> {
-    /// `path` matches `template`, or every value is that of another place.
+    /// `path` has to match `template`, or the values come from other places.
     pub(crate) fn new(template: &'a PathTemplate, path: &'a CanonicalPath) -> Self {
         Self { template, path }
     }

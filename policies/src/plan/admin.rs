@@ -1,15 +1,16 @@
-//! Where a process tells about itself, and who is let in there.
+//! The admin listener of a process, and who may use it.
 
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::{ClientAuth, ServedTls};
 use crate::host::{CanonicalHost, Served};
 
-/// The admin listener. What is set is asked for, and where both a token and a certificate are, both.
+/// The admin listener. Each credential that is configured is required; where both a token and a certificate are
+/// configured, a request needs both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
     pub address: SocketAddr,
-    /// Names that requests may come under, beside `localhost` and addresses.
+    /// Host names under which requests may come, beside `localhost` and IP addresses.
     pub hosts: Vec<Served>,
     /// The file of the token that requests carry as `Authorization: Bearer`.
     pub bearer: Option<PathBuf>,
@@ -18,7 +19,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Not everybody who reaches it is let in.
+    /// True if the listener asks for a token or a certificate.
     pub fn asks_who(&self) -> bool {
         self.bearer.is_some() || self.asks_for_certificates()
     }
@@ -27,8 +28,8 @@ impl Admin {
         self.tls.as_ref().is_some_and(|tls| matches!(tls.client_auth, ClientAuth::Required(_)))
     }
 
-    /// Whether a request under this host is meant for it. A page of somebody else that has had its name lead here (DNS
-    /// rebinding) comes under that name; no such page comes under an address.
+    /// False for a request under a foreign host name. By DNS rebinding the page of a stranger can send requests here,
+    /// but under the stranger's name, and never under an address.
     pub fn is_meant_by(&self, host: &CanonicalHost) -> bool {
         let name = host.name();
         name == "localhost" || host.is_address() || self.hosts.iter().any(|served| served.is(host))

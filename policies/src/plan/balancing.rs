@@ -4,14 +4,14 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use crate::pick::Balance;
 
-/// Everything about the endpoints of an upstream beside where they are.
+/// The settings for the endpoints of an upstream, beside their addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sharing {
     /// Default round robin.
     pub balance: Balance,
     /// Endpoints that are tried after the first, while nothing has been sent. Default all.
     pub retries: Option<usize>,
-    /// Default none is asked.
+    /// Default: no health checks.
     pub health: Option<Health>,
     pub eject: Eject,
     pub pool: PoolLimits,
@@ -23,15 +23,15 @@ pub struct Sharing {
 pub struct Health {
     /// Path and query.
     pub path: String,
-    /// Between two questions. Default 5 s.
+    /// Between two checks. Default 5 s.
     pub interval: Duration,
-    /// For an answer. Default 2 s.
+    /// The time limit for an answer. Default 2 s.
     pub timeout: Duration,
     /// Good answers in a row that make an endpoint healthy. Default 2.
     pub healthy: usize,
-    /// Bad or missing ones in a row that make it unhealthy. Default 3.
+    /// Bad or missing answers in a row that make an endpoint unhealthy. Default 3.
     pub unhealthy: usize,
-    /// What a good answer is. Default 200 to 399.
+    /// The statuses of a good answer. Default 200 to 399.
     pub statuses: Vec<RangeInclusive<u16>>,
 }
 
@@ -40,14 +40,15 @@ pub struct Health {
 pub struct Eject {
     /// Failures in a row. Default 5.
     pub failures: usize,
-    /// For how long; twice as long each time in a row, up to [`Eject::LONGEST`] times. Default 30 s.
+    /// The length of the first ejection. Each further ejection in a row is twice as long, up to [`Eject::LONGEST`]
+    /// times this length. Default 30 s.
     pub base: Duration,
 }
 
 impl Eject {
     pub const LONGEST: u32 = 16;
 
-    /// How long an ejection lasts that follows `earlier` others.
+    /// The length of an ejection after `earlier` others.
     pub fn lasts(&self, earlier: u32) -> Duration {
         self.base.saturating_mul(1_u32.checked_shl(earlier).unwrap_or(Self::LONGEST).min(Self::LONGEST))
     }
@@ -64,7 +65,7 @@ impl Default for Eject {
 pub struct PoolLimits {
     /// Default 1024.
     pub max_connections: usize,
-    /// Those that wait for a request. Default 256.
+    /// Idle connections that are kept. Default 256.
     pub max_idle: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Where a process listens, and how an endpoint is called that is a socket of the same machine.
+//! Where a process listens, and the name of an endpoint that is a unix socket.
 
 use std::{
     fmt,
@@ -10,7 +10,7 @@ use std::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bind {
     Tcp(SocketAddr),
-    /// Only this machine can connect.
+    /// Only processes on this machine can connect.
     Unix(SocketFile),
 }
 
@@ -30,13 +30,13 @@ pub fn socket_path(endpoint: &str) -> Option<&Path> {
     endpoint.strip_prefix(UNIX).map(Path::new)
 }
 
-/// What an endpoint is called in `Host`. The path of a socket is no host, and HTTP servers would refuse it as one.
+/// The value of `Host` for an endpoint. The path of a socket is no host, and HTTP servers would refuse it.
 pub fn host_of(endpoint: &str) -> &str {
     if endpoint.starts_with(UNIX) { "localhost" } else { endpoint }
 }
 
 impl Bind {
-    /// `None`: nobody finds it by an address.
+    /// `None` for a unix socket.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(address) => Some(*address),

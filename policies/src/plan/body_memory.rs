@@ -1,23 +1,23 @@
-//! What one body may take of the memory for all bodies that are here in full.
+//! How much memory one body may take from the memory for all buffered bodies.
 
 /// Bodies up to here are not counted: they are bounded by the number of requests in flight, and a count that all workers
 /// share would cost each small request more than its body does.
 pub const FREE: usize = 4 << 10;
-/// A body beyond this is a large one, and large ones leave a quarter of the memory to the others: whoever sends many of
-/// them does not keep small requests out.
+/// Larger bodies leave a quarter of the memory to smaller ones, so that a sender of large bodies does not keep small
+/// requests out.
 pub const SMALL: usize = 64 << 10;
 
-/// How far bodies of this size may fill a memory of `all` bytes.
+/// How many of `all` bytes may be in use after a body of this size was taken in.
 pub fn bound(all: usize, size: usize) -> usize {
     if size > SMALL { all / 4 * 3 } else { all }
 }
 
-/// The largest body that finds room when there is no other one.
+/// The largest body that fits into an empty memory.
 pub fn largest(all: usize) -> usize {
     bound(all, usize::MAX).max(all.min(SMALL)).max(FREE)
 }
 
-/// The least memory with room for a body of this size.
+/// The smallest memory into which a body of this size fits.
 pub fn least(size: usize) -> usize {
     if size <= FREE {
         1

@@ -7,7 +7,7 @@ use crate::{
     key::{self, BadKey, Values},
 };
 
-/// All of them have to hold. Where there are none, they do.
+/// All conditions have to hold. An empty list holds for every request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conditions {
     pub hosts: Hosts,
@@ -22,9 +22,11 @@ impl Conditions {
         self.hosts == Hosts::Any && self.headers.is_empty() && self.query.is_empty()
     }
 
+    /// True if the request meets all conditions.
+    ///
     /// # Errors
-    /// A value that somebody else could read as another one, such as a field that is there twice: whether the route
-    /// takes the request is not known.
+    /// A value that another reader could take for a different one, such as a field that stands there twice. Then it
+    /// is not known whether the route takes the request.
     pub fn hold(&self, values: &dyn Values) -> Result<bool, BadKey> {
         if !values.host().map_or(self.hosts == Hosts::Any, |host| self.hosts.has(host)) {
             return Ok(false);
@@ -42,7 +44,7 @@ impl Conditions {
         Ok(true)
     }
 
-    /// They hold wherever `other` do.
+    /// True if these conditions hold wherever `other` hold.
     pub(crate) fn cover(&self, other: &Self) -> bool {
         let among = |ours: &[(String, String)], theirs: &[(String, String)]| {
             ours.iter().all(|condition| theirs.contains(condition))
@@ -52,7 +54,7 @@ impl Conditions {
             && among(&self.query, &other.query)
     }
 
-    /// Some request may meet both.
+    /// True if some request can meet both.
     pub(crate) fn meet(&self, other: &Self) -> bool {
         let unlike = |ours: &[(String, String)], theirs: &[(String, String)]| {
             ours.iter()
@@ -64,7 +66,7 @@ impl Conditions {
     }
 }
 
-/// For the fingerprint of a plan: nothing where there are none.
+/// The form in the fingerprint of a plan; empty where there are no conditions.
 impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.are_none() {

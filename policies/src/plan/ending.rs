@@ -1,19 +1,19 @@
-//! What the status of a complete answer says of the operation that it answers.
+//! What the status of a complete answer says about its operation.
 
 /// How an operation ended, as far as its answer tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// It is over. A repeat is told this status, and not carried out.
+    /// The operation is over. A repeat gets this status and is not executed.
     Over,
-    /// The service did not take it up: nothing was done, and a repeat is carried out.
+    /// The service has not begun the operation, so a repeat is executed.
     NotTakenUp,
-    /// It may have been done: nobody repeats it by himself.
+    /// The service may have executed the operation. Nothing repeats it automatically.
     Unknown,
 }
 
-/// By their definitions a service that answers with one of these has not begun: who asked may not ask this (401, 403:
-/// RFC 9110, 15.5.2 and 15.5.4), the request was not there in full (408: 15.5.9), came to the wrong place (421:
-/// 15.5.20) or too early (425: RFC 8470, 5.2), or there were too many (429: RFC 6585, 4).
+/// With one of these statuses a service says that it has not begun: the client may not ask for this (401, 403: RFC
+/// 9110, 15.5.2 and 15.5.4), the request was incomplete (408: 15.5.9), came to the wrong server (421: 15.5.20) or too
+/// early (425: RFC 8470, 5.2), or there were too many (429: RFC 6585, 4).
 ///
 /// The draft of `Idempotency-Key` leaves 401, 403, 429 and what is like them to the service
 /// (draft-ietf-httpapi-idempotency-key-header, "Error Scenarios"). Stripe says that a 401 and a 429 come before the
@@ -21,7 +21,7 @@ pub enum Ending {
 const NOT_TAKEN_UP: [u16; 6] = [401, 403, 408, 421, 425, 429];
 
 impl Ending {
-    /// `finals`: statuses that are the end of an operation of this route, too.
+    /// `finals` are the further statuses that end an operation of this route.
     pub fn of(status: u16, finals: &[u16]) -> Self {
         match status {
             _ if finals.contains(&status) => Self::Over,

@@ -1,4 +1,4 @@
-//! The names of the fields that only the gateway writes, and all that servers take for them.
+//! The names of the fields that only the gateway writes, in every spelling that some server takes for them.
 
 use crate::spelling::{begins_plain, is_plain, plain};
 

@@ -10,28 +10,28 @@ use crate::plan::peer_listener::PeerListener;
 pub struct Gateway {
     pub serving: Plan,
     pub zookeeper: ZooKeeper,
-    /// Where the other gateways reach this one; nowhere without.
+    /// Where other gateways reach this one; `None` if they do not.
     pub peer: Option<PeerListener>,
-    /// What clients may hold themselves; nothing without.
+    /// The leases that clients may hold; `None` if there are none.
     pub leases: Option<Leases>,
-    /// What tickets are signed with; none are sent without.
+    /// The key that signs tickets; `None` if no tickets are sent.
     pub tickets: Option<Signing>,
-    /// The public keys that the tickets of other gateways are verified with, beside our own.
+    /// The file with the public keys of other gateways, which verify their tickets beside our own key.
     pub siblings: Option<PathBuf>,
-    /// A folder for what has to outlive the process, such as the highest token seen.
+    /// The folder for data that must outlive the process, such as the highest token seen.
     pub state_dir: Option<PathBuf>,
     pub mixed: Mixed,
-    /// Hash over all that decides keys and lock paths; equal in two gateways whose locks mean the same.
+    /// A hash over everything that decides keys and lock paths. Two gateways with one fingerprint take the same
+    /// locks.
     pub fingerprint: u64,
 }
 
-/// What a gateway does beside others that have published another plan before it, on the routes by which both would lock one
-/// resource in two ways.
+/// What a gateway does beside older gateways with other plans, on routes by which one resource would have two locks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mixed {
-    /// It grants nothing there until they have gone or agree.
+    /// It refuses requests on these routes until the others have ended or have the same routes.
     #[default]
     Refuse,
-    /// It serves, and says so.
+    /// It serves these routes, and reports that.
     Allow,
 }

@@ -1,4 +1,4 @@
-//! What a guard does: the process beside an upstream that checks tokens for it.
+//! What a guard does: it stands in front of a service and checks tokens for the service.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,17 +12,17 @@ pub struct Guard {
     pub store: Store,
     /// How long a newer tenure waits for older executions. Default 10 s.
     pub settle: Duration,
-    /// This long after the last byte sent upstream, an execution whose end was not seen counts as over. Default 30 s.
+    /// An execution without a seen end counts as over this long after the last byte was sent. Default 30 s.
     pub max_execution: Duration,
     /// Nothing is written upstream later than this after admission. Default 5 s.
     pub send_within: Duration,
-    /// Marks of keys that nobody used for this long give way to the floor. Default 1 h.
+    /// The mark of a key that nobody used for this long is dropped, and the floor takes its place. Default 1 h.
     pub evict_after: Duration,
     /// Methods that pass without a token. Default none.
     pub unfenced: Vec<String>,
     pub missing: Missing,
     pub enforce: Enforce,
-    /// Where tickets are required, what they are verified with.
+    /// What tickets are verified with; `None` where no tickets are required.
     pub tickets: Option<Verification>,
     pub journal: Journal,
 }
@@ -39,9 +39,9 @@ pub enum Store {
 /// Where the database of several guards is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Postgres {
-    /// Has the address of the database in it, and the password.
+    /// The file with the address of the database, and with its password.
     pub url_file: PathBuf,
-    /// How TLS is spoken with it; `None` for plain text.
+    /// The TLS settings of the connection; `None` for plain text.
     pub tls: Option<Tls>,
 }
 
@@ -53,30 +53,30 @@ pub enum Missing {
     Observe,
 }
 
-/// What is kept of `once` operations.
+/// How operations of `once` are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
     /// How long a finished operation is remembered where its gateway does not say. Default 24 h.
     pub keep: Duration,
     /// Bytes of an answer's body that are kept for a replay; 0 keeps none. Default 64 KiB.
     pub max_body: usize,
-    /// Bytes that all of it may take up; beyond, new operations are refused. Default 1 GiB.
+    /// The most bytes of the whole journal; beyond that, new operations are refused. Default 1 GiB.
     pub most: u64,
-    /// Statuses of 500 and more that say for certain how the operation ended.
+    /// Statuses from 500 on that are the certain end of an operation.
     pub final_statuses: Vec<u16>,
     /// How to ask the upstream what became of an operation.
     pub probe: Option<Probe>,
 }
 
-/// A question to the upstream.
+/// A question to the upstream, about one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// Path and query; `{operation}` stands for the percent-encoded idempotency key.
     pub path: String,
-    /// Statuses that mean: it was done.
+    /// Statuses that mean: the operation was done.
     pub done: Vec<u16>,
-    /// Statuses that mean: it was not done, and will not be.
+    /// Statuses that mean: the operation was not done, and will not be done.
     pub not_done: Vec<u16>,
-    /// For one answer. Default 3 s.
+    /// The time limit for one answer. Default 3 s.
     pub timeout: Duration,
 }

@@ -1,5 +1,5 @@
-//! Where the lock of a key lies in ZooKeeper and how its nodes are called: as ours are, or as those of programs that take
-//! such locks already.
+//! Where the lock of a key lies in ZooKeeper, and how its nodes are named: in our own layout, or in the layout of
+//! other programs.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::{
     permits::Permits,
 };
 
-/// How the nodes of a lock are called, and which of them stands before which.
+/// How the nodes of a lock are named, and in which order they stand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// Ours.
@@ -30,32 +30,32 @@ pub enum Foreign {
     ExclusiveNode,
 }
 
-/// Where a fence has the locks of its keys.
+/// Where the locks of a fence's keys lie.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Placing {
     /// Below the root of the installation, under a name that is made of the key.
     #[default]
     Native,
-    /// In the same place, and several hold a key at once.
+    /// Below the root as well, but several holders share a key.
     Semaphore { permits: Permits },
-    /// Where other programs have them.
+    /// At a path of other programs.
     Foreign { layout: Foreign, path: LockPath },
 }
 
-/// Where the lock of one key lies: a key has one site, and all that ask for it agree in it.
+/// Where the lock of one key lies. Each key has one site, whatever route asks for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub enum LockSite {
     #[default]
     Native,
-    /// In the place of a native lock. It is only exclusive, for one key alone, and not kept between requests; the
-    /// [key of its last permit](ResourceKey::of_permit) is not too long.
+    /// Below the root, with several holders. A semaphore has mode exclusive and one key, and is not kept between
+    /// requests. The [key of its last permit](ResourceKey::of_permit) is not too long.
     Semaphore { permits: Permits },
     /// `path`: of the parent of the lock nodes; with [`Foreign::ExclusiveNode`], of the node itself.
     Foreign { layout: Foreign, path: Arc<str> },
 }
 
 impl Layout {
-    /// As it stands in a policy.
+    /// The words for the layouts in a policy.
     pub const WORDS: [(&'static str, Self); 5] = [
         ("native", Self::Native),
         ("curator-mutex", Self::Foreign(Foreign::CuratorMutex)),
@@ -82,7 +82,7 @@ impl Foreign {
         Layout::Foreign(self).word()
     }
 
-    /// Some of its nodes hold together.
+    /// True if some of its nodes can hold the lock together.
     pub fn shares(self) -> bool {
         matches!(self, Self::CuratorReadWrite | Self::Kazoo)
     }
@@ -108,7 +108,7 @@ impl Placing {
         }
     }
 
-    /// Of a key that `template` has made. A key tells the values that it was made of, so one key has one site.
+    /// The site of a key that `template` has made. The key shows its values, so each key has one site.
     ///
     /// # Errors
     /// These values make no path that ZooKeeper would take, or leave no room for the number of a permit.
@@ -124,7 +124,7 @@ impl Placing {
 }
 
 impl LockSite {
-    /// Where several hold `key` at once; `None` where the keys of its permits would be too long.
+    /// A semaphore for `key`; `None` where the keys of its permits would be too long.
     pub fn semaphore(key: &ResourceKey, permits: Permits) -> Option<Self> {
         key.of_permit(permits.last()).map(|_| Self::Semaphore { permits })
     }

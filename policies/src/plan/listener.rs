@@ -1,4 +1,4 @@
-//! The public listener: where clients come in, who of them is believed, and what each may take.
+//! The public listener: where clients connect, which of them are trusted, and how much each may take.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub struct Listener {
     /// `None` for plain text.
     pub tls: Option<ServedTls>,
     pub proxy_protocol: ProxyProtocol,
-    /// Whose word on the client is believed.
+    /// The proxies that are believed when they name their clients.
     pub trusted: Trust,
     /// What is served here.
     pub hosts: Hosts,
@@ -23,7 +23,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// What becomes of it with a new plan: all of that but what an open socket cannot change.
+    /// The listener as it is after a reload: everything of `new`, but the address and what else belongs to the open
+    /// socket.
     #[must_use]
     pub fn taken_over(&self, new: &Self) -> Self {
         Self {
@@ -38,7 +39,7 @@ impl Listener {
     }
 }
 
-/// What is spoken on a listener; told apart by the first bytes of a connection.
+/// The protocols of a listener. The first bytes of a connection tell which one a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocols {
     Both,
@@ -47,24 +48,25 @@ pub enum Protocols {
     Http2,
 }
 
-/// Whether a proxy before us says who its client is, before anything else (version 1 or 2).
+/// Whether a proxy in front of us names its client at the beginning of the connection (PROXY protocol, version 1 or
+/// 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyProtocol {
     Off,
-    /// From peers that are trusted; others are hung up on.
+    /// Trusted peers must name their client; connections of others are closed.
     Require,
 }
 
-/// What one listener takes at most.
+/// The most that one listener takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Open client connections over all workers.
     pub connections: usize,
-    /// Of those, from one client. Default: all.
+    /// Connections of one client. Default: no own limit.
     pub connections_per_client: Option<usize>,
     /// Requests in flight over all workers.
     pub in_flight: usize,
-    /// Of those, for one client. Default: all.
+    /// Requests in flight of one client. Default: no own limit.
     pub per_client: Option<usize>,
     /// Requests at once on one HTTP/2 connection. Default 100.
     pub streams: usize,
@@ -74,24 +76,25 @@ pub struct Limits {
     pub max_fields: usize,
     /// Bytes of request body on fenced routes (unfenced ones stream). Default 1 MiB.
     pub max_body: usize,
-    /// Bytes that all bodies together may take which are here in full. Default: as much as the process may have allows.
+    /// Bytes of all bodies together that are buffered. Default: as many as the memory of the process allows.
     pub buffered: Option<usize>,
 }
 
 /// How long a listener waits for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For the handshake of TLS. Default 5 s.
+    /// The TLS handshake. Default 5 s.
     pub tls_handshake: Duration,
     /// From the connection to the bytes that tell its protocol. Default 5 s.
     pub detect: Duration,
-    /// From the first byte of a request head to its end; for a connection's first, from its beginning. Default 10 s.
+    /// From the first byte of a request head to its end; for the first request of a connection, from the connection.
+    /// Default 10 s.
     pub request_headers: Duration,
     /// Between two requests of a connection. Default 60 s.
     pub idle: Duration,
     /// For the whole body on fenced routes, between two pieces of it on others. Default 10 s.
     pub request_body: Duration,
-    /// For a client to take something of its answer. Default 30 s.
+    /// How long a client may take nothing of its answer. Default 30 s.
     pub response_write: Duration,
     /// From the signal to stop to the end of the process. Default 30 s.
     pub drain: Duration,

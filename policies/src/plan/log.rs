@@ -1,8 +1,8 @@
-//! What is told of requests.
+//! What a process logs about requests.
 
 use std::sync::Arc;
 
-/// What is written beside the process's own log.
+/// The logs beside the process's own log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Log {
     pub access: Access,
@@ -11,14 +11,15 @@ pub struct Log {
     pub traces: Option<Arc<Traces>>,
 }
 
-/// Where the spans of requests go, by the protocol of OpenTelemetry (OTLP).
+/// Where spans of requests are sent (OTLP, the protocol of OpenTelemetry).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traces {
     /// `host:port` of what collects them.
     pub collector: String,
-    /// By which they are told from those of others. Default `fencegate`.
+    /// The `service.name` of the spans. Default `fencegate`.
     pub service_name: String,
-    /// Of traces that begin here one in so many is recorded; of others what their beginning has decided. Default 1.
+    /// One in so many is recorded of the traces that begin here. For other traces their beginning has decided.
+    /// Default 1.
     pub one_in: u32,
 }
 
@@ -35,7 +36,8 @@ pub enum Access {
 pub enum KeysShown {
     #[default]
     Plain,
-    /// The same number for the same keys, 16 hex digits. No secret: who can guess a key finds its number.
+    /// A hash of 16 hex digits, the same for the same keys. It keeps no secret: who can guess a key can compute its
+    /// hash.
     Hash,
     Off,
 }

@@ -10,21 +10,22 @@ pub struct Once {
     pub store: OnceStore,
     /// What names the operation. Default `{header.idempotency-key}`.
     pub key: KeyTemplate,
-    /// Whose operation it is: two principals may use one name for two operations. Default nobody's.
+    /// The owner of the operation: two principals may use one name for two operations. By default operations have no
+    /// owner.
     pub principal: Option<KeyTemplate>,
-    /// Within what a name means one operation: all routes with one scope share their names. Default empty.
+    /// Names are unique within a scope: all routes with one scope share their operations. Default empty.
     pub scope: String,
-    /// Requests without a name are refused; else they run unrecorded. Default refused.
+    /// Requests without a name are refused. If false, they run without a record. Default true.
     pub required: bool,
     /// How long a finished operation is remembered. Default 24 h.
     pub keep: Duration,
     /// Statuses that are the end of an operation beside those that always are: see [`super::Ending`].
     pub finals: Vec<u16>,
-    /// What may be remembered in ZooKeeper; a guard has room of its own.
+    /// How many operations ZooKeeper may remember; a guard has its own limits.
     pub memory: Memory,
 }
 
-/// How much of what all routes and clients may have remembered is for one of them.
+/// The share of one route, or of one client, in the operations that ZooKeeper remembers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     /// Operations of the route.
@@ -42,8 +43,8 @@ pub enum OnceStore {
     ZooKeeper,
 }
 
-/// What a client calls one operation. Both parts are printable ASCII without spaces; two sets of values never give
-/// one of them.
+/// The name that a client gives to one operation. Both parts are printable ASCII without spaces. Two different sets
+/// of values never give one name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OperationName {
     pub name: String,
@@ -53,17 +54,17 @@ pub struct OperationName {
 
 impl Once {
     pub const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-    /// Half of what there is room for: [`Memory::route`].
+    /// The default of [`Memory::route`]: half of all that ZooKeeper may remember.
     pub const SHARE: usize = 50_000;
-    /// A tenth of it: [`Memory::client`].
+    /// The default of [`Memory::client`]: a tenth of all that ZooKeeper may remember.
     pub const CLIENT_SHARE: usize = 10_000;
 
     pub(crate) fn default_key() -> KeyTemplate {
         KeyTemplate::parse("{header.idempotency-key}").expect("a template")
     }
 
-    /// `Ok(None)` for a request without a name where none is required. One that has a name and no principal is
-    /// refused all the same.
+    /// The name of the operation of a request; `Ok(None)` for a request without a name, where none is required. A
+    /// request with a name but without a principal is refused in any case.
     ///
     /// # Errors
     /// Where a value is missing, empty, longer than 255 characters, or not what a key may have. An `Idempotency-Key`
@@ -77,18 +78,19 @@ impl Once {
         Ok(Some(OperationName { name, principal: principal.unwrap_or_default() }))
     }
 
-    /// The `Idempotency-Key` alone names the operation. Where there are principals, it names one of each of them.
+    /// True if `Idempotency-Key` alone names the operation. With principals it names one operation for each of them.
     pub fn is_by_header(&self) -> bool {
         self.principal.is_none() && self.key.to_string() == Self::default_key().to_string()
     }
 
-    /// What decides which two requests are one operation. Under another rule nobody recognises a repeat.
+    /// The parts of the rule that decides whether two requests are one operation. Under another rule a repeat is not
+    /// recognised.
     pub fn identity(&self) -> (OnceStore, &str, String, Option<String>) {
         let principal = self.principal.as_ref().map(ToString::to_string);
         (self.store, &self.scope, self.key.to_string(), principal)
     }
 
-    /// All that is asked of a request.
+    /// All templates of the rule.
     pub(crate) fn templates(&self) -> impl Iterator<Item = &KeyTemplate> {
         [&self.key].into_iter().chain(&self.principal)
     }

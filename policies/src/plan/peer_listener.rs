@@ -1,4 +1,4 @@
-//! Where a gateway is reached by the other gateways of its installation.
+//! Where other gateways of the installation reach this gateway.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -14,21 +14,21 @@ pub struct PeerListener {
     pub tls: Option<PeerTls>,
 }
 
-/// Gateways show each other certificates, both ways.
+/// The certificate of this gateway, and the CA for those of other gateways. Both sides show a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerTls {
-    /// Shown to those who connect, and to those who are connected to.
+    /// Shown both on accepted connections and on those that this gateway opens.
     pub pair: Pair,
     /// Whose signatures are believed, both ways.
     pub ca_file: PathBuf,
 }
 
-/// What becomes of a request whose key another gateway keeps.
+/// What happens to a request whose key another gateway keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Forward {
-    /// It queues for the key.
+    /// The request waits here for the key.
     #[default]
     Never,
-    /// It is sent on to the gateway that keeps it, and queues there.
+    /// The request is sent to the gateway that keeps the key, and waits there.
     Holder,
 }

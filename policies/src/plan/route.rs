@@ -23,7 +23,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Without a condition and without a lock, for tests of what looks for routes.
+    /// A route without a condition and without a lock, for tests of the route lookup.
     #[cfg(test)]
     pub(crate) fn open(index: usize, methods: &[&str], path: &str) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Route {
         }
     }
 
-    /// What the route's path template binds in `path`, which has to be one that the route was found for.
+    /// The values that the route's path template binds in `path`. The route must have been found for this path.
     pub fn bind<'a>(&'a self, path: &'a CanonicalPath) -> Bound<'a> {
         Bound::new(&self.path, path)
     }

@@ -9,7 +9,7 @@ use crate::{
     plan::{Route, RouteId},
 };
 
-/// All routes of a plan, arranged so that a request looks at the few that share its segments.
+/// All routes of a plan, in a tree, so that a request looks only at routes that share its segments.
 #[derive(Debug, Clone)]
 pub struct RouteTable {
     routes: Vec<Route>,
@@ -38,15 +38,15 @@ impl RouteTable {
     }
 
     /// # Panics
-    /// The id is of another plan.
+    /// The id belongs to another plan.
     pub fn get(&self, id: RouteId) -> &Route {
         &self.routes[id.0]
     }
 
-    /// Methods compare exactly: `post` is not `POST`.
+    /// Finds the first route that takes a request. Methods compare exactly: `post` is not `POST`.
     ///
     /// # Errors
-    /// Whether a route takes the request cannot be told, and no route above it does.
+    /// It is unclear whether a route takes the request, and no route above it does.
     pub fn find<'a>(
         &'a self,
         method: &str,
@@ -58,7 +58,7 @@ impl RouteTable {
         if segments.is_empty() {
             return Ok(None);
         }
-        // The tree does not ask from the first route to the last one.
+        // The tree does not visit the routes in their order.
         let unclear: RefCell<Option<(usize, BadKey)>> = RefCell::default();
         let found = self.tree.first(&segments, |index| {
             let route = &self.routes[index];
@@ -80,7 +80,7 @@ impl RouteTable {
 }
 
 impl Route {
-    /// No methods written means every method.
+    /// An empty list of methods means every method.
     pub(crate) fn takes(&self, method: &str) -> bool {
         self.methods.is_empty() || self.methods.iter().any(|ours| ours == method)
     }
@@ -182,7 +182,7 @@ mod tests {
             }
         }
 
-        /// The checks for routes that are never reached, and for those that others go round, rest on this.
+        /// The searches for unreachable routes, and for ways round a fence, rely on this.
         #[test]
         fn the_tree_finds_the_template_that_covers_or_meets_another(
             templates in proptest::collection::vec(any_template(), 0..30),

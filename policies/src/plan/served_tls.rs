@@ -5,20 +5,20 @@ use std::path::PathBuf;
 /// What a listener shows its clients, and what it asks them for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedTls {
-    /// At least one. The first is shown to who asks for a name that no other has.
+    /// At least one. A client that asks for a name without a certificate gets the first.
     pub certificates: Vec<Pair>,
     pub client_auth: ClientAuth,
     pub min_version: TlsVersion,
 }
 
-/// Two files in PEM: a certificate with those that lead to one that clients believe, and its key.
+/// Two PEM files: a certificate with its chain, and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
-/// Whether clients show a certificate, and the file with those that have to have signed it.
+/// Whether clients show a certificate, and the file of the CAs that are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientAuth {
     Off,

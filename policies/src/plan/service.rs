@@ -1,4 +1,4 @@
-//! Which upstreams are one service: two that share an endpoint, and all that do so one through another.
+//! Finds the upstreams that are one service: those that share an endpoint, directly or through other upstreams.
 
 use std::{
     collections::HashMap,
@@ -13,16 +13,16 @@ use super::bind::socket_path;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServiceId(pub usize);
 
-/// What an upstream leads to.
+/// The service of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service {
     pub id: ServiceId,
-    /// Some route fences requests to it, by way of this upstream or of another one. So a request that could be read in two
-    /// ways never reaches it.
+    /// Some route fences requests to this service, through this upstream or another one. Then no request that could
+    /// be read in two ways may reach it.
     pub is_fenced: bool,
 }
 
-/// Where somebody listens, however it is written. How one speaks there does not count.
+/// An address at which somebody listens, in one form for all its spellings. The protocol does not count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Spot {
     machine: Machine,
@@ -31,11 +31,12 @@ pub struct Spot {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Machine {
-    /// Who listens on all addresses of this machine is reached by each of them, and by its names for itself. Here these
-    /// are those that every machine has for itself. Which others this one has the file does not say: who asks it finds out.
+    /// This machine. A listener on all addresses is reached by each address of the machine, and by its local names.
+    /// This variant covers the names that every machine has for itself. Other names of this machine show only when
+    /// they are looked up.
     This,
     Address(IpAddr),
-    /// Lower case. What it leads to the file does not say.
+    /// A name in lower case. The file does not show its addresses.
     Name(String),
     /// A socket of this machine, by the path of its file.
     Socket(PathBuf),
@@ -57,17 +58,17 @@ impl Spot {
         Self::on(machine, port.parse().unwrap_or_default())
     }
 
-    /// A socket, by a path that leads nowhere else.
+    /// A socket file, by its canonical path.
     pub fn behind(path: &Path) -> Self {
         Self { machine: Machine::Socket(path.to_owned()), port: 0 }
     }
 
-    /// What a name was found to lead to.
+    /// An address to which a name was resolved.
     pub fn at(socket: SocketAddr) -> Self {
         Self::on(Machine::at(socket.ip()), socket.port())
     }
 
-    /// The door for TLS and the one without are two doors of one house.
+    /// The ports for TLS and for plain text count as one.
     fn on(machine: Machine, port: u16) -> Self {
         Self { machine, port: if port == 443 { 80 } else { port } }
     }
@@ -80,7 +81,7 @@ impl Machine {
     }
 }
 
-/// Every resolver takes `127.1`, `0x7f.0.0.1` and `2130706433` for an address, too (inet_aton).
+/// Resolvers also take `127.1`, `0x7f.0.0.1` and `2130706433` for addresses (inet_aton).
 fn legacy(host: &str) -> Option<Ipv4Addr> {
     let number = |part: &str| match part.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
@@ -93,13 +94,13 @@ fn legacy(host: &str) -> Option<Ipv4Addr> {
         return None;
     }
     let high = (0_u32..).zip(first).map(|(at, part)| part << (24 - 8 * at)).sum::<u32>();
-    // The last number fills what is left.
+    // The last number fills the bytes that are left.
     let room = 32 - 8 * u32::try_from(first.len()).ok()?;
     let fits = u64::from(*last) < 1_u64 << room;
     fits.then(|| Ipv4Addr::from(high | last))
 }
 
-/// The service of each upstream. `endpoints`: those of each.
+/// The service of each upstream. `endpoints` has the endpoints of each upstream.
 pub fn services<'e>(endpoints: impl IntoIterator<Item = &'e [Arc<str>]>) -> Vec<ServiceId> {
     let mut services: Vec<ServiceId> = Vec::new();
     let mut known: HashMap<Spot, usize> = HashMap::new();
@@ -112,7 +113,7 @@ pub fn services<'e>(endpoints: impl IntoIterator<Item = &'e [Arc<str>]>) -> Vec<
                 continue;
             }
             let (first, last) = (ours.min(theirs), ours.max(theirs));
-            // What was two services until now is one.
+            // The endpoint joins two services that were different until now.
             services.iter_mut().filter(|service| **service == last).for_each(|service| *service = first);
         }
     }
@@ -192,7 +193,7 @@ mod tests {
                 .collect();
             let named: Vec<Vec<&str>> = named.iter().map(|one| one.iter().map(String::as_str).collect()).collect();
             let found = found(&named.iter().map(Vec::as_slice).collect::<Vec<_>>());
-            // Whom one reaches by going from upstream to upstream.
+            // The upstreams that can be reached over shared endpoints.
             for (index, service) in found.iter().enumerate() {
                 let mut reached = vec![index];
                 let mut at = 0;

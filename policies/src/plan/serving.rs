@@ -1,4 +1,4 @@
-//! What a process serves and where it sends it: the part that gateway and guard have in common.
+//! What a process serves, and its upstreams: the part of a plan that gateway and guard share.
 
 use super::routing::RouteTable;
 use super::{
@@ -9,10 +9,10 @@ use super::{
     upstream::{Upstream, UpstreamId},
 };
 
-/// What a process serves and where it sends it: the part that gateway and guard have in common.
+/// What a process serves, and its upstreams: the part of a plan that gateway and guard share.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The process's name in logs and in its member node; the host name unless configured.
+    /// The name of the process in logs and in its member node. Default: the host name.
     pub name: Option<String>,
     pub listener: Listener,
     pub admin: Admin,
@@ -29,10 +29,10 @@ impl Plan {
     }
 }
 
-/// A request that no route matches.
+/// What happens to a request that no route takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unmatched {
     Reject,
-    /// Forwarded unfenced.
+    /// The request is forwarded without a lock.
     Pass(UpstreamId),
 }

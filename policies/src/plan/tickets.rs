@@ -1,4 +1,4 @@
-//! What tickets are signed and verified with.
+//! The keys that sign and verify tickets.
 
 use std::path::PathBuf;
 
@@ -7,17 +7,17 @@ use std::path::PathBuf;
 pub enum Signing {
     /// An Ed25519 private key, as `fencegate keys new` writes it.
     Ed25519(PathBuf),
-    /// A secret that the guards have, too.
+    /// The file of a secret that the guards know as well.
     Secret(PathBuf),
 }
 
-/// Who signs tickets.
+/// The keys that verify tickets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verification {
     /// A JWKS file, as `fencegate keys public` prints it.
     PublicKeys(PathBuf),
-    /// `http://` address of a JWKS, such as a gateway's admin listener has one.
+    /// The `http://` address of a JWKS, such as the one on a gateway's admin listener.
     Jwks(String),
-    /// A secret that the gateways have, too.
+    /// The file of a secret that the gateways know as well.
     Secret(PathBuf),
 }

@@ -1,22 +1,22 @@
-//! How TLS is spoken with the endpoints of an upstream, with ZooKeeper, or with a database.
+//! The TLS settings for the endpoints of an upstream, for ZooKeeper, or for a database.
 
 use std::path::PathBuf;
 
-/// What a server is known by, and what it knows us by.
+/// How a server proves itself, and how we prove ourselves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tls {
-    /// Whose signatures are believed; those that the system believes unless given.
+    /// The CAs of the server. Default: those that the system trusts.
     pub ca_file: Option<PathBuf>,
-    /// The name in the certificate; the host of the address unless given.
+    /// The name that the certificate must have. Default: the host of the address.
     pub server_name: Option<String>,
-    /// What we show when asked who we are.
+    /// The certificate that we show if the server asks for one.
     pub client: Option<ClientCertificate>,
 }
 
 /// Two files in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// The certificate, then those that lead to one that the server believes.
+    /// The certificate with its chain.
     pub chain: PathBuf,
     pub key: PathBuf,
 }

@@ -16,23 +16,24 @@ pub struct Upstream {
     pub tls: Option<Tls>,
     pub protocol: Protocol,
     pub fencing: Level,
-    /// No hop between here and there sends a request twice, so a guard that refuses has not seen it before. Default no.
+    /// No hop between gateway and guard sends a request twice, so the guard has not seen a request that it refuses.
+    /// Default false.
     pub direct: bool,
     pub fields: TokenFields,
     /// Default 3 s.
     pub connect_timeout: Duration,
     /// From the first byte sent to the head of the response. Default 15 s; 45 s with [`Level::Guard`], 9 s with
-    /// [`Level::None`]; 15 s with [`Level::Delay`] too, or the delay where that is shorter.
+    /// [`Level::None`]. With [`Level::Delay`] 15 s, or the delay if that is shorter.
     pub response_timeout: Duration,
     /// Between two pieces of a response body. Default 30 s.
     pub response_body_idle: Duration,
-    /// For a client to take an answer whose key is held meanwhile. Default 2 min.
+    /// The time in which a client must take an answer while its key is held. Default 2 min.
     pub response_body_total: Duration,
-    /// An answer over HTTP/1.1 with more fields is none. Default 100.
+    /// The most fields of an answer over HTTP/1.1; an answer with more fields is refused. Default 100.
     pub response_fields: usize,
     /// A pooled connection is not used again after this long. Default 30 s.
     pub idle: Duration,
-    /// A tunnel ends that carries nothing for this long. Default 10 min.
+    /// A tunnel ends after this long without a byte. Default 10 min.
     pub tunnel_idle: Duration,
     pub sharing: Sharing,
     /// Some route fences requests to this upstream.
@@ -45,8 +46,8 @@ pub struct Upstream {
 pub enum Level {
     /// Nobody: the token is stamped all the same.
     None,
-    /// Nobody, but after a holder that did not say that all is over, the next one waits for so long: by then everything
-    /// that was sent is over.
+    /// Nobody. After a holder that ended without releasing the lock, the next holder waits for this long. By then
+    /// everything is over that the former holder sent.
     Delay(Duration),
     /// A guard beside the upstream, for a service that knows nothing of tokens.
     Guard,
@@ -60,7 +61,7 @@ pub enum Protocol {
     #[default]
     Http1,
     Http2,
-    /// What the upstream chooses; HTTP/1.1 without TLS.
+    /// The protocol that the upstream chooses by ALPN; HTTP/1.1 without TLS.
     Auto,
 }
 
@@ -79,7 +80,7 @@ impl Upstream {
 }
 
 impl Level {
-    /// Somebody compares tokens: what is late is refused there.
+    /// True if somebody compares tokens and refuses stale requests.
     pub fn compares(self) -> bool {
         match self {
             Level::None | Level::Delay(_) => false,
@@ -87,7 +88,8 @@ impl Level {
         }
     }
 
-    /// How long a holder waits after one that left without a word; `None` where it does not.
+    /// How long the next holder waits after a holder that ended without releasing the lock; `None` if it does not
+    /// wait.
     pub fn delay(self) -> Option<Duration> {
         match self {
             Level::Delay(delay) => Some(delay),

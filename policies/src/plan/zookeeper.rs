@@ -11,38 +11,40 @@ pub struct ZooKeeper {
     pub servers: Vec<String>,
     /// Absolute, normalised, without a trailing slash; `/fencegate` by default.
     pub root: String,
-    /// Asked for; the negotiated value is what counts.
+    /// The timeout to ask for. The negotiated value counts.
     pub session_timeout: Duration,
     /// The ensemble's `tickTime`.
     pub tick: Duration,
-    /// Nothing is sent this long before the session could end; [`ZooKeeper::margin`] when absent.
+    /// How long before the end of the session nothing is sent any more; `None` for the default, see
+    /// [`ZooKeeper::margin`].
     pub safety_margin: Option<Duration>,
-    /// Sessions that share the keys between them, 1 to [`ZooKeeper::MOST_SESSIONS`]. Default 4.
+    /// The number of sessions that share the keys, 1 to [`ZooKeeper::MOST_SESSIONS`]. Default 4.
     pub sessions: usize,
     pub acl: Acl,
-    /// Who, beside ourselves, may do everything with the nodes that we make: `scheme:id`, as ZooKeeper has them.
+    /// Identities that may do everything with our nodes, beside ourselves: `scheme:id`, in the form that ZooKeeper
+    /// uses.
     pub identities: Vec<String>,
     /// `None`: plain text.
     pub tls: Option<Tls>,
     pub digest: Option<Digest>,
 }
 
-/// A name and a password, which ZooKeeper knows by what is made of both.
+/// A user and a password. ZooKeeper knows the user by a digest of both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Digest {
     pub user: String,
     pub password_file: PathBuf,
 }
 
-/// Who may write the nodes that we make, and whether it has to be told where everybody may.
+/// Who may write our nodes, and whether open nodes are reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Acl {
-    /// Everybody who reaches ZooKeeper, and that is told.
+    /// Everybody who reaches ZooKeeper. Open nodes are reported.
     #[default]
     Checked,
-    /// Everybody, and that is meant: something else keeps strangers away.
+    /// Everybody, on purpose: something else keeps strangers away. Nothing is reported.
     Open,
-    /// We, by what we show, and those that are listed; what others may write is told.
+    /// We, by our credentials, and the listed identities. Nodes that others may write are reported.
     Closed,
 }
 

@@ -1,4 +1,4 @@
-//! Who may hold locks by themselves, as a policy says it.
+//! How a policy grants leases to clients.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn a_fence_says_what_it_does_with_leases() {
     assert_eq!(with("lease: required, "), [LeaseUse::Required]);
 }
 
-/// Whether somebody else speaks TLS in front of it, only the operator knows.
+/// Only the operator knows whether a proxy in front of the listener speaks TLS.
 #[test]
 fn leases_in_plain_text_are_warned_of_unless_a_proxy_is_named() {
     let codes = |address: &str, more: &str| {

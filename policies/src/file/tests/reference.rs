@@ -1,5 +1,5 @@
-//! Keeps the tables of README.md to what the reader asks for: every field has a row, every row is a field, and the
-//! defaults that are written there are those that count.
+//! Compares the tables of README.md with the reader: every field has a row, every row is a field, and the defaults in
+//! the rows are the defaults of the reader.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ const GATEWAY: [(&str, &str); 12] = [
 /// The same, of a guard's file.
 const GUARD_FILE: [(&str, &str); 2] = [("", "## The file of a guard"), ("/journal", "### `journal`")];
 
-/// Places of which the fields are described with those of another place, by a sentence of the reference.
+/// Places whose fields are described with the fields of another place. A sentence of the reference says so.
 const ELSEWHERE: [&str; 4] = ["/defaults", "/admin/tls", "/listeners/*/tls/certificates/*", "/unmatched"];
 const GUARD_ELSEWHERE: [&str; 4] = ["/listener", "/admin", "/upstream", "/log"];
 
@@ -89,7 +89,7 @@ fn compare(texts: &[&str], kind: Kind, sections: &[(&str, &'static str)], elsewh
         let (_, heading, prefix) = section(place, sections);
         let within = |other: &&str| place == *other || place.starts_with(&format!("{other}/"));
         if elsewhere.iter().any(within) {
-            // Those that mean something of their own here may have a row all the same.
+            // A field with a meaning of its own here may have a row all the same.
             mappings.extend(fields.fields.keys().map(|field| (heading, format!("{prefix}{field}"))));
             continue;
         }
@@ -132,7 +132,7 @@ fn every_field_of_a_guards_file_has_a_row_and_every_row_is_a_field() {
     compare(&[COMPLETE_GUARD, SHARING_GUARD, GUARD], Kind::Guard, &GUARD_FILE, &GUARD_ELSEWHERE);
 }
 
-/// A policy that says as little as can be said, but has everything that a default can stand in.
+/// The shortest policy in which every field with a default can stand.
 fn least() -> Value {
     json!({
         "version": 1,
@@ -156,7 +156,7 @@ fn least_guard() -> Value {
     })
 }
 
-/// The first thing in backquotes, where the cell begins with it.
+/// The default at the beginning of a cell, in backquotes; `None` where the cell begins in another way.
 fn written_default(cell: &str) -> Option<Value> {
     let text = cell.strip_prefix('`')?.split('`').next()?;
     // A list, or a single value as one would write it.
@@ -187,7 +187,7 @@ fn defaults_hold(sections: &[(&str, &str)], least: &Value, plan: impl Fn(&str) -
         for row in rows(heading) {
             let Some(default) = written_default(&row.default) else { continue };
             for name in &row.names {
-                // Those that are an error without another field beside them.
+                // Fields that are an error unless another field stands beside them.
                 if name.ends_with("...")
                     || ["store", "direct", "upload_timeout", "body_type", "socket_mode"]
                         .contains(&name.as_str())
@@ -209,7 +209,7 @@ fn defaults_hold(sections: &[(&str, &str)], least: &Value, plan: impl Fn(&str) -
     compared
 }
 
-/// `a.x`, `a.y` with defaults `1`, `2`: each has its own.
+/// The default of one of several names in a row: `a.x`, `a.y` with defaults `1`, `2`.
 fn several(row: &Row, name: &str, first: &Value) -> Value {
     let at = row.names.iter().position(|other| other == name).unwrap_or_default();
     let all: Vec<&str> = row.default.split('`').skip(1).step_by(2).collect();
@@ -233,7 +233,7 @@ fn the_defaults_of_a_guard_are_those_that_are_written() {
     assert!(compared > 7, "{compared}");
 }
 
-/// What is printed there to be copied stands below a policy as any other, and is good.
+/// A block that is printed to be copied has no mistake below a policy that has the rest.
 #[test]
 fn every_yaml_block_of_the_reference_is_good() {
     const POLICY: &str = include_str!("../../../tests/two_services.yaml");

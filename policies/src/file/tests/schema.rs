@@ -172,7 +172,7 @@ impl Schema<'_> {
     }
 }
 
-/// What a variable of the environment will say is not known to a schema.
+/// A schema does not know the value that a variable of the environment will have.
 fn variable() -> Value {
     json!({"$ref": "#/$defs/variable"})
 }

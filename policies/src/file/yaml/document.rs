@@ -14,7 +14,7 @@ pub(in crate::file) struct Node {
 pub(in crate::file) enum Value {
     /// Nothing after the colon, or `null`: the same as not writing the field.
     Nothing,
-    /// What should stand here could not be told; a fault has said why.
+    /// The value could not be determined; a fault has said why.
     Unset,
     Scalar(Scalar),
     List(Vec<Node>),
@@ -27,12 +27,13 @@ pub(in crate::file) struct Key {
     pub(in crate::file) place: Place,
 }
 
-/// A single value, as text: what it means is decided by the field that it is for, so `007` is a good name.
+/// A single value as text. The field decides what the text means, so `007` is a good name.
 #[derive(Debug)]
 pub(in crate::file) struct Scalar {
     pub(in crate::file) text: String,
     pub(in crate::file) place: Place,
-    /// Characters from the place to the text (a quote), where the text stands in the file just as it is.
+    /// How many characters stand between the place and the text, such as a quote. `None` where the file spells the
+    /// text in another way.
     pub(super) verbatim: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! What the parser of YAML hands over, before anything has a place.
+//! The values that the YAML parser delivers, before they have places.
 
 use std::fmt;
 

@@ -46,14 +46,14 @@ pub(in crate::file) fn parse(text: &str, environment: &Environment, faults: &Fau
 
 fn options() -> Options {
     serde_saphyr::options! {
-        // Repeated fields are reported with all other mistakes, and never accepted.
+        // Repeated fields are refused later, together with all other mistakes.
         duplicate_keys: DuplicateKeyPolicy::LastWins,
-        // `<<` hides which fields a mapping has; as an ordinary field it is an unknown one.
+        // `<<` hides the fields of a mapping. Read as an ordinary field, it is reported as unknown.
         merge_keys: MergeKeyPolicy::AsOrdinary,
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         reject_unsupported_tags: true,
         with_snippet: false,
-        // A few lines of aliases of aliases must not become a tree of millions.
+        // A few lines of nested aliases must not become a tree of millions of values.
         alias_limits: alias_limits! { max_total_replayed_events: 20_000 },
         budget: serde_saphyr::budget! { max_depth: 32, max_nodes: 1_000_000 },
     }
@@ -67,7 +67,7 @@ impl Reader<'_> {
             Raw::Nothing => Value::Nothing,
             Raw::Scalar(text) => {
                 let text = text.unwrap_or_else(|| source.to_owned());
-                // The places inside an alias are those of another line.
+                // Places inside an alias belong to the line of its anchor.
                 let here = raw.defined == raw.referenced;
                 let verbatim = here.then(|| quotes(source, &text)).flatten();
                 self.filled(Scalar { text, place, verbatim })
@@ -78,7 +78,8 @@ impl Reader<'_> {
         Node { place, value }
     }
 
-    /// The name of a field, in which no variable of the environment counts; `None` where it is none.
+    /// The name of a field; `None` where the value cannot be a name. Variables of the environment are not replaced in
+    /// names.
     fn word(&self, key: Spanned<Raw>) -> Option<String> {
         let source = self.source(&key.defined);
         match key.value {
@@ -95,7 +96,7 @@ impl Reader<'_> {
     fn filled(&self, scalar: Scalar) -> Value {
         match self.filling.filled(&scalar.text) {
             Ok(Cow::Borrowed(_)) => Value::Scalar(scalar),
-            // Parts of it stand nowhere in the file.
+            // Parts of an expanded text stand nowhere in the file.
             Ok(Cow::Owned(text)) => Value::Scalar(Scalar { text, verbatim: None, ..scalar }),
             Err(fault) => {
                 self.faults.push(fault.at(scalar.place));
@@ -125,7 +126,7 @@ impl Reader<'_> {
         entries
     }
 
-    /// The part of the file that a value was read from.
+    /// The text of the file from which a value was read.
     fn source(&self, location: &Location) -> &str {
         let span = location.span();
         let part = || {
@@ -137,7 +138,7 @@ impl Reader<'_> {
     }
 }
 
-/// How many quotes stand before the text, or `None` where the source does not have the text just as it is.
+/// How many quotes stand before the text; `None` where the file spells the text in another way.
 fn quotes(source: &str, text: &str) -> Option<usize> {
     let unquoted = || source.get(1..source.len().checked_sub(1)?);
     match () {

@@ -1,4 +1,5 @@
-//! Says what is wrong with a text that is not YAML, and where: a parser stumbles over what comes after a slip.
+//! Says what is wrong with a text that is not YAML, and where. The parser often stops at a later place than the
+//! mistake.
 
 use serde_saphyr::{Error, Location};
 
@@ -22,9 +23,9 @@ pub(super) fn refused(error: &Error, text: &str) -> Diagnostic {
         }
         other => {
             let message = other.to_string();
-            // The place is shown by itself.
+            // The diagnostic shows the place by itself, so it is cut off the message.
             let message = match message.split(" at line ").next().unwrap_or_default() {
-                // In words of another language.
+                // The parser's words for this are hard to understand.
                 other if other.contains("recursive references") => "an alias stands within itself",
                 other => other,
             };
@@ -43,7 +44,7 @@ pub(super) fn refused(error: &Error, text: &str) -> Diagnostic {
     }
 }
 
-/// What a parser cannot know: it stumbles over what comes after a slip, or before it.
+/// The place of the mistake, if it is not where the parser stopped, and the remedy.
 fn culprit(text: &str, at: Place) -> Option<(Place, &'static str)> {
     let indented_by_tab = |line: &str| {
         let indentation = line.len() - line.trim_start().len();
@@ -53,7 +54,7 @@ fn culprit(text: &str, at: Place) -> Option<(Place, &'static str)> {
     if let Some((line, tab)) = near.find_map(|(line, text)| Some((line + 1, indented_by_tab(text)?))) {
         return Some((Place { line, column: tab + 1, width: 1 }, TABS));
     }
-    // Where a quote was never closed, the next one closes it, and what follows makes no sense.
+    // A quote that is not closed ends at the next quote, and the text after that makes no sense.
     let before = text.lines().enumerate().take(at.line);
     let open = before.filter(|(_, line)| has_open_quote(line)).last();
     open.map(|(line, text)| {
@@ -64,7 +65,7 @@ fn culprit(text: &str, at: Place) -> Option<(Place, &'static str)> {
 
 const TABS: &str = "indent with spaces: YAML takes no tabs there";
 
-/// An odd number of double quotes, not counting what a comment or single quotes have.
+/// The line has an odd number of double quotes outside of comments and single quotes.
 fn has_open_quote(line: &str) -> bool {
     let (mut double, mut single, mut before) = (false, false, ' ');
     for char in line.chars() {
@@ -79,7 +80,7 @@ fn has_open_quote(line: &str) -> bool {
     double
 }
 
-/// What most often leads to such a message.
+/// The most frequent cause of a message of the parser.
 fn slip(message: &str) -> Option<&'static str> {
     const SLIPS: [(&str, &str); 9] = [
         ("within itself", "write its fields out where the alias stands"),

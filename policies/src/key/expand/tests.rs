@@ -8,7 +8,7 @@ use crate::{
     spelling::are_alike,
 };
 
-/// A request that has every variable `name` under the value of `name`, whatever the source.
+/// A request in which every source has the value of `name` for the variable `name`.
 #[derive(Default, Clone)]
 struct Request {
     path: Vec<(String, String)>,
@@ -218,7 +218,7 @@ proptest! {
         prop_assert_eq!(one == other, a[..used] == b[..used], "{}", template);
     }
 
-    /// How a body is spelt, and what else is in it, means nothing.
+    /// Neither the spelling of a JSON body nor its other members count.
     #[test]
     fn bodies_with_the_same_values_give_one_key(
         (from, to) in ("[aB1/\"\\\\é]{1,4}", -99_i32..99),

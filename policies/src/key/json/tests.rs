@@ -171,7 +171,7 @@ fn a_wide_body_leaves_nothing_but_what_was_asked_for() {
     assert_eq!(body.leaves.len(), 1);
 }
 
-/// Nothing in it is refused: small integers, and names in lower case.
+/// JSON of which nothing is refused: small integers, and names in lower case.
 fn any_json() -> impl Strategy<Value = serde_json::Value> {
     let leaf = prop_oneof![
         Just(serde_json::Value::Null),
@@ -207,7 +207,7 @@ proptest! {
         prop_assert!(consistent, "{:?}", parsed);
     }
 
-    /// What a pointer means is not ours to decide.
+    /// The meaning of a pointer is the one of another implementation.
     #[test]
     fn a_pointer_finds_what_others_find(
         json in any_json(),

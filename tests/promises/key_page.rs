@@ -117,7 +117,7 @@ async fn a_lease_and_an_operation_of_unknown_outcome_stand_on_the_page_of_their_
     site.origin.script("/pay/7", [Act::Reset]);
     let lost = gateway.send(&pay("lost").field("idempotency-key", "<i>one</i>")).await;
     assert_eq!(lost.status, 502, "{lost:?}");
-    let text = reads(&gateway, PAGE, "somebody has to say what came of it").await;
+    let text = reads(&gateway, PAGE, "somebody has to record the outcome").await;
     assert!(text.contains("POST /pay/7") && text.contains("the runbook on operations in doubt"), "{text}");
     assert!(text.contains("502") && text.contains("unknown"), "{text}");
 

@@ -1,4 +1,4 @@
-//! A token that clients have to show, out of a file that may change while the process runs.
+//! A token that clients must show. It is read from a file that may change while the process runs.
 
 use std::{
     fmt,
@@ -15,17 +15,17 @@ use tracing::{error, info};
 
 use fencegate_guard::ticket::{BadFile, secret};
 
-/// A token that callers have to show. Clones see the same token.
+/// A token that callers must show. Clones share it.
 #[derive(Clone)]
 pub struct Bearer {
     file: PathBuf,
-    /// Digests are of one length, so that comparing tells nothing of the token's.
+    /// All digests have one length, so the comparison tells nothing about the length of the token.
     digest: Arc<RwLock<Digest>>,
 }
 
 type Digest = [u8; 32];
 
-/// Bytes of a token that nobody guesses.
+/// The least length in bytes, so that nobody guesses a token.
 pub const LEAST: usize = 16;
 
 /// Why there is no token. Quotes nothing of the file.
@@ -51,19 +51,19 @@ impl Bearer {
         Ok(Self { file: file.to_owned(), digest })
     }
 
-    /// Takes as long for a wrong token as for the right one.
+    /// Compares in constant time.
     pub fn is(&self, shown: &[u8]) -> bool {
         let known = *self.digest.read().unwrap_or_else(PoisonError::into_inner);
         verify_slices_are_equal(&known, &of(shown)).is_ok()
     }
 
-    /// Takes a changed file over. A file that cannot be used keeps the old token in force.
+    /// Follows changes of the file. If the new file cannot be used, the old token stays in force.
     pub async fn follow(self) {
         let mut told = false;
         loop {
             tokio::time::sleep(LOOK).await;
             let file = self.file.clone();
-            // A disk that hangs must not hang the listener.
+            // Read on a thread of its own: a disk that hangs must not block the listener.
             let Ok(found) = tokio::task::spawn_blocking(move || read(&file)).await else { continue };
             match found {
                 Ok(found) => {

@@ -1,4 +1,4 @@
-//! The dispatch that a request was called from, as the service shows it that works for both.
+//! The dispatch in which a request was called, as the calling service shows it.
 
 use std::rc::Rc;
 
@@ -6,21 +6,21 @@ use fencegate_guard::ticket::Origin;
 use fencegate_policies::{key::ResourceKey, token::Token};
 use hyper::header::HeaderValue;
 
-/// What comes of the ticket that a request shows, where a gateway of the installation has signed it.
+/// A ticket that a request shows and that a gateway of the installation has signed.
 pub enum ShownTicket {
     Good(Rc<CallingDispatch>),
-    /// It says nothing any more; why.
+    /// The ticket no longer counts, and why.
     Spent(&'static str),
 }
 
-/// By the word of the gateway that has made the dispatch. Whether it is in flight now, only that one knows.
+/// The dispatch, as the gateway that sent it has described it. Only that gateway knows whether it is still in flight.
 pub struct CallingDispatch {
     /// All keys of its tenure, sorted.
     pub keys: Rc<[ResourceKey]>,
     pub token: Token,
-    /// Where its tenure is held. Older gateways do not say it.
+    /// The process that holds the tenure. Older gateways do not send it.
     pub origin: Option<Origin>,
-    /// Ticket and token as they came, for the gateway that the request is sent on to.
+    /// The ticket and the token as they came, for the gateway to which the request is forwarded.
     pub ticket: HeaderValue,
     pub written: HeaderValue,
 }

@@ -9,7 +9,7 @@ use fencegate_guard::{
 use fencegate_policies::plan;
 use fencegate_process::client_tls::{self, BadTls};
 
-/// Why nobody knows where the database is. Quotes nothing of a file.
+/// Why the address of the database is not known. Contains nothing of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum NoPlace {
     #[error("read the address of the database")]

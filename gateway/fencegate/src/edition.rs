@@ -24,10 +24,10 @@ use self::{
 pub struct Edition {
     pub plan: Arc<Plan>,
     pub fleets: Arc<Fleets>,
-    /// Where each upstream of the plan leads, by its number; behind them those of older plans to which requests are
-    /// still under way.
+    /// The service of each upstream of the plan, by its number. Behind these, the services of older plans that still
+    /// have requests under way.
     known: Vec<Known>,
-    /// Terms in which a request may still run that is no longer its route's: whose it is, only the request could tell.
+    /// Terms of requests that may now belong to another route. Only the request itself could tell to which one.
     moved: Vec<Arc<Term>>,
 }
 
@@ -40,14 +40,15 @@ impl Edition {
     /// The edition after `old`, and the terms in it that are to be opened. `rekeyed`: routes of either plan whose requests
     /// take other locks than before.
     ///
-    /// A request that runs under an old key and one that comes under the new key may be about one resource. So a service
-    /// to which a route is rekeyed begins another term: its fenced requests wait until those of the terms before are over.
-    /// All others go on in the term in which they are, and share its count: however many plans it outlives, whoever
-    /// comes after it waits for all of it.
+    /// A request under an old key and a request under a new key may be about one resource. So a service with a
+    /// rekeyed route begins a new term: its fenced requests wait until the requests of the former terms are over. All
+    /// other services keep their term, and its count of requests. So a request may outlive several plans, and still
+    /// everybody waits for it who has to.
     ///
-    /// What `plan` leaves out may come back, under other keys, before the last of its requests is over. So it stays
-    /// known; and until the workers have turned, requests to it still begin. It may come back by another name and at another
-    /// endpoint as well, or what a route no longer takes may be another's some plans later. So where requests wander, they also
+    /// A service that `plan` leaves out may come back with other keys before its last request is over. So it stays
+    /// known; and requests to it still begin until the workers have turned to the new plan. It may also come back
+    /// under another name and at another endpoint, or its requests may go to another route some plans later. So where
+    /// requests change their route, they also wait for all former terms in which requests changed their route.
     /// wait for all from whom some wandered before.
     pub fn after(
         old: &Self,
@@ -86,7 +87,7 @@ impl Edition {
         (Arc::new(Self { known: known.chain(left).collect(), plan, fleets, moved }), openings)
     }
 
-    /// Terms in which requests began by plans before `new`, under locks that it does not know any more.
+    /// The terms of plans before `new`, whose requests hold locks that `new` does not know any more.
     pub fn left(old: &Self, new: &Self) -> Vec<Arc<Term>> {
         let stay = |term: &Arc<Term>| {
             new.known[..new.plan.upstreams.len()].iter().any(|known| Arc::ptr_eq(&known.term, term))
@@ -95,31 +96,31 @@ impl Edition {
         distinct(before.filter(|term| !stay(term)).cloned())
     }
 
-    /// The workers have turned since these were left, so nothing begins in them.
+    /// Nothing begins in these terms: the workers have turned since.
     fn still_moved(&self) -> Vec<Arc<Term>> {
         self.moved.iter().filter(|term| !term.is_over()).cloned().collect()
     }
 
-    /// All but those left by older plans whose requests are over. No worker takes a request for these any more; for one of
-    /// this plan it may, whatever its count says.
+    /// All known services but those that an older plan left and whose requests are over. No worker takes a request
+    /// for these any more. For a service of the present plan a request may come at any time.
     fn still_known(&self) -> Vec<&Known> {
         let (in_plan, left) = self.known.split_at(self.plan.upstreams.len());
         in_plan.iter().chain(left.iter().filter(|left| !left.term.is_over())).collect()
     }
 
-    /// Some route fences requests to the service behind `upstream`. Whether two names lead to one service is known where the
-    /// file shows it, and where both were found to have an address in common. Where that cannot be found out within a second
-    /// it is taken for true.
+    /// True if some route fences requests to the service behind `upstream`. Two names count as one service if the
+    /// file shows that, or if both resolve to a common address. If that cannot be found out within a second, it
+    /// counts as true.
     pub async fn leads_to_fence(&self, upstream: UpstreamId) -> bool {
         self.plan.upstream(upstream).service.is_fenced || self.fleets.meets_fenced(upstream).await
     }
 
-    /// To be kept for as long as anything of a fenced request runs.
+    /// Counts a fenced request. Keep this as long as anything of the request runs.
     pub fn runs(&self, upstream: UpstreamId) -> Running {
         self.known[upstream.0].term.runs()
     }
 
-    /// A fenced request to `upstream` may go on at once.
+    /// True if a fenced request to `upstream` need not wait.
     pub fn is_open(&self, upstream: UpstreamId) -> bool {
         self.known[upstream.0].term.is_open()
     }

@@ -43,14 +43,15 @@ use crate::{
 /// Serves the connections of one worker.
 #[derive(Clone)]
 pub struct Front {
-    /// Looked up per request, so that a reload swaps it between two.
+    /// Looked up for each request, so that a reload can replace it between two requests.
     desk: Rc<RefCell<Desk>>,
     role: Role,
-    /// The process drains. Asked for each answer, so it is noted at each worker: the token has a lock that all workers share.
+    /// The process drains. Every answer asks this, so each worker has its own flag: the token has a lock that all
+    /// workers share.
     drains: Rc<Cell<bool>>,
 }
 
-/// The steps of one plan, and what counts their requests.
+/// The steps of one plan, and the counts of its requests.
 #[derive(Clone)]
 pub struct Desk {
     steps: Rc<dyn Steps>,
@@ -59,11 +60,11 @@ pub struct Desk {
     entering: Rc<Entering>,
 }
 
-/// Who answers.
+/// The role in which this process answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Gateway,
-    /// To other gateways, which read why it refuses.
+    /// To other gateways, which read the reason of a refusal.
     Holder,
     /// Its refusals carry a word for the gateway.
     Guard,
@@ -74,7 +75,7 @@ impl Desk {
         Self { steps: Rc::new(steps), metrics, audience: None, entering: Rc::default() }
     }
 
-    /// Tells of each request.
+    /// Reports each request to `audience`.
     #[must_use]
     pub fn telling(self, audience: Option<Rc<Audience>>) -> Self {
         Self { audience, ..self }
@@ -93,8 +94,8 @@ impl Front {
         Self { desk: Rc::new(RefCell::new(desk)), role, drains }
     }
 
-    /// From the next request on; what has begun goes on where it is. What this returns is done when every request that
-    /// has looked the old desk up is counted under its plan.
+    /// Uses `desk` from the next request on; requests that have begun stay where they are. The returned future ends
+    /// when every request that has looked up the old desk is counted under its plan.
     pub fn turn_to(&self, desk: Desk) -> impl Future<Output = ()> + use<> {
         let Desk { entering, .. } = self.desk.replace(desk);
         async move { entering.nobody().await }
@@ -108,7 +109,7 @@ impl Front {
 
 impl Answers for Front {
     fn answer(&self, asked: Asked) -> Answered {
-        // In one step: whoever is not counted here has not seen this desk.
+        // No await in here: a request that is not counted has not seen this desk.
         let Desk { steps, metrics, audience, entering } = self.desk.borrow().clone();
         let entrance = entering.enter();
         let (role, drains) = (self.role, self.drains.clone());
@@ -125,7 +126,7 @@ impl Answers for Front {
     }
 }
 
-/// A request, and the desk that it has come to.
+/// A request, and the desk that serves it.
 struct Visited {
     asked: Asked,
     metrics: Rc<WorkerMetrics>,
@@ -135,8 +136,8 @@ struct Visited {
     entrance: Entrance,
 }
 
-/// All steps behind one pointer. Their type names each of them within the one before; what serves connections would be
-/// compiled anew for it, several times the size of everything else.
+/// All steps behind one pointer. Their type contains every step in the one before. Without the pointer, the code that
+/// serves connections would be compiled once more for it, at several times the size of everything else.
 trait Steps {
     fn answer(self: Rc<Self>, visited: Visited) -> Answered;
 }
@@ -146,7 +147,7 @@ impl<S: Serve<Arrived>> Steps for S {
         let Visited { asked, metrics, audience, role, drains, entrance } = visited;
         let Asked { http, peer, exchange, answering } = asked;
         let goes_on = http.version() == Version::HTTP_2;
-        // HTTP/1.0 has no interim answers; between gateways nobody listens for them.
+        // HTTP/1.0 has no interim answers, and other gateways do not wait for them.
         let goes_before = http.version() == Version::HTTP_11 && role != Role::Holder;
         Box::pin(async move {
             let notes = Rc::<Notes>::default();
@@ -161,7 +162,7 @@ impl<S: Serve<Arrived>> Steps for S {
                 notes.interims.get_or_init(|| saying);
             }
             let answer = self.serve(Arrived { http, notes: notes.clone(), peer }).await;
-            // Of one that came to no route; its answer may be long on its way.
+            // A request without a route ends here for its plan; its answer may still take long.
             notes.entrance.take();
             if let Some(interims) = &says {
                 poll_fn(|cx| interims.poll_over(cx)).await;
@@ -171,7 +172,7 @@ impl<S: Serve<Arrived>> Steps for S {
             let (mut reply, entry) = visit.end(answer);
             let switches = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
             if !goes_on && !switches && drains.get() {
-                // HTTP/2 has a frame for it.
+                // In HTTP/2 a frame says this.
                 reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(reply.map(|body| {
@@ -185,7 +186,7 @@ impl<S: Serve<Arrived>> Steps for S {
     }
 }
 
-/// Nothing else is to blame than the client, which let the rest of its body wait.
+/// Only the client is to blame: it did not send the rest of its body in time.
 fn slow(refusal: &Refusal) -> Refusal {
     let reason = match refusal.outcome() {
         Outcome::NotDispatched => Reason::SlowRequest,
@@ -194,7 +195,7 @@ fn slow(refusal: &Refusal) -> Refusal {
     Refusal::new(reason, format!("the rest of the body did not come; {}", refusal.detail))
 }
 
-/// One request, from its head to the head of its answer; dropped before that, its client went away.
+/// One request, up to the head of its answer. If it is dropped before that, its client has left.
 struct Visit {
     metrics: Rc<WorkerMetrics>,
     notes: Rc<Notes>,
@@ -206,7 +207,7 @@ struct Visit {
 
 impl Visit {
     fn begin(metrics: Rc<WorkerMetrics>, notes: Rc<Notes>, role: Role, entry: Option<Entry>) -> Self {
-        // At a gateway nothing waits before its route is known, and is counted with that.
+        // In a gateway nothing waits before the route is known, and the request is counted with its route.
         if role == Role::Guard {
             notes.in_flight.replace(Some(metrics.unrouted().in_flight()));
         }
@@ -221,7 +222,7 @@ impl Visit {
         self.answered = true;
         let refused = answer.as_ref().err().map(|refusal| refusal.reason);
         let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| Outcome::Done);
-        // Of another gateway's answer: it has stamped it, and knows what came of the request.
+        // Another gateway has stamped this answer, and knows the outcome.
         let told = self.notes.told.get().filter(|_| answer.is_ok());
         let (refused, outcome) = told.map_or((refused, outcome), |told| (told.reason, told.outcome));
         let reference = answer.as_ref().err().and_then(|refusal| refusal.reference().map(str::to_owned));
@@ -257,7 +258,7 @@ impl Visit {
         }
         self.count(refused, outcome);
         self.route().answered(reply.status(), self.began.elapsed());
-        // An answer that is still on its way is in flight.
+        // The request is in flight until its whole answer has left.
         let in_flight = self.notes.in_flight.take().unwrap_or_else(|| self.metrics.unrouted().in_flight());
         let in_flight = (in_flight, self.notes.permit.get().cloned());
         let reply = reply.map(|body| body.holding(in_flight));
@@ -302,7 +303,7 @@ impl Drop for Visit {
     }
 }
 
-/// The token that the request was sent with, and the outcome; last, after everything of the upstream was cleaned.
+/// Stamps the token and the outcome. This comes last, after the fields of the upstream were cleaned.
 fn stamp(headers: &mut HeaderMap, notes: &Notes, outcome: Outcome, refused: Option<Reason>) {
     let ascii = |text: &[u8]| HeaderValue::from_bytes(text).expect("words and numbers are visible ASCII");
     if let Some(token) = notes.token.get() {

@@ -7,19 +7,19 @@ pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 pub const FENCING_NUMBER: HeaderName = HeaderName::from_static("fencing-number");
 pub const FENCING_KEY: HeaderName = HeaderName::from_static("fencing-key");
 pub const FENCING_MODE: HeaderName = HeaderName::from_static("fencing-mode");
-/// How many hops a request came through before the gateway, by the count of its `Via` entries.
+/// The number of hops before the gateway, by the entries of `Via`.
 pub const FENCING_HOPS: HeaderName = HeaderName::from_static("fencing-hops");
 pub const FENCING_OPERATION: HeaderName = HeaderName::from_static("fencing-operation");
 pub const FENCING_TICKET: HeaderName = HeaderName::from_static("fencing-ticket");
-/// The dispatch that this one was called from, for a guard: it may run beside that. Believed with a ticket only.
+/// For a guard: the dispatch in which this one was called, and beside which it may run. Believed only with a ticket.
 pub const FENCING_PARENT: HeaderName = HeaderName::from_static("fencing-parent");
 /// `allow`: a guard passes the ticket on to the service, which may call back.
 pub const FENCING_NESTED: HeaderName = HeaderName::from_static("fencing-nested");
 /// The id of the lease that a request is under. It is its client's secret.
 pub const FENCING_LEASE: HeaderName = HeaderName::from_static("fencing-lease");
-/// The token of a principal, where `Authorization` is of somebody else.
+/// The token of a principal, where `Authorization` belongs to somebody else.
 pub const FENCING_AUTHORIZATION: HeaderName = HeaderName::from_static("fencing-authorization");
-/// Says of a request that another gateway sends it on. Believed with our pass only.
+/// Marks a request that another gateway forwards. Believed only with our pass.
 pub const FENCING_FORWARDED: HeaderName = HeaderName::from_static("fencing-forwarded");
 /// Says the outcome on every answer that concerns a fenced route.
 pub const FENCING_OUTCOME: HeaderName = HeaderName::from_static("fencing-outcome");
@@ -29,8 +29,8 @@ pub const FENCING_REFUSAL: HeaderName = HeaderName::from_static("fencing-refusal
 /// W3C Trace Context.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
-/// What a client can quote.
+/// An id of the request that the client can quote.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The methods that requests are taken with, as `Allow` lists them. Which of them a path has, the routes say.
+/// The methods that are served, as `Allow` lists them. Which of these a path has depends on the routes.
 pub const SERVED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";

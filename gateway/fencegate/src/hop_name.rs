@@ -11,12 +11,12 @@ use hyper::{
 
 use crate::refusal::{Reason, Refusal};
 
-/// A pseudonym (RFC 9110, 7.6.3): it says nothing of the machine, and is another one after each start.
+/// A pseudonym (RFC 9110, 7.6.3). It tells nothing about the machine, and changes with each start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HopName {
     name: Arc<str>,
-    /// What `Via` gets, by the version that a message came in: see [`HopName::entry`]. They live as long as the process, which
-    /// has one name, so that a copy of one is counted by nobody: each request has two.
+    /// The entries for `Via`, by HTTP version: see [`HopName::entry`]. They live as long as the process, so a copy
+    /// needs no reference count: each request has two copies.
     entries: [HeaderValue; 3],
 }
 
@@ -27,7 +27,7 @@ impl HopName {
         Self { entries: ["1.0", "1.1", "2"].map(entry), name: name.into() }
     }
 
-    /// Says in `Via` that a message which came in this version went through us.
+    /// Adds our entry to `Via`, for a message that came in this version.
     pub fn stamp(&self, headers: &mut HeaderMap, came: Version) {
         append(headers, VIA, self.entry(came));
     }
@@ -52,7 +52,7 @@ impl HopName {
     }
 }
 
-/// What `Via` says.
+/// The hops that `Via` names.
 pub struct Hops {
     number: u32,
     /// One of them was this process.
@@ -60,10 +60,10 @@ pub struct Hops {
 }
 
 impl Hops {
-    /// How many they are.
+    /// The number of hops.
     ///
     /// # Errors
-    /// The request would go round until somebody's limit ends it, and hold a lock each time.
+    /// The request was here before. It would go round until some limit ends it, and hold a lock each time.
     pub fn end(self) -> Result<u32, Refusal> {
         match self.round {
             true => Err(Refusal::new(Reason::Loop, "the request has been here before")),

@@ -18,7 +18,7 @@ pub struct InFlight {
 #[derive(Debug)]
 pub struct Permit {
     count: Rc<Cell<usize>>,
-    /// The same of its client, where that is limited.
+    /// The same request in the count of its client, where clients are limited.
     client: OnceCell<Share>,
 }
 
@@ -27,7 +27,7 @@ impl InFlight {
         Self { count: Rc::default(), most }
     }
 
-    /// The same count, for a plan with another limit.
+    /// The same counter, with the limit of another plan.
     pub fn now_at_most(&self, most: usize) -> Self {
         Self { count: self.count.clone(), most }
     }
@@ -42,7 +42,7 @@ impl InFlight {
 }
 
 impl Permit {
-    /// It is counted at its client as well, for as long as here.
+    /// Counts the request for its client as well, until this permit ends.
     pub(crate) fn share(&self, share: Share) {
         self.client.get_or_init(|| share);
     }

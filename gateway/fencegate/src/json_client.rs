@@ -1,5 +1,5 @@
-//! A client that keeps one HTTP/1.1 connection and speaks JSON: who asks a guard for an operator, and who pays in the
-//! demo.
+//! A client that keeps one HTTP/1.1 connection and exchanges JSON. The verbs for operators use it, and the clients of
+//! the demo.
 
 pub mod streamed_answer;
 
@@ -19,10 +19,10 @@ use tokio::net::TcpStream;
 
 use fencegate_http::upstream::tls::Secured;
 
-/// One connection, made when it is needed, and again when it broke.
+/// The connection is made when it is needed, and again after it broke.
 pub struct JsonClient {
     address: SocketAddr,
-    /// How the other end is called.
+    /// The host name of the other end.
     host: String,
     bearer: Option<HeaderValue>,
     tls: Option<Arc<Secured>>,
@@ -36,11 +36,11 @@ pub struct JsonAnswer {
     /// The word of `Fencing-Outcome`, without its parameters.
     pub outcome: Option<String>,
     pub token: Option<String>,
-    /// A text where the answer is no JSON.
+    /// A JSON text if the answer is no JSON.
     pub body: Value,
 }
 
-/// Why there is none.
+/// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum NoJsonAnswer {
     /// Nothing was sent.
@@ -59,13 +59,13 @@ impl JsonClient {
         Self { address, host: address.to_string(), bearer: None, tls: None, connection: None }
     }
 
-    /// By this name, with its port.
+    /// Calls the other end by this name, which includes the port.
     #[must_use]
     pub fn called(self, host: &str) -> Self {
         Self { host: host.to_owned(), ..self }
     }
 
-    /// Shows a token. What no field can carry is not shown.
+    /// Shows a token. A token that cannot stand in a field is not shown.
     #[must_use]
     pub fn bearing(self, token: &[u8]) -> Self {
         let bearer = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok();
@@ -102,7 +102,7 @@ impl JsonClient {
         self.ask(Method::POST, path, &[], Bytes::from(body.to_string()), timeout).await
     }
 
-    /// A POST that is to happen once, under this name.
+    /// A POST that must happen at most once, with this idempotency key.
     ///
     /// # Errors
     /// [`NoJsonAnswer`] when no complete answer came within `timeout`.
@@ -117,7 +117,7 @@ impl JsonClient {
         self.ask(Method::POST, path, &fields, Bytes::from(body.to_string()), timeout).await
     }
 
-    /// Any question, with fields that it needs.
+    /// Any request, with further fields.
     ///
     /// # Errors
     /// [`NoJsonAnswer`] when no complete answer came within `timeout`.
@@ -132,7 +132,7 @@ impl JsonClient {
         let answer = tokio::time::timeout(timeout, self.exchange(method, path, fields, body)).await;
         let answer = answer.unwrap_or(Err(NoJsonAnswer::Timeout(timeout)));
         if answer.is_err() {
-            // An answer that is still to come would be taken for that of the next request.
+            // A late answer on this connection would be taken for the answer to the next request.
             self.connection = None;
         }
         answer
@@ -151,7 +151,7 @@ impl JsonClient {
         Ok(answer)
     }
 
-    /// Up to the head of the answer. The connection is free when its body has been read.
+    /// Sends a request and reads the head of the answer. The connection is free again when the body has been read.
     async fn begin(
         &mut self,
         method: Method,
@@ -208,7 +208,7 @@ async fn over(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<SendRequest<Full<Bytes>>, NoJsonAnswer> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends when the sender is dropped; what broke it is told to whoever waits for an answer.
+    // The connection task ends when the sender is dropped. Errors reach whoever waits for an answer.
     tokio::spawn(connection);
     Ok(sender)
 }

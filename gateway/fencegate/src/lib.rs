@@ -1,15 +1,24 @@
 //! Fencegate: an HTTP reverse proxy that holds a ZooKeeper lock per resource while a request runs, and stamps the
 //! request with a fencing token.
 //!
-//! Begin with [`stack`], the request path. [`steps`] says what happens at each point of it and what is known of a request
-//! afterwards, [`notes`] what all of them share; [`front`] is before the first, [`refusal`] the one place of reasons,
-//! statuses and words. [`siblings`] is what the gateways of one installation say to each other, [`trust`] knows which
-//! guards to believe, [`unbelieved`] whom a guard did not, `database` where several guards find their store. [`metrics`] counts, [`access`] tells of each request, [`stays`] knows those of each key. [`serve`] starts and stops it all, [`edition`] is
-//! what a reload changes, [`agreement`] whether other gateways lock the same, [`leases`] are locks that clients hold themselves, [`in_force`] is the plan that counts now, [`admin`] shows it all. [`backups`] keeps what a guard remembers in files. [`charge`] runs commands under locks. [`verify`] asks services, from outside, whether they compare.
+//! Begin with [`stack`], the request path. [`steps`] are its parts, with the type of a request after each part;
+//! [`notes`] is what all steps share. [`front`] stands before the first step, and [`refusal`] is the one place of
+//! reasons, statuses and words.
+//!
+//! Around the path: [`siblings`] is what the gateways of one installation say to each other. [`trust`] decides which
+//! guards to believe, and [`unbelieved`] remembers whom a guard did not believe. [`leases`] are locks that clients
+//! hold themselves. [`metrics`] counts, [`access`] reports each request, and [`stays`] knows the requests of each
+//! key.
+//!
+//! The process: [`serve`] starts and stops it all. [`edition`] is what a reload replaces, [`in_force`] is the plan
+//! that counts now, and [`agreement`] compares it with the plans of other gateways. [`admin`] shows all of it.
+//! `database` finds the store that several guards share, and [`backups`] copies the store of one guard to files.
+//!
+//! Commands: [`charge`] runs a command under a lock. [`verify`] tests from outside whether a service compares tokens.
 
 // The request path is one future within another, a few dozen deep, and rustc asks for the layout of all of it.
 #![recursion_limit = "256"]
-// They panic where nobody reads any more; what a verb says goes through `cli::out`.
+// `println!` panics when nobody reads any more. Verbs print through `cli::out`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod access;

@@ -1,4 +1,4 @@
-//! What the steps of one request share: the plan that it is served by, and what they leave behind for its answer.
+//! What the steps of one request share: its plan, and what they record for its answer.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -29,11 +29,11 @@ use crate::{
     trace::Trace,
 };
 
-/// The plan that a request is served by, counted at its worker: a count that all workers share would go from one
-/// processor to another with each request.
+/// The plan that serves a request. Each worker has its own reference count: a count that all workers share would move
+/// from processor to processor with each request.
 pub type Planned = Rc<Arc<Plan>>;
 
-/// How much of an earlier answer is given again.
+/// How much of an earlier answer is replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replayed {
     Whole,
@@ -43,70 +43,70 @@ pub enum Replayed {
 /// What the steps leave behind for the answer, the log and the metrics.
 #[derive(Default)]
 pub struct Notes {
-    /// Until the request is counted under its plan.
+    /// Held until the request is counted under its plan.
     pub entrance: RefCell<Option<Entrance>>,
     pub route: Cell<Option<RouteId>>,
     /// Counts the exchange as in flight on its worker.
     pub permit: OnceCell<Rc<Permit>>,
-    /// Counts the request as in flight on its route, once that is known.
+    /// Counts the request on its route, once the route is known.
     pub in_flight: RefCell<Option<Counted>>,
     pub fenced: Cell<bool>,
-    /// It came over the listener for gateways.
+    /// The request came over the listener for gateways.
     pub of_gateways: Cell<bool>,
-    /// Another gateway has sent it on to us, and has proven to be one.
+    /// Another gateway has forwarded the request, and has proven to be a gateway.
     pub forwarded: OnceCell<Forwarded>,
-    /// The gateway that we have sent it on to.
+    /// The gateway to which this one has forwarded the request.
     pub forwarded_to: RefCell<Option<Arc<str>>>,
-    /// What that gateway's answer says, which is then the client's.
+    /// The report of that gateway about the request.
     pub told: Cell<Option<Reported>>,
-    /// The ticket of the dispatch that it was called from, where its route may listen to it.
+    /// The ticket of the dispatch in which the request was called, where some route may be called back.
     pub shown: OnceCell<ShownTicket>,
-    /// The lease that it is under, as it shows that, where the process grants any.
+    /// The lease that the request shows, where the process grants leases.
     pub lease: OnceCell<ShownLease>,
-    /// That dispatch, where its route does.
+    /// The dispatch in which the request was called, where its route allows that.
     pub called_from: Cell<Option<Token>>,
-    /// This process, once the request is one that it stands in between for.
+    /// The name of this process, once it counts as a hop of the request.
     pub came_by: OnceCell<Rc<HopName>>,
     /// How many processes forwarded the request before this one.
     pub hops: Cell<u32>,
-    /// On whose behalf it came, as far as we believe.
+    /// The client of the request, as far as its proxies are trusted.
     pub client: Cell<Option<IpAddr>>,
     pub trace: Cell<Option<Trace>>,
-    /// What its client can quote.
+    /// An id of the request that its client can quote.
     pub request_id: OnceCell<HeaderValue>,
-    /// When it was sent the last time, and to which upstream.
+    /// The time of the last sending, and its upstream.
     pub sent: RefCell<Option<(Instant, Arc<str>)>>,
     /// From the last sending to the head of the upstream's answer.
     pub upstream: Cell<Option<Duration>>,
     pub keys: OnceCell<Rc<[ResourceKey]>>,
-    /// What the client calls what is to happen at most once. Shown to who asks for it, and never stored.
+    /// The client's name for the operation. `fencegate explain` shows it; it is never stored.
     pub named: OnceCell<plan::OperationName>,
-    /// Since when it waits for its lock. `None` where that was here already.
+    /// When the wait for the lock began. `None` if the lock was here already.
     pub asked: Cell<Option<Instant>>,
     /// Time until the lock was granted, or the wait given up.
     pub waited: Cell<Option<Duration>>,
-    /// Of the last dispatch.
+    /// The token of the last dispatch.
     pub token: Cell<Option<Token>>,
-    /// The session could not be proven any more when the answer came.
+    /// The proof had ended when the answer came.
     pub proof_lost: Cell<bool>,
-    /// The answer is one that was given before.
+    /// The answer is a replay of an earlier one.
     pub replayed: Cell<Option<Replayed>>,
-    /// What would have been refused, were it not only looked on.
+    /// The reason for which the request would have been refused, if the route did more than observe.
     pub observed: Cell<Option<Reason>>,
     /// The upstream has refused the token as stale: nothing more under this tenure.
     pub retires: Cell<bool>,
-    /// A hop between gateway and guard showed itself.
+    /// Something stands between gateway and guard, and showed itself.
     pub hop_seen: Cell<bool>,
-    /// Where what the upstream says before its answer goes.
+    /// Takes the interim answers of the upstream.
     pub interims: OnceCell<Saying>,
-    /// On a route that only observes, until its answer is here: counts what may pass without a lock.
+    /// On a route that only observes: counts a request that may pass without a lock, until its answer is here.
     pub unlocked: RefCell<Option<Rc<Running>>>,
-    /// Of the connection that the last attempt was sent on.
+    /// The gate of the connection of the last attempt.
     pub gate: RefCell<Option<Rc<Gate>>>,
 }
 
 impl Notes {
-    /// It is being sent. What came of an earlier sending is over.
+    /// The request is being sent. The report about an earlier sending no longer counts.
     pub fn sends(&self, at: Instant, upstream: &Arc<str>) {
         self.sent.replace(Some((at, upstream.clone())));
         self.upstream.set(None);

@@ -1,5 +1,5 @@
-//! Describes our own interfaces to programs, in OpenAPI 3.1, out of the types that they answer with: the admin listeners of both
-//! roles, and what clients ask about leases. What is for people, the pages, is not in it.
+//! Describes our interfaces for programs in OpenAPI 3.1, from the types of their answers: the admin listeners of both
+//! roles, and the lease interface. The pages for people are not described.
 
 mod client_leases;
 mod described;
@@ -16,7 +16,7 @@ pub fn guard() -> String {
     guard_admin::described().document()
 }
 
-/// The document of what clients ask a gateway about leases, keys and elections.
+/// The document of the lease interface.
 pub fn leases() -> String {
     client_leases::described().document()
 }

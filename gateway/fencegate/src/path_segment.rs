@@ -1,6 +1,6 @@
 //! Writes a text as one segment of a path.
 
-/// The slashes of a key mean nothing there.
+/// Escapes slashes, because a key may contain them.
 pub fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,5 +1,6 @@
-//! A step of the request path: one plain function of its settings and the request, which gives the request on or stops it; or
-//! one async function of these and of what comes next, where it waits, or has something to say of the answer.
+//! A step of the request path. Most steps are a plain function of their settings and the request, which passes the
+//! request on or stops it. A step that waits, or that looks at the answer, is an async function that also gets the
+//! rest of the path.
 
 use std::{
     future::Future,
@@ -31,8 +32,9 @@ impl<In, S: Serve<In>> Serve<In> for Rc<S> {
     }
 }
 
-/// The rest of a path, without its type. A step's type names what follows twice, once in its function; so the length of
-/// such a type doubles with every step, and with it that of everything that is made of it. One box per request.
+/// The rest of a path, without its type. The type of a step names the type of the rest twice, once in its function.
+/// So its length doubles with every step, and so does the length of every type that contains it. One box per request
+/// ends this.
 pub struct Rest<In>(Rc<dyn Boxed<In>>);
 
 trait Boxed<In> {
@@ -57,8 +59,8 @@ impl<In: 'static> Serve<In> for Rest<In> {
     }
 }
 
-/// A request that goes no further: it was for us, or is refused. Boxed, so that the step before it, which has either this
-/// or what comes next, is no larger for it.
+/// A request that goes no further: the gateway has answered it, or refuses it. Boxed, so that the futures of the
+/// steps before are no larger for it.
 pub struct Stops(Option<Box<Result<Reply, Refusal>>>);
 
 impl Stops {
@@ -81,7 +83,7 @@ impl Future for Stops {
     }
 }
 
-/// The layer of a step that waits for nothing.
+/// The layer of a step that does not wait.
 #[derive(Clone)]
 pub struct Look<C, F> {
     settings: C,
@@ -101,7 +103,7 @@ impl<C: Clone, F: Clone, S> Layer<S> for Look<C, F> {
     }
 }
 
-/// A step that waits for nothing, in front of the rest of the stack.
+/// A step that does not wait, in front of the rest of the stack.
 pub struct Looking<C, F, S> {
     settings: C,
     look: F,
@@ -115,7 +117,7 @@ where
     In: 'static,
     F: Fn(&C, In) -> Result<Out, Stops> + 'static,
 {
-    /// The future of what comes next: one around it would be moved into its place together with it.
+    /// Returns the future of the next step itself: a future around it would be copied once more.
     fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
         match (self.look)(&self.settings, request) {
             Ok(request) => Either::Left(self.next.serve(request)),
@@ -158,7 +160,7 @@ where
     In: 'static,
     F: AsyncFn(&C, In, &S) -> Result<Reply, Refusal> + 'static,
 {
-    /// The future of the function itself: one of our own around it would copy request and reply once more each.
+    /// Returns the future of the step's function itself: a future around it would copy request and reply once more.
     fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
         (self.run)(&self.settings, request, &self.next)
     }

@@ -1,5 +1,5 @@
-//! Brings the verifier of tickets the key set of a URL: at the start, in time, and when a ticket names a key that it does
-//! not know.
+//! Keeps the keys of a ticket verifier current from a URL: fetches them at the start, at intervals, and when a ticket
+//! names an unknown key.
 
 use std::{
     error::Error,
@@ -26,8 +26,8 @@ use tracing::{debug, warn};
 #[cfg(test)]
 mod tests;
 
-/// A key set behind a URL, and who verifies with it. Whoever can change what this URL answers can sign tickets: it
-/// belongs on the same host, or on a network that is trusted as a whole.
+/// The URL of a key set, and the verifier that uses the keys. Whoever can change the answer of this URL can sign
+/// tickets. So it belongs on the same host, or on a network that is trusted as a whole.
 #[derive(Debug)]
 pub struct Remote {
     url: Uri,
@@ -38,11 +38,11 @@ pub struct Remote {
 /// How often a key set is fetched.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// While all is well. Default 5 min.
+    /// The usual interval. Default 5 min.
     pub every: Duration,
-    /// From one fetch to the next, however many tickets name unknown keys, and after a failure. Default 10 s.
+    /// The least time between two fetches, after a failure and however many tickets name unknown keys. Default 10 s.
     pub least: Duration,
-    /// For one fetch, from name to last byte. Default 3 s.
+    /// The longest time for one fetch, from the lookup of the name to the last byte. Default 3 s.
     pub patience: Duration,
 }
 
@@ -53,7 +53,7 @@ impl Default for Pace {
     }
 }
 
-/// Why a URL cannot be one of a key set.
+/// Why a URL cannot be the address of a key set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadUrl {
     #[error("`{0}` is no URL of the form http://host[:port]/path")]
@@ -76,7 +76,7 @@ pub enum Unfetched {
     Broken(#[from] hyper::Error),
     #[error("no complete answer within {0:?}")]
     Timeout(Duration),
-    /// Redirections are not followed: where keys come from is written down in one place.
+    /// Redirections are not followed, so that the source of the keys stands in one place.
     #[error("the answer was {0}")]
     Status(StatusCode),
     #[error("the answer is larger than 64 KiB")]
@@ -86,7 +86,8 @@ pub enum Unfetched {
 }
 
 impl Remote {
-    /// `http://` only. There are no keys before the first [`Remote::fetch`]; somebody must run [`Remote::refresh`].
+    /// The URL must be `http://`. There are no keys before the first [`Remote::fetch`]. Some task must run
+    /// [`Remote::refresh`].
     ///
     /// # Errors
     /// [`BadUrl`].
@@ -111,7 +112,7 @@ impl Remote {
     /// Fetches the key set now.
     ///
     /// # Errors
-    /// [`Unfetched`]; then the keys are those of before.
+    /// [`Unfetched`]; the old keys then stay.
     pub async fn fetch(&self) -> Result<(), Unfetched> {
         let begun = Instant::now();
         let answer = timeout(self.pace.patience, self.exchange()).await;
@@ -120,7 +121,8 @@ impl Remote {
         Ok(self.verifier.give(&bytes, &self.url)?)
     }
 
-    /// Fetches the key set at once and then in time, for as long as it is polled. One task per key set runs this.
+    /// Fetches the key set at once, and then at intervals, as long as it is polled. Each key set has one task that
+    /// runs this.
     pub async fn refresh(&self) {
         loop {
             let fetched = self.fetch().await;
@@ -137,7 +139,7 @@ impl Remote {
         sleep(self.pace.least).await;
         if all_is_well {
             let rest = self.pace.every.saturating_sub(self.pace.least);
-            // Over or wanted: both mean now.
+            // Either the time is over, or a key is wanted. Both mean: fetch now.
             drop(timeout(rest, self.verifier.wanted()).await);
         }
     }
@@ -173,10 +175,10 @@ impl Remote {
     }
 }
 
-/// Drives the connection along with its one exchange: no task is left behind when the exchange is given up.
+/// Drives the connection together with its exchange, so that no task is left when the exchange is dropped.
 async fn beside<T>(connection: impl Future, exchange: impl Future<Output = T>) -> T {
     match select(pin!(connection), pin!(exchange)).await {
-        // What the connection knows of its end the exchange is told, too.
+        // The exchange also learns what the connection reports at its end.
         Either::Left((_, exchange)) => exchange.await,
         Either::Right((done, _)) => done,
     }

@@ -1,5 +1,5 @@
-//! The tickets of a gateway: one per tenure, signed when it is first asked for and again at half its life. And what
-//! services show of them, and of those of other gateways, when they call back.
+//! The tickets of a gateway: one per tenure, signed when it is first needed, and again after half its life. Also
+//! verifies tickets, of this and of other gateways, that services show when they call back.
 
 use std::{
     collections::HashMap,
@@ -18,24 +18,25 @@ use fencegate_policies::{
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use hyper::header::HeaderValue;
 
-/// Signs for all workers.
+/// Signs and verifies tickets for all workers.
 pub struct Ticketing {
     signer: Arc<Signer>,
     jwks: Option<Arc<str>>,
     issuer: String,
-    /// What its sessions are registered under.
+    /// The name under which the gateway's sessions are registered.
     gateway: Arc<str>,
-    /// Names this process, and no other one.
+    /// An id of this process alone.
     process: String,
-    /// With our own key, and with those of other gateways.
+    /// Verifiers with our own key, and with the keys of other gateways.
     verifiers: Vec<Verifier>,
-    /// Of the installation, and of its era: a guard believes tokens of a later one that are far larger.
+    /// The installation and its era. A guard believes tokens of a later era although they are far larger.
     memory: Arc<Memory>,
     tickets: Mutex<Generations>,
 }
 
-/// The tickets of the tenures that were used of late: when the young are many, the old are dropped. Several keys that were free
-/// may have been taken in one transaction, and then their tenures have one number; so a ticket is known by its keys as well.
+/// The tickets of recently used tenures. When there are many young tickets, the old ones are dropped. A transaction
+/// can take several free keys, and then their tenures have one number. So a ticket is found by its number and its
+/// keys.
 #[derive(Default)]
 struct Generations {
     young: HashMap<Token, Vec<Arc<Ticket>>>,
@@ -46,7 +47,7 @@ const MOST_YOUNG: usize = 4096;
 
 impl Ticketing {
     /// # Errors
-    /// A key file is not one, or others can read it.
+    /// The key file is malformed, or others can read it.
     pub fn new(
         key: &Signing,
         gateway: &plan::Gateway,
@@ -102,14 +103,14 @@ impl Ticketing {
             Arc::new(Ticket::new(self.signer.clone(), claims))
         };
         let ticket = self.tickets.lock().unwrap_or_else(PoisonError::into_inner).get(tenure, keys, make);
-        // Signing takes its time: not under the lock that all workers share.
+        // Signing takes time, so it happens outside of the lock that all workers share.
         let mut value = HeaderValue::from_str(&ticket.text(now())).expect("base64url and dots");
-        // Whoever reads it in a log could present it.
+        // Anybody who reads the ticket in a log could present it.
         value.set_sensitive(true);
         Some(value)
     }
 
-    /// Verifies what somebody shows: signed by a gateway of this installation, and of now.
+    /// Verifies a ticket: a gateway of this installation has signed it, and it has not expired.
     ///
     /// # Errors
     /// [`Bad`].
@@ -126,7 +127,7 @@ impl Ticketing {
         Err(bad)
     }
 
-    /// The tenure is, or was, one of this process.
+    /// True if the tenure belongs, or belonged, to this process.
     pub fn is_of_this_process(&self, origin: &Origin) -> bool {
         origin.process == self.process
     }
@@ -165,7 +166,7 @@ impl Generations {
 mod tests {
     use super::*;
 
-    /// Their nodes were made by one transaction, each the first below its parent.
+    /// One transaction made both nodes, each as the first below its parent.
     #[test]
     fn tenures_of_two_keys_with_one_number_have_a_ticket_each() {
         let signer = Arc::new(Signer::with_key(&Pair::generate(&SystemRandomness)));

@@ -10,13 +10,14 @@ use crate::headers::{TRACEPARENT, TRACESTATE};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trace {
     pub id: u128,
-    /// Of the caller, where it has begun the trace.
+    /// The caller's span, if the caller has begun the trace.
     pub parent: Option<u64>,
-    /// Of this request at this process.
+    /// The span of this request at this process.
     pub span: u64,
-    /// What an upstream gets as its parent: the exchange with it, where that is recorded, else the request.
+    /// The span that an upstream gets as its parent: the exchange with the upstream, if that is recorded, else the
+    /// request.
     pub below: u64,
-    /// Bit 0: the caller may have recorded it.
+    /// Bit 0: the caller may have recorded the trace.
     pub flags: u8,
     recorded: bool,
 }
@@ -25,11 +26,11 @@ pub struct Trace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recording {
     Off,
-    /// Those of others that are recorded, and of our own one in so many.
+    /// Traces of others that are recorded, and one in so many of our own.
     OneIn(u32),
 }
 
-/// What a caller says of its trace.
+/// What a caller says about its trace.
 #[derive(Clone, Copy)]
 struct Parent {
     id: u128,
@@ -37,7 +38,7 @@ struct Parent {
     flags: u8,
 }
 
-/// Bytes of a `traceparent`.
+/// The length of a `traceparent` in bytes.
 const PARENT: usize = 55;
 const SAMPLED: u8 = 1;
 
@@ -48,8 +49,8 @@ impl Recording {
 }
 
 impl Trace {
-    /// The caller's trace; a new one where there is none that can be read. What the caller's systems keep beside it
-    /// belongs to it, and goes with it.
+    /// The caller's trace; a new one if the caller's is missing or cannot be read. `tracestate` belongs to the
+    /// caller's trace, so it is removed where a new one begins.
     pub fn of(headers: &mut HeaderMap, recording: Recording) -> Self {
         let mut parents = headers.get_all(TRACEPARENT).iter();
         let parent = parents.next().filter(|_| parents.next().is_none());
@@ -74,7 +75,7 @@ impl Trace {
         }
     }
 
-    /// Its spans are to be told.
+    /// True if the spans of the trace are sent.
     pub fn is_recorded(&self) -> bool {
         self.recorded
     }
@@ -89,8 +90,8 @@ impl Trace {
         format!("{:016x}", self.span)
     }
 
-    /// `traceparent` for whoever is asked next, and a name for the request, where its caller has given it none. Both lie in one
-    /// piece of memory.
+    /// The `traceparent` for the next service, and an id for the request if the caller has given none. Both share one
+    /// allocation.
     pub fn values(&self) -> (HeaderValue, HeaderValue) {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-000000000000000000";
         hex::write(&self.id.to_be_bytes(), &mut text[3..35]);
@@ -105,7 +106,7 @@ impl Trace {
 }
 
 impl Parent {
-    /// `00-` trace, `-` span, `-` flags; of a later version whatever follows is not looked at.
+    /// Reads `00-` trace, `-` span, `-` flags. Of a later version the rest is ignored.
     fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -189,7 +190,7 @@ mod tests {
         assert_eq!((count(yes, Recording::OneIn(100)), count(no, Recording::OneIn(1))), (1000, 0));
         assert_eq!((count(yes, Recording::Off), count(None, Recording::Off)), (0, 0));
         assert_eq!(count(None, Recording::OneIn(1)), 1000);
-        // Its standard deviation is 16.
+        // The expected count is 500, with a standard deviation of 16.
         assert!((400..600).contains(&count(None, Recording::OneIn(2))));
     }
 }

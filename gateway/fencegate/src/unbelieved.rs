@@ -1,5 +1,5 @@
-//! The last caller of each kind that came to a guard with no claim, or with one that no gateway has made: whoever it was
-//! has to be found.
+//! Remembers, for each reason, the last caller that came to a guard without a valid claim, so that an operator can
+//! find it.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 
 use hyper::Method;
 
-/// By the word of the refusal: a handful.
+/// By the word of the refusal. There are only a few.
 #[derive(Debug, Default)]
 pub struct Unbelieved(Mutex<BTreeMap<&'static str, Stranger>>);
 
@@ -18,7 +18,7 @@ pub struct Unbelieved(Mutex<BTreeMap<&'static str, Stranger>>);
 pub struct Stranger {
     pub at: SystemTime,
     pub peer: SocketAddr,
-    /// On whose behalf, where that is somebody else.
+    /// The client for whom the caller speaks, if that is somebody else.
     pub client: Option<IpAddr>,
     pub method: Method,
 }

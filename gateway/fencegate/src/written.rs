@@ -1,4 +1,4 @@
-//! A policy file as it lies on the disk, and what is wrong with it, in words.
+//! A policy file on the disk, and the report about its mistakes.
 
 use std::{env, fs, io, path::Path};
 
@@ -11,12 +11,12 @@ use fencegate_process::again::quoted;
 
 use crate::access::SENDS_SPANS;
 
-/// How remedies name the file in commands: whoever reads the text does not know where it lies.
+/// How remedies name the file in commands: the reader of the text does not know its path.
 const THE_FILE: &str = "-c FILE";
 
 /// The text of a file.
 pub struct Written {
-    /// As it was named.
+    /// The name by which the user gave the file.
     name: String,
     pub text: String,
 }
@@ -26,12 +26,12 @@ pub struct Written {
 pub enum Unreadable {
     #[error("FG0530: read {name}: {source}")]
     Io { name: String, source: io::Error },
-    /// The second one is what it says, as it is shown to the user.
+    /// The second field is the diagnostic as the user sees it.
     #[error("{1}")]
     NotText(Box<Diagnostic>, String),
 }
 
-/// A plan, where there is one, and everything that is to be said of the file.
+/// The plan, if there is one, and everything to report about the file.
 pub struct Judged<P> {
     pub plan: Option<P>,
     /// Each with its place and remedy, in order.
@@ -39,7 +39,7 @@ pub struct Judged<P> {
 }
 
 impl Written {
-    /// Reads once only: it may be a pipe.
+    /// Reads only once: the file may be a pipe.
     pub fn open(path: &Path) -> Result<Self, Unreadable> {
         let name = path.display().to_string();
         let bytes = fs::read(path).map_err(|source| Unreadable::Io { name: name.clone(), source })?;
@@ -52,7 +52,7 @@ impl Written {
         Ok(Self { name, text })
     }
 
-    /// As it was named.
+    /// The name by which the user gave the file.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -72,13 +72,13 @@ impl Written {
         Judged { said: said.collect(), plan: loaded.plan }
     }
 
-    /// As people are shown it.
+    /// A diagnostic as people see it.
     pub fn shown(&self, diagnostic: &Diagnostic) -> String {
         diagnostic.render(&self.name, &self.text)
     }
 }
 
-/// What this build cannot do is no plan: starting all the same would look as if it did.
+/// Refuses a plan with a feature that this build lacks: to start without it would look as if it were on.
 fn buildable<P>(mut loaded: Loaded<P>, sends_spans: bool) -> Loaded<P> {
     if let (Some(place), false) = (loaded.traces, sends_spans) {
         let remedy = "build with `cargo build --release -p fencegate --features otlp`, or leave `traces` out";
@@ -89,7 +89,7 @@ fn buildable<P>(mut loaded: Loaded<P>, sends_spans: bool) -> Loaded<P> {
     loaded
 }
 
-/// `valid`: the bytes that are text; so many stand unchanged in `shown`.
+/// `valid`: how many bytes are text. They stand unchanged in `shown`.
 fn not_text(valid: usize, shown: &str) -> Diagnostic {
     let before = shown.get(..valid).unwrap_or_default();
     let line = before.matches('\n').count() + 1;

@@ -1,4 +1,4 @@
-//! Who is told of requests: the access log, and a collector of spans.
+//! Who receives reports about requests: the access log, and a collector of spans.
 
 use std::{io, rc::Rc};
 
@@ -9,10 +9,10 @@ use super::otlp;
 use super::{exchange::Exchange, stdout::AccessLog};
 use crate::metrics::Metrics;
 
-/// Can this build send spans? Whoever asks for them is told so at once.
+/// True if this build can send spans. A policy that asks for them in another build is refused at once.
 pub const SENDS_SPANS: bool = cfg!(feature = "otlp");
 
-/// All who can be told in this process, from any thread. Cheap to clone.
+/// All receivers of this process. Can be used from any thread, and is cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Tellers {
     log: AccessLog,
@@ -20,10 +20,10 @@ pub struct Tellers {
     spans: otlp::Exporter,
 }
 
-/// Those of them whom a plan wants to be told.
+/// The receivers that a plan wants.
 #[derive(Debug)]
 pub struct Audience {
-    /// How they may be told of keys.
+    /// How keys are shown to them.
     pub(super) keys: KeysShown,
     log: Option<AccessLog>,
     #[cfg(feature = "otlp")]
@@ -41,7 +41,7 @@ impl Tellers {
         })
     }
 
-    /// `None` where nobody is.
+    /// `None` if the plan wants no receiver.
     pub fn audience(&self, log: &Log) -> Option<Rc<Audience>> {
         let audience = Audience {
             keys: log.keys,
@@ -52,7 +52,7 @@ impl Tellers {
         audience.listens().then(|| Rc::new(audience))
     }
 
-    /// Waits for a moment until what was told has left. To be called when nothing tells any more.
+    /// Waits shortly until all reports have left. Call this when nothing reports any more.
     pub fn finish(self) {
         #[cfg(feature = "otlp")]
         self.spans.finish();

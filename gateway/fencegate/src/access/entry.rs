@@ -1,4 +1,4 @@
-//! Keeps what is known of one request until its answer is over, and tells it then.
+//! Collects what is known about one request until its answer is over, and reports it then.
 
 use std::{
     rc::Rc,
@@ -17,7 +17,7 @@ use crate::{
     refusal::{Outcome, Reason},
 };
 
-/// What is known of one request so far. Dropping it tells.
+/// What is known about one request so far. Dropping it sends the report.
 pub struct Entry {
     audience: Rc<Audience>,
     exchange: Exchange,
@@ -33,7 +33,7 @@ impl Entry {
     ) -> Self {
         let exchange = Exchange {
             method: method.clone(),
-            // Without the query: it is where secrets and names are.
+            // The query is left out: it may contain secrets and names.
             path: cut(target.path()),
             route: None,
             began: Instant::now(),

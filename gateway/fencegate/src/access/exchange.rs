@@ -29,7 +29,7 @@ pub(super) struct Exchange {
     pub(super) answered: Option<Answered>,
     /// Bytes of the answer's body.
     pub(super) sent: u64,
-    /// All of the answer was given on.
+    /// The whole answer was passed on.
     pub(super) complete: bool,
 }
 
@@ -41,11 +41,11 @@ pub(super) struct Answered {
     pub(super) after: Duration,
 }
 
-/// The longest text of a client's that is written out.
+/// The longest text of a client that is logged, in bytes.
 const LONGEST: usize = 512;
 
 impl Exchange {
-    /// Its keys, as they may be shown.
+    /// The keys, in the form in which they may be shown.
     pub(super) fn keys(&self) -> Option<String> {
         let keys = listed(self.notes.keys.get()?);
         match self.shown {
@@ -55,7 +55,7 @@ impl Exchange {
         }
     }
 
-    /// On a fenced route.
+    /// The outcome, on a fenced route.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         self.answered.as_ref().filter(|_| self.notes.fenced.get()).map(|answered| answered.outcome)
     }
@@ -64,14 +64,14 @@ impl Exchange {
         self.answered.as_ref()?.reason
     }
 
-    /// What a client's certificate says of it: its first name, else its subject.
+    /// The name in a client certificate: its first alternative name, else its subject.
     pub(super) fn client_identity(&self) -> Option<String> {
         let identity = self.peer.tls.as_ref()?.client.as_ref()?;
         Some(cut(identity.names.first().unwrap_or(&identity.subject)))
     }
 }
 
-/// At a character, not within it.
+/// Cuts between two characters.
 pub(super) fn cut(text: &str) -> String {
     let end = (0..=LONGEST.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     text[..end].to_owned()

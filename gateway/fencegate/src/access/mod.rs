@@ -1,5 +1,5 @@
-//! One request that is to be told of: kept by its answer, and told when that is over, however it ends. Who is told is
-//! what the plan says; no request waits for any of them.
+//! Reports each request when its answer is over, however the answer ends. The plan says who receives the reports. No
+//! request waits for a receiver.
 
 mod audience;
 mod entry;

@@ -1,5 +1,5 @@
-//! Sends spans to a collector (OTLP, `http/protobuf`), in batches, from a thread of its own. Requests never wait for it:
-//! what it cannot take, or the collector does not, is counted and lost. Nothing is sent twice.
+//! Sends spans to a collector (OTLP, `http/protobuf`) in batches, from a thread of its own. Requests never wait for
+//! it: spans that find no room, or that the collector refuses, are counted and lost. Nothing is sent twice.
 
 use std::{
     io,
@@ -42,7 +42,7 @@ pub(super) struct Exporter {
     ended: Arc<Mutex<wait::Receiver<()>>>,
 }
 
-/// The same, for one plan.
+/// The same exporter, with the settings of one plan.
 #[derive(Debug)]
 pub(super) struct Spans {
     exporter: Exporter,
@@ -58,15 +58,15 @@ struct Told {
 
 /// Requests that wait for the collector.
 const WAITING: usize = 4096;
-/// Requests that are sent at once.
+/// How many requests are sent at once.
 const BATCH: usize = 256;
-/// So long is waited for more of them.
+/// How long a batch waits for more of them.
 const GATHERING: Duration = Duration::from_millis(500);
 /// For connecting, sending and the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// For the last ones, when the process ends.
+/// How long the last batches may take when the process ends.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// An answer of a collector is some words.
+/// The most bytes of an answer; a collector answers with a few words.
 const LONGEST_ANSWER: usize = 64 << 10;
 
 impl Exporter {
@@ -92,7 +92,8 @@ impl Exporter {
         let Self { queue, ended, .. } = self;
         drop(queue);
         let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
-        // An error either way: it has ended, or its collector is too slow.
+        // An error means in any case that nothing is left to wait for: the thread has ended, or its collector is too
+        // slow.
         ended.recv_timeout(FAREWELL).ok();
     }
 }
@@ -109,14 +110,14 @@ impl Spans {
     }
 }
 
-/// Ends with the last sender, after all that it has sent.
+/// Sends all reports. Ends after the last sender has gone.
 async fn send_all(mut told: mpsc::Receiver<Told>, lost: &IntCounter) {
     let mut line = Line::default();
     let mut batch = Vec::new();
     while told.recv_many(&mut batch, BATCH).await > 0 {
         let more = async { while batch.len() < BATCH && told.recv_many(&mut batch, 1).await > 0 {} };
         timeout(GATHERING, more).await.ok();
-        // Only a reload has some of them go elsewhere.
+        // Only after a reload some reports go to another collector.
         for same in batch.chunk_by(|one, next| one.to == next.to) {
             lost.inc_by(line.send(same).await);
         }
@@ -155,7 +156,7 @@ impl Line {
             Ok(Err(why)) => (count, Some(why.to_string())),
             Err(_elapsed) => (count, Some(format!("no answer within {PATIENCE:?}"))),
         };
-        // Told when it changes: a collector that is away is away for every batch.
+        // Logged when it changes: a collector that is away fails for every batch.
         match (&why, self.fails) {
             (Some(why), false) => warn!(collector = to.collector, why, "spans.not_taken"),
             (None, true) => info!(collector = to.collector, "spans.taken_again"),
@@ -168,7 +169,7 @@ impl Line {
     /// How many spans the collector did not want.
     ///
     /// # Cancellation
-    /// The connection is closed: its answer would be taken for the next one's.
+    /// The connection is closed: a late answer would be taken for the answer to the next batch.
     async fn exchange(&mut self, to: &Traces, batch: Bytes) -> Result<u64, NotTaken> {
         let known = self.connection.take().filter(|(name, line)| *name == to.collector && !line.is_closed());
         let mut line = match known {
@@ -187,7 +188,7 @@ impl Line {
         if !head.status.is_success() {
             return Err(NotTaken::Refused(head.status));
         }
-        // What is no answer of the protocol has taken them all the same.
+        // An answer that cannot be read still means that the collector has taken the spans.
         let answer = ExportTraceServiceResponse::decode(body.to_bytes()).unwrap_or_default();
         let rejected = answer.partial_success.map_or(0, |partly| partly.rejected_spans);
         Ok(u64::try_from(rejected).unwrap_or_default())
@@ -197,7 +198,7 @@ impl Line {
 async fn connect(collector: &str) -> Result<SendRequest<Full<Bytes>>, NotTaken> {
     let stream = TcpStream::connect(collector).await?;
     let (line, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends when its other half is dropped; what broke it is told to whoever waits for an answer.
+    // The connection task ends when its other half is dropped. Errors reach whoever waits for an answer.
     tokio::spawn(connection);
     Ok(line)
 }

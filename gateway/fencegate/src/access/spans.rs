@@ -1,5 +1,5 @@
-//! What a request was, as spans of OpenTelemetry: the request itself, the wait for its lock, and the exchange with the
-//! upstream. Names and attributes are those of the semantic conventions for HTTP, and ours begin with `fencegate.`.
+//! Describes a request as spans of OpenTelemetry: the request itself, the wait for its lock, and the exchange with
+//! the upstream. Names and attributes follow the semantic conventions for HTTP; our own begin with `fencegate.`.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,7 +15,7 @@ use crate::{
     trace::Trace,
 };
 
-/// All of one request; nothing for one whose trace is not recorded.
+/// The spans of one request; empty if its trace is not recorded.
 pub(super) fn spans_of(exchange: &Exchange) -> Vec<Span> {
     let Some(trace) = exchange.notes.trace.get().filter(Trace::is_recorded) else { return Vec::new() };
     let mut spans = vec![request(exchange, &trace)];
@@ -53,10 +53,10 @@ fn request(exchange: &Exchange, trace: &Trace) -> Span {
     }
 }
 
-/// `None` where the key was there already.
+/// `None` if the lock was here already.
 fn lock(exchange: &Exchange, trace: &Trace) -> Option<Span> {
     let began = exchange.notes.asked.get()?.into_std();
-    // Not granted: it ended with the answer that says so, or with the client.
+    // Without a grant the wait ended with the answer that refuses, or when the client left.
     let waited = exchange.notes.waited.get().unwrap_or_else(|| answered(exchange, began));
     let attributes = [text("fencegate.key", exchange.keys().as_deref())];
     Some(span(exchange, trace, "lock".to_owned(), attributes, began, waited))
@@ -68,7 +68,7 @@ fn upstream(exchange: &Exchange, trace: &Trace) -> Option<Span> {
     let (began, upstream) = sent.as_ref()?;
     let began = began.into_std();
     let head = exchange.notes.upstream.get();
-    // What a refusal of our own says is not what the upstream has said.
+    // The status of our own refusal is not a status of the upstream.
     let given = exchange.answered.as_ref().filter(|answered| answered.reason.is_none());
     let status = given.map(|answered| answered.status);
     let failed = match (&exchange.answered, status) {
@@ -88,7 +88,7 @@ fn upstream(exchange: &Exchange, trace: &Trace) -> Option<Span> {
     ];
     let took = head.unwrap_or_else(|| answered(exchange, began));
     Some(Span {
-        // The upstream has seen this one as its parent.
+        // The upstream got this span as its parent.
         span_id: id(trace.below),
         kind: SpanKind::Client.into(),
         status: failed.map(|_| failure()),
@@ -96,7 +96,7 @@ fn upstream(exchange: &Exchange, trace: &Trace) -> Option<Span> {
     })
 }
 
-/// Below the request, with an id of its own.
+/// A span below the request, with an id of its own.
 fn span(
     exchange: &Exchange,
     trace: &Trace,
@@ -120,14 +120,15 @@ fn span(
     }
 }
 
-/// From then to the answer; to now where there was none.
+/// The time from then to the answer; to now if there was none.
 fn answered(exchange: &Exchange, from: Instant) -> Duration {
     let end =
         exchange.answered.as_ref().map_or_else(Instant::now, |answered| exchange.began + answered.after);
     end.saturating_duration_since(from)
 }
 
-/// As attribute, and as the beginning of a name: what clients make up must not make names.
+/// The method as an attribute, and as the beginning of a span's name. Methods that clients invent must not make
+/// names.
 fn method(method: &Method) -> (&'static str, &'static str) {
     const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
     KNOWN

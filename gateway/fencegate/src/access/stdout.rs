@@ -1,5 +1,5 @@
-//! The access log: one line of JSON per request on stdout, written by a thread of its own. Requests never wait for it:
-//! what it cannot take is counted and lost.
+//! The access log: one line of JSON per request on stdout, written by a thread of its own. Requests never wait for
+//! it: lines that find no room are counted and lost.
 
 use std::{
     io::{self, BufWriter, Write, stdout},
@@ -23,7 +23,7 @@ pub(super) struct AccessLog {
     lost: IntCounter,
 }
 
-/// Lines that wait for whoever reads our output.
+/// The most lines that wait for the reader of our output.
 const WAITING: usize = 8192;
 
 impl AccessLog {
@@ -44,7 +44,7 @@ impl AccessLog {
     }
 }
 
-/// Ends with the last sender. A reader that is gone is no reason to end anything else.
+/// Ends after the last sender has gone. A reader that has gone ends nothing else.
 fn write_all(lines: &Receiver<Vec<u8>>) {
     let mut output = BufWriter::new(stdout());
     loop {
@@ -64,7 +64,7 @@ fn write_all(lines: &Receiver<Vec<u8>>) {
     }
 }
 
-/// Absent fields are not known, or not for this request.
+/// An absent field is unknown, or has no meaning for this request.
 #[derive(Serialize)]
 struct Line<'a> {
     ts: String,
@@ -76,7 +76,7 @@ struct Line<'a> {
     span_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     client: Option<IpAddr>,
-    /// Of its certificate; of whoever is at the other end of the connection, which may be a proxy.
+    /// The name in the certificate of the peer, which may be a proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     client_identity: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,13 +89,13 @@ struct Line<'a> {
     key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<String>,
-    /// The dispatch that has called it, by its token.
+    /// The token of the dispatch in which the request was called.
     #[serde(skip_serializing_if = "Option::is_none")]
     called_from: Option<String>,
-    /// The gateway that has answered in our place.
+    /// The gateway that has answered in place of this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     forwarded_to: Option<String>,
-    /// The gateway in whose place we answer.
+    /// The gateway in whose place this one answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     forwarded_from: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]

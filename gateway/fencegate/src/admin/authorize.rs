@@ -1,9 +1,9 @@
-//! Who gets in at the admin listener: whoever names it by its own name, shows the credentials that are asked for, and
-//! does not change anything from another site's page.
+//! Decides who may use the admin listener: a caller must name it by its own name, show the required credentials, and
+//! not change anything from a page of another site.
 //!
-//! A browser on an operator's machine reaches loopback addresses too, with whatever page it shows. So a name that
-//! somebody else's name server could point here is refused (DNS rebinding), nothing is allowed to pages of other origins
-//! (no CORS), and what changes something has to come from our own page or from no page at all.
+//! A browser on an operator's machine reaches loopback addresses too, whatever page it shows. So a host name that
+//! somebody else's name server could point here is refused (DNS rebinding), pages of other origins get no permission
+//! (no CORS), and a request that changes something must come from our own page or from no page.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -30,51 +30,52 @@ use crate::{
     bearer::{BadBearer, Bearer},
 };
 
-/// What everybody has to show who wants in.
+/// The credentials that every caller must show.
 #[derive(Debug, Clone)]
 pub struct Door {
     admin: Arc<plan::Admin>,
-    /// `None`: whoever reaches it may use it.
+    /// `None`: no token is required.
     pub(super) bearer: Option<Bearer>,
 }
 
-/// Over which connection a request came.
+/// The connection of a request.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub address: IpAddr,
-    /// What the verified certificate of the caller says.
+    /// The name in the verified certificate of the caller.
     pub certificate: Option<Arc<str>>,
     pub secured: bool,
 }
 
-/// In whose name something is done, for the audit log.
+/// The name of the caller in the audit log.
 #[derive(Debug, Clone)]
 pub struct Principal(pub Arc<str>);
 
-/// Whoever reaches the listener from this machine, or from elsewhere, and has shown nothing.
+/// The names of callers without credentials, on this machine and elsewhere.
 const LOCAL: &str = "local";
 const NOBODY: &str = "nobody";
 
 impl Principal {
-    /// The listener has asked who it is.
+    /// True if the caller has shown credentials, and the listener has verified them.
     pub(super) fn is_known(&self) -> bool {
         ![LOCAL, NOBODY].contains(&&*self.0)
     }
 }
 
-/// A request and its answer, all in all. Nothing that it asks for is undone when that is over.
+/// The longest time for a request and its answer. When it is over, nothing that was begun is undone.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Open to probes and to guards, which have no credentials: they tell nothing that is not public.
+/// Open to probes and guards, which have no credentials. These paths tell nothing that is secret.
 const OPEN: [&str; 3] = ["/live", "/ready", "/jwks.json"];
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Nothing is loaded from elsewhere, nothing inline runs, nobody frames us, and forms go to us only.
+/// No resources from elsewhere, no inline scripts, no frames, and forms that only submit here.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// Lets a request in, or says why not. What changes something leaves one line in the log, whatever comes of it.
+/// Lets a request in, or refuses it. A request that changes something leaves one line in the log, whatever its
+/// result.
 pub async fn pass(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>().cloned().expect("set with the connection");
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -93,7 +94,7 @@ pub async fn pass(State(door): State<Door>, mut request: Request, next: Next) ->
     if !changes {
         return secured(run.await);
     }
-    // Whoever has something done and hangs up does not get away without a line in the log, nor does what panics.
+    // Runs as a task of its own, so that a caller who hangs up, or a panic, cannot keep the line out of the log.
     let done = tokio::spawn(run);
     let audited = tokio::spawn(async move {
         let answer = done.await.unwrap_or_else(|_| failed());
@@ -114,7 +115,7 @@ fn late() -> Response {
 fn audit(principal: &str, caller: &Caller, method: &Method, path: &str, answer: &Response) {
     let did = answer.extensions().get::<Deed>().map(|did| did.0.as_str());
     let (status, peer) = (answer.status().as_u16(), caller.address);
-    // A path can name a key; what the handler says names it as the policy allows.
+    // A path can contain a key. The handler's own description names the key only as the policy allows.
     let asked = did.map_or_else(|| action(path), str::to_owned);
     if answer.status().is_success() || answer.status().is_redirection() {
         info!(principal, %peer, %method, asked, status, "audit");
@@ -123,8 +124,8 @@ fn audit(principal: &str, caller: &Caller, method: &Method, path: &str, answer: 
     }
 }
 
-/// A path without what it is about: a key can stand wherever no handler is, and none is told that does not stand in the
-/// place of a word of ours.
+/// A path without its subject: a key can stand in any part that no handler has, so only our own words in their own
+/// places are logged.
 fn action(path: &str) -> String {
     let below = path.strip_prefix("/api/v1").filter(|below| below.starts_with('/')).unwrap_or(path);
     let mut parts: Vec<&str> = below.split('/').filter(|part| !part.is_empty()).take(MOST_PARTS).collect();
@@ -142,7 +143,7 @@ fn action(path: &str) -> String {
     parts.join(".")
 }
 
-/// What a path begins with.
+/// The first words of paths.
 const THINGS: [&str; 17] = [
     "backup",
     "config",
@@ -162,9 +163,9 @@ const THINGS: [&str; 17] = [
     "refusals",
     "reload",
 ];
-/// And what it ends with, behind what it is about.
+/// The last words of paths, after the subject.
 const VERBS: [&str; 4] = ["break", "forget", "resolve", "revoke"];
-/// No handler has more.
+/// No path of ours has more parts.
 const MOST_PARTS: usize = 8;
 
 impl Door {
@@ -219,13 +220,13 @@ fn host(request: &Request) -> Option<&str> {
     let (field, more) = (fields.next(), fields.next());
     match (request.uri().authority(), field, more) {
         (None, Some(field), None) => field.to_str().ok(),
-        // HTTP/2 has it in the place of the field.
+        // In HTTP/2 the authority stands in the place of the field.
         (Some(authority), None, None) if request.version() == Version::HTTP_2 => Some(authority.as_str()),
         _ => None,
     }
 }
 
-/// A token, also as the password of a browser's own dialogue, whatever the name beside it.
+/// The token of the request. It may also be the password of a browser's own dialogue, with any user name.
 fn presented(headers: &HeaderMap) -> Option<Vec<u8>> {
     let mut fields = headers.get_all(AUTHORIZATION).iter();
     let (Some(field), None) = (fields.next(), fields.next()) else { return None };
@@ -239,7 +240,7 @@ fn presented(headers: &HeaderMap) -> Option<Vec<u8>> {
     Some(decoded[colon + 1..].to_vec())
 }
 
-/// From our own page, or from no page: programs say neither of the two.
+/// True if the request comes from our own page, or from a program, which sends neither field.
 fn is_from_here(headers: &HeaderMap, host: &str, secured: bool) -> bool {
     let site = headers.get_all(SEC_FETCH_SITE).iter().all(|site| site == "same-origin" || site == "none");
     let scheme = if secured { "https" } else { "http" };

@@ -1,8 +1,8 @@
-//! Sends a backup of the guard's store, while the guard goes on, to whoever has shown the credentials of the listener.
+//! Sends a backup of a running guard's store to an authenticated caller.
 //!
-//! It has kept answers and every key in it, in plain: more than any other question tells. The store is read on a thread of
-//! its own. It is read as of one moment, and what changes after that takes room in the store's file until the reading
-//! ends; so a receiver that stands still is hung up on.
+//! A backup has kept answers and all keys in plain text, so it tells more than any other question. A thread of its
+//! own reads the store as of one moment. Until the reading ends, later changes take extra room in the store's file;
+//! so a receiver that does not read is disconnected.
 
 use std::{
     io::{self, Write},
@@ -39,13 +39,13 @@ pub(super) fn routes() -> Router<GuardSeen> {
     Router::new().route("/api/v1/backup", post(backup))
 }
 
-/// The receiver takes the next part within this.
+/// The longest time until the receiver takes the next part.
 const STALLED: Duration = Duration::from_secs(10);
 
-/// From the moment that is backed up to the end.
+/// The longest time from the moment of the backup to its end.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Parts that wait for the receiver.
+/// How many parts wait for the receiver.
 const AHEAD: usize = 2;
 
 async fn backup(
@@ -65,7 +65,7 @@ async fn backup(
     spawn_blocking(move || {
         let receiver =
             BackupReceiver { to: to.clone(), runtime: runtime.clone(), until: Instant::now() + LONGEST };
-        // Nothing behind a part that is missing: the answer is cut off, and its receiver knows.
+        // If a part is missing, nothing follows: the answer is cut off, and its receiver sees that.
         if let Err(fault) = made(&guard, receiver) {
             runtime.block_on(async { timeout(STALLED, to.send(Err(fault))).await }).ok();
         }
@@ -104,7 +104,7 @@ fn made(guard: &Guard, mut receiver: BackupReceiver) -> Result<(), Fault> {
     }
 }
 
-/// Whoever gets the backup, as the store's reader sees them.
+/// The receiver of the backup, as a target for the reader of the store.
 struct BackupReceiver {
     to: Sender<Result<Bytes, Fault>>,
     runtime: Handle,

@@ -7,7 +7,7 @@ use fencegate_process::randomness::{Guid, Randomness};
 
 use super::fault::{Fault, Word};
 
-/// Stands in every form of this process, and nowhere else.
+/// A random text that stands in every form of this process, and nowhere else.
 #[derive(Clone)]
 pub struct Csrf(Arc<str>);
 

@@ -1,4 +1,4 @@
-//! What an operator had done, for the line that it leaves in the log.
+//! What an operator has done, for the audit line in the log.
 
 /// What an operator had done, in the words of the log.
 #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-//! What both roles show to probes and to Prometheus.
+//! The paths of both roles for probes and for Prometheus.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 
 use crate::metrics::Metrics;
 
-/// `count` brings gauges up to date.
+/// `count` updates the gauges.
 pub(super) fn exposed(metrics: Arc<Metrics>, count: impl Fn() + Clone + Send + Sync + 'static) -> Router {
     let rendered = async move || {
         let (count, metrics) = (count.clone(), metrics.clone());

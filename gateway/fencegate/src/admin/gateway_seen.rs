@@ -1,4 +1,4 @@
-//! What the admin listener of a gateway looks at.
+//! The state of a gateway that its admin listener shows.
 
 use std::sync::Arc;
 
@@ -14,29 +14,29 @@ use crate::{
     stays::Stays,
 };
 
-/// What the admin listener of a gateway shows, and whom it commands.
+/// What the admin listener of a gateway shows and controls.
 #[derive(Clone)]
 pub struct GatewaySeen {
-    /// The gateway's.
+    /// The name of the gateway.
     pub name: Arc<str>,
     pub keeper: Keeper,
     pub metrics: Arc<Metrics>,
     pub in_force: InForce,
     pub hot: Hot,
-    /// Which requests each key has.
+    /// The requests of each key.
     pub stays: Arc<Stays>,
     pub trends: Trends,
     /// The public keys of our tickets, for guards to fetch.
     pub jwks: Option<Arc<str>>,
     pub drain: CancellationToken,
     pub commands: Commands,
-    /// `None` where the process was started without any.
+    /// `None` if the process was started without leases.
     pub leases: Option<Arc<Leases>>,
     pub csrf: Csrf,
 }
 
 impl GatewaySeen {
-    /// Why no lock could be granted now.
+    /// Why no lock can be granted now; `None` if one can.
     pub(super) fn not_ready(&self) -> Option<String> {
         if self.drain.is_cancelled() {
             return Some("draining".into());
@@ -44,7 +44,7 @@ impl GatewaySeen {
         (!self.keeper.is_ready()).then(|| match self.keeper.view() {
             View::Away(why) => format!("no ZooKeeper session: {why}"),
             View::Unmade(why) => format!("FG0506: {why}"),
-            // It begins with its code.
+            // The message begins with its code.
             View::RolledBack(why) => why.to_string(),
             View::Live { connected: false, .. } => "the connection to ZooKeeper is lost".into(),
             View::Live { connected: true, .. } => "the ZooKeeper session is not proven yet".into(),

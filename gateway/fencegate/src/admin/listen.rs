@@ -1,4 +1,4 @@
-//! Takes connections to the admin listener and bounds what each may ask of us.
+//! Accepts connections to the admin listener, and limits how much each may use.
 
 use std::{
     convert::Infallible,
@@ -32,17 +32,17 @@ use super::{
 };
 use crate::bearer::Bearer;
 
-/// Whoever asks again after this long connects again.
+/// The longest life of a connection. Afterwards a client connects again.
 const LONGEST: Duration = Duration::from_secs(600);
-/// How long the head of a request may take; from the end of an answer to the next head, too.
+/// The longest time for the head of a request, and from an answer to the next head.
 const HEAD: Duration = Duration::from_secs(30);
 const HANDSHAKE: Duration = Duration::from_secs(5);
 const HEAD_BYTES: usize = 16 * 1024;
 const HEAD_FIELDS: usize = 64;
 const BODY_BYTES: usize = 16 * 1024;
 
-/// Serves on a thread of its own, for as long as the process lives: it answers also while it drains, and however busy
-/// the workers are. `meanwhile` runs beside it.
+/// Serves on a thread of its own as long as the process lives, so it answers also during the drain and while the
+/// workers are busy. `meanwhile` runs on the same thread.
 pub fn start(
     listener: TcpListener,
     routes: Router,
@@ -90,7 +90,7 @@ async fn accept(
                 }));
             }
             Err(error) => {
-                // No more descriptors, or a connection that ended before it began.
+                // No descriptor was left, or the connection ended before it began.
                 warn!(%error, "admin: accept");
                 sleep(PAUSE).await;
             }
@@ -98,7 +98,7 @@ async fn accept(
     }
 }
 
-/// Where TLS is spoken, nothing else is.
+/// A listener with TLS accepts nothing else.
 async fn greet(
     stream: TcpStream,
     address: IpAddr,
@@ -126,7 +126,7 @@ async fn greet(
     }
 }
 
-/// Digits of a certificate's fingerprint that the log has room for.
+/// How many digits of a certificate's fingerprint are logged.
 const FINGERPRINT: usize = 16;
 
 const PAUSE: Duration = Duration::from_millis(50);
@@ -153,6 +153,6 @@ async fn serve(
         .max_buf_size(HEAD_BYTES)
         .max_headers(HEAD_FIELDS)
         .serve_connection(TokioIo::new(stream), service);
-    // However it ended: whoever was there has been told, or has gone.
+    // However it ended, nobody is left to be told.
     drop(timeout(LONGEST, connection).await);
 }

@@ -1,6 +1,7 @@
-//! The page for people: made here as a whole, so that it works without scripts; one small script takes newer parts in.
+//! The pages for people. Each is made here as a whole, so that it works without scripts. One small script replaces
+//! parts by newer ones.
 //!
-//! Every text goes through the templates' escaping; nothing is inline that a content security policy would have to allow.
+//! All text is escaped by the templates. Nothing is inline, so the content security policy needs no exception.
 
 mod doubts;
 mod forms;

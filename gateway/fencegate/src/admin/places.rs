@@ -1,4 +1,5 @@
-//! The places for connections to the admin listener: whoever comes has one, and whoever lies idle makes room.
+//! Limits the connections to the admin listener. Each new connection gets a place, and an idle one is closed to make
+//! room.
 
 use std::{
     collections::BTreeMap,
@@ -10,18 +11,18 @@ use std::{
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Connections at once: operators, probes, a few that scrape.
+/// The most connections: operators, probes, a few scrapers.
 const ALL: usize = 64;
-/// Of one address. Probes come from the address of whatever else runs beside us: so nobody is turned away for it, and
-/// who has too many loses the one that did nothing for longest.
+/// The most connections of one address. Probes may come from the address of other programs on this machine. So no new
+/// connection is refused; the address loses the connection that has been idle for longest.
 const OF_ONE: usize = 16;
-/// From the connection to the head of its first request; only the next one may be waited for longer.
+/// The longest time from the connection to the head of its first request. Only later requests may take longer.
 const FIRST_HEAD: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places(Arc<Mutex<Taken>>);
 
-/// The connections by the number of their arrival.
+/// The connections, numbered in the order of their arrival.
 #[derive(Debug, Default)]
 struct Taken {
     all: BTreeMap<u64, Holder>,
@@ -33,15 +34,15 @@ struct Holder {
     address: IpAddr,
     doing: Doing,
     since: Instant,
-    /// There was a first request.
+    /// The connection has had a first request.
     asked: bool,
     leave: CancellationToken,
 }
 
-/// The less worth keeping, the smaller.
+/// What a connection is doing. The smaller, the less it is worth keeping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Doing {
-    /// Nothing that we wait for ourselves: it may have said nothing yet, or read its answer.
+    /// Idle: it has sent no request, or is reading its answer.
     Idle,
     Asking,
 }
@@ -55,7 +56,7 @@ pub(super) struct Place {
 }
 
 impl Places {
-    /// Never waits: where all are taken, one has to leave.
+    /// Does not wait: if all places are taken, another connection is closed.
     pub(super) fn take(&self, address: IpAddr) -> Place {
         let mut taken = self.taken();
         let of_one = taken.all.values().filter(|holder| holder.address == address).count();
@@ -78,7 +79,8 @@ impl Places {
 }
 
 impl Taken {
-    /// Whoever is answered goes last: what it asked for would be done, and nobody told.
+    /// A connection with a request in progress is closed last: otherwise its request would be carried out, and nobody
+    /// told.
     fn make_room(&mut self, address: Option<IpAddr>) {
         let may_go = self.all.iter().filter(|(_, holder)| address.is_none_or(|one| one == holder.address));
         let least = may_go.min_by_key(|(_, holder)| (holder.doing, holder.since)).map(|(number, _)| *number);
@@ -103,7 +105,7 @@ impl Place {
         }
     }
 
-    /// Returns when the connection has to end, to make room for another one.
+    /// Returns when this connection must end to make room for another.
     pub(super) async fn lost(&self) {
         let silent = async {
             sleep(FIRST_HEAD).await;

@@ -1,5 +1,5 @@
-//! How long requests waited and locks were held over the last minutes, for the plots of the page. Prometheus knows more,
-//! where there is one.
+//! How long requests waited and held locks over the last minutes, for the plots of the page. Where there is a
+//! Prometheus, it knows more.
 
 use std::{
     collections::VecDeque,
@@ -44,7 +44,7 @@ pub struct Typical {
 }
 
 impl Trends {
-    /// Looks at the counters, again and again.
+    /// Takes a sample of the counters at each interval, for ever.
     pub async fn follow(self, metrics: Arc<Metrics>) {
         loop {
             self.take(Sample { wait: metrics.waits_so_far(), hold: metrics.holds_so_far() });

@@ -1,4 +1,4 @@
-//! Backups of a guard's store: files that are there as a whole or not at all, and stores that are made of them.
+//! Backups of a guard's store. A backup file is complete or absent, and a store can be made from it.
 
 pub mod new_file;
 pub mod store_place;

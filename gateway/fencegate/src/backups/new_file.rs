@@ -1,4 +1,4 @@
-//! Writes a backup into a file that is there as a whole or not at all.
+//! Writes a backup into a file that is complete or absent.
 
 use std::{
     fs::File,
@@ -10,21 +10,21 @@ use fencegate_guard::store::backup::{Broken, Header, verify};
 use rustix::fs::fstatvfs;
 use tempfile::{Builder, NamedTempFile};
 
-/// What becomes of a file that is there already.
+/// What to do with a file that exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
     Kept,
     Replaced,
 }
 
-/// A backup that is being written, under another name. Dropped before its end, nothing is left of it.
+/// A backup that is being written, under a temporary name. If it is dropped before its end, nothing is left of it.
 pub struct NewFile {
     file: NamedTempFile,
     path: PathBuf,
     existing: Existing,
 }
 
-/// There is no new backup, and what was there before is as it was.
+/// There is no new backup, and an earlier one is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum NotWritten {
     #[error("FG0612: {path} is there already; `--overwrite` replaces it")]
@@ -33,11 +33,11 @@ pub enum NotWritten {
         "FG0612: write the backup to {path}: {source}; nothing is left of it, and the store is as it was"
     )]
     Io { path: String, source: io::Error },
-    #[error("FG0611: what was to become {path} is not whole: {source}; nothing is left of it")]
+    #[error("FG0611: the backup for {path} is not whole: {source}; nothing is left of it")]
     Broken { path: String, source: Broken },
 }
 
-/// So much is left free on every disk: it may be the guard's, and a guard that cannot write ends.
+/// The space that is left free on every disk. The disk may be the guard's, and a guard that cannot write ends.
 const LEFT_FREE: u64 = 16 << 20;
 
 impl NewFile {
@@ -47,16 +47,16 @@ impl NewFile {
         if existing == Existing::Kept && path.symlink_metadata().is_ok() {
             return Err(NotWritten::Exists { path: path.display().to_string() });
         }
-        // Readable for nobody else: kept answers are in it.
+        // Only its owner may read the file: it contains answers to clients.
         let made = Builder::new().prefix(".fencegate-backup-").tempfile_in(folder(path));
         let file = made.map_err(|source| NotWritten::io(path, source))?;
         Ok(Self { file, path: path.to_owned(), existing })
     }
 
-    /// The whole backup is in it. It is read again before it gets its name.
+    /// Ends the backup. The file is read again before it gets its name.
     ///
     /// # Errors
-    /// What was written is not whole, or cannot get its name.
+    /// The written file is not complete, or cannot get its name.
     pub fn finish(self) -> Result<Header, NotWritten> {
         let Self { file, path, existing } = self;
         let synced = file.as_file().sync_all();
@@ -78,7 +78,7 @@ impl NewFile {
     fn has_room(&self, bytes: usize) -> io::Result<()> {
         let disk = fstatvfs(self.file.as_file())?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        // A file system that counts nothing says that it has none.
+        // Some file systems count nothing and report no free space.
         if disk.f_blocks > 0 && free < LEFT_FREE.saturating_add(bytes as u64) {
             let said = format!("the disk is full but for {free} bytes, and {LEFT_FREE} are left to others");
             return Err(io::Error::new(io::ErrorKind::StorageFull, said));
@@ -104,12 +104,12 @@ impl NotWritten {
     }
 }
 
-/// A name without a folder is one in the current one.
+/// A name without a folder means the current folder.
 pub(super) fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The names in the folder of this file are on the disk.
+/// Makes sure that the names in the folder of this file are on the disk.
 pub(super) fn synced_folder(path: &Path) -> io::Result<()> {
     File::open(folder(path))?.sync_all()
 }

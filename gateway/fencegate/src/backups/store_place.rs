@@ -1,4 +1,5 @@
-//! Where a store is made of a backup: nothing is at work there, and what was there is moved aside and not removed.
+//! Where a store is made from a backup. Nothing may use the place meanwhile. An old store is moved aside, and never
+//! removed.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -17,12 +18,12 @@ use tempfile::TempPath;
 
 use super::new_file::{Existing, folder, synced_folder};
 
-/// The place of a store. As long as this is there, no guard starts on what is in it.
+/// The place of a store. As long as this exists, no guard starts on the store in it.
 pub struct StorePlace {
     path: PathBuf,
-    /// The store that is to be moved aside, held as a guard holds it.
+    /// The old store, locked as a guard locks it.
     old: Option<File>,
-    /// What is known of the store that was here last.
+    /// How far the old store had come.
     known: Option<Known>,
 }
 
@@ -32,7 +33,7 @@ struct Known {
     header: Header,
 }
 
-/// No store was made; what was there is still there.
+/// No store was made, and the old store is still in its place.
 #[derive(Debug, thiserror::Error)]
 pub enum NotMade {
     #[error(
@@ -45,7 +46,7 @@ pub enum NotMade {
     Changed { path: String },
     #[error("FG0614: {0}")]
     Newer(StoreError),
-    /// It says so with its own code.
+    /// The error has a code of its own.
     #[error("{0}")]
     Moved(StoreError),
     #[error("FG0614: {path}: {source}")]
@@ -62,7 +63,7 @@ pub enum NotMade {
 
 impl StorePlace {
     /// # Errors
-    /// There is a store already that is to be kept, or one that somebody is at work on.
+    /// An old store is in the place and must stay, or somebody uses it.
     pub fn take(path: &Path, existing: Existing) -> Result<Self, NotMade> {
         if path.symlink_metadata().is_ok() {
             if existing == Existing::Kept {
@@ -80,10 +81,10 @@ impl StorePlace {
         Ok(Self { path: path.to_owned(), old: None, known })
     }
 
-    /// Makes the store. It is at its place when this returns.
+    /// Makes the store. When this returns, the store is in its place.
     ///
     /// # Errors
-    /// The backup is not whole, or the floor is below what is known here.
+    /// The backup is not complete, or the floor is below the newest token of the old store.
     pub fn restore(self, backup: &Path, restored: &Restored) -> Result<MadeStore, NotMade> {
         let name = self.path.display().to_string();
         let restored = self.after_what_is_known(restored)?;
@@ -97,7 +98,7 @@ impl StorePlace {
         self.owned(&new).map_err(failed)?;
         let aside = self.put_aside()?;
         if let Err(failure) = new.persist_noclobber(&self.path) {
-            // What was there comes back. Where that fails as well, it is under its other name.
+            // The old store comes back. If that fails as well, it stays under its other name.
             aside.iter().for_each(|aside| drop(brought_back(aside, &self.path)));
             return Err(failed(failure.error));
         }
@@ -106,7 +107,8 @@ impl StorePlace {
         Ok(MadeStore { header, aside, closed_for })
     }
 
-    /// What the old store has let in stays out, and it stays closed for as long as a guard that starts on it would be.
+    /// Raises the settings of the new store by what the old store knows. The new store lets in nothing that the old
+    /// one has let in, and stays closed at least as long as a guard that starts on the old one.
     fn after_what_is_known(&self, restored: &Restored) -> Result<Restored, NotMade> {
         let Some(Known { path, header }) = &self.known else { return Ok(restored.clone()) };
         let (floor, highest) = (restored.floor, header.highest);
@@ -117,7 +119,7 @@ impl StorePlace {
         Ok(Restored { max_execution, ..restored.clone() })
     }
 
-    /// The name under which the store is made. What a command has left there that was killed is removed.
+    /// A temporary name for the new store. A file that a killed command has left there is removed.
     fn unfinished(&self) -> Result<TempPath, NotMade> {
         let path = beside(&self.path, "restoring");
         let failed = |source| NotMade::io(&path, source);
@@ -132,7 +134,7 @@ impl StorePlace {
         TempPath::try_from_path(&path).map_err(failed)
     }
 
-    /// Whoever has the folder runs the guard, and whoever restores may be root.
+    /// Gives the store to the owner of the folder, who runs the guard. The user of this command may be root.
     fn owned(&self, new: &Path) -> io::Result<()> {
         let of = match &self.old {
             Some(old) => old.metadata()?,
@@ -168,15 +170,15 @@ impl NotMade {
 /// A store that was made of a backup.
 #[derive(Debug)]
 pub struct MadeStore {
-    /// What the backup says of itself.
+    /// The description of the backup.
     pub header: Header,
-    /// Where the store is now that was there before.
+    /// The present path of the old store.
     pub aside: Option<PathBuf>,
-    /// From its first start on.
+    /// How long the guard stays closed after its first start.
     pub closed_for: Duration,
 }
 
-/// A store that nobody else has open, and how far it has come. It cannot be opened until the file is let go.
+/// Locks a store that nobody uses, and reads how far it has come. Nobody can open it until the file is released.
 fn held(path: &Path) -> Result<(File, Option<Known>), NotMade> {
     let file = OpenOptions::new().read(true).write(true).open(path);
     let file = file.map_err(|source| NotMade::io(path, source))?;
@@ -186,7 +188,7 @@ fn held(path: &Path) -> Result<(File, Option<Known>), NotMade> {
     Ok((file, known))
 }
 
-/// Where it is damaged nothing can be read of it, and that is no reason to keep it.
+/// `None` for a damaged store: nothing can be read from it, and that is no reason to keep it.
 fn known(path: &Path) -> Result<Option<Known>, NotMade> {
     let header = match Redb::open(path).and_then(|store| store.header()) {
         Ok(header) => Some(header),
@@ -194,14 +196,14 @@ fn known(path: &Path) -> Result<Option<Known>, NotMade> {
         Err(StoreError::Missing { path }) => return Err(NotMade::Changed { path }),
         Err(moved @ StoreError::Moved { .. }) => return Err(NotMade::Moved(moved)),
         Err(newer @ StoreError::Newer { .. }) => return Err(NotMade::Newer(newer)),
-        // Somebody has tried to start with a backup.
+        // Somebody has put a backup in the place of a store.
         Err(StoreError::Backup { .. }) => verify(path).ok(),
         Err(StoreError::Exists { .. } | StoreError::Unreadable { .. } | StoreError::Failed(_)) => None,
     };
     Ok(header.map(|header| Known { path: path.to_owned(), header }))
 }
 
-/// Nobody else has it open for a store. From then on nobody can, until the lock is given back.
+/// Locks the file of a store that nobody uses. Until the lock is released nobody can open the store.
 fn at_rest(file: &File, path: &Path) -> Result<(), NotMade> {
     file.try_lock().map_err(|error| {
         let path = path.display().to_string();
@@ -212,7 +214,7 @@ fn at_rest(file: &File, path: &Path) -> Result<(), NotMade> {
     })
 }
 
-/// A file that is held keeps nobody from its name: the name may lead to another one by now.
+/// A lock on a file does not keep others from its name, so the name may lead to another file by now.
 fn is_there(file: &File, path: &Path) -> Result<(), NotMade> {
     let failed = |source| NotMade::io(path, source);
     let (held, named) = (file.metadata().map_err(failed)?, path.metadata().map_err(failed)?);
@@ -222,12 +224,12 @@ fn is_there(file: &File, path: &Path) -> Result<(), NotMade> {
     }
 }
 
-/// Not over what has come to its place meanwhile.
+/// Moves the old store back, but not over a file that has come to its place meanwhile.
 fn brought_back(aside: &Path, path: &Path) -> io::Result<()> {
     Ok(renameat_with(CWD, aside, CWD, path, RenameFlags::NOREPLACE)?)
 }
 
-/// The largest number under which a store of this place was moved aside.
+/// The largest number of a store that was moved aside from this place.
 fn newest_aside(path: &Path) -> io::Result<Option<u64>> {
     let mut newest = None;
     for entry in fs::read_dir(folder(path))? {

@@ -1,4 +1,4 @@
-//! A gateway in tests that has one answer to every question.
+//! A gateway for tests that answers every question with one status.
 
 use std::sync::{
     Arc,
@@ -12,14 +12,14 @@ use tokio::{
 
 use super::lease_client::{GatewayDoor, Gateways};
 
-/// For as long as the runtime of the test lives.
+/// Lives as long as the runtime of the test.
 pub(super) struct Answering {
     door: GatewayDoor,
     asked: Arc<AtomicUsize>,
 }
 
 impl Answering {
-    /// `status`: of every answer, which has no body.
+    /// `status` is the status of every answer. Answers have no body.
     pub(super) async fn with(status: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let host = listener.local_addr().expect("bound").to_string();
@@ -41,13 +41,13 @@ impl Answering {
         Gateways { doors: vec![self.door()], bearer: None, secured: None }
     }
 
-    /// Questions that came.
+    /// The number of questions so far.
     pub(super) fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
 }
 
-/// Of questions without a body.
+/// Answers questions without a body.
 async fn answers(client: TcpStream, status: u16, asked: Arc<AtomicUsize>) {
     let mut lines = BufReader::new(client).lines();
     while let Ok(Some(line)) = lines.next_line().await {

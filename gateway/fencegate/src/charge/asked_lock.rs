@@ -1,16 +1,17 @@
-//! What is asked of whoever gives out locks, and what is known of one that was had.
+//! The lock that a command asks for, and what is known about the lock that it holds.
 
 use std::time::Duration;
 
 use fencegate_policies::key::ResourceKey;
 use fencegate_process::clock::Boot;
 
-/// What is asked for.
+/// The lock that a command asks for.
 #[derive(Debug, Clone)]
 pub struct WantedLock {
     pub key: ResourceKey,
     pub access: Access,
-    /// So many may hold the key at once; all who ask for it say the same. That of the policy unless given.
+    /// How many may hold the key at once. All who ask for the key must say the same. Default: the number in the
+    /// policy.
     pub permits: Option<u16>,
     pub wait: LockWait,
 }
@@ -19,38 +20,38 @@ pub struct WantedLock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     Alone,
-    /// Everybody who shares it too.
+    /// Others may share the key.
     Shared,
 }
 
-/// For how long others are waited for.
+/// How long to wait for other holders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockWait {
     For(Duration),
     AsLongAsItTakes,
 }
 
-/// What the command is told of its lock.
+/// What the command learns about its lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownLock {
     /// `Fencing-Token`.
     pub token: String,
     /// `Fencing-Number`.
     pub number: u64,
-    /// What requests under it show; none where no gateway holds it.
+    /// The lease that requests under the lock show; `None` if no gateway holds the lock.
     pub lease: Option<String>,
-    /// Which of the holders that a key may have at once.
+    /// The number of the permit, where the key may have several holders.
     pub permit: Option<u32>,
 }
 
-/// How a lock stands.
+/// The state of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockStands {
-    /// Until then it cannot be another's.
+    /// Nobody else can hold the lock before then.
     Proven(Boot),
-    /// The same, and its holder is asked to give it back.
+    /// The same, and an operator has asked the holder to release the lock.
     WantedBack(Boot),
-    /// It may be another's now.
+    /// Somebody else may hold the lock now.
     Gone,
 }
 
@@ -59,10 +60,10 @@ pub enum LockStands {
 pub enum NoLock {
     #[error("FG0621: `{0}` is held by another, and the wait is over; nothing was run")]
     HeldByAnother(ResourceKey),
-    /// Another try may be better.
+    /// Another attempt may succeed.
     #[error("FG0623: no lock of `{key}`: {why}; nothing was run")]
     Unavailable { key: ResourceKey, why: String },
-    /// No other try is better.
+    /// No other attempt can succeed.
     #[error("FG0623: no lock of `{key}`: {why}; nothing was run")]
     Never { key: ResourceKey, why: String },
 }

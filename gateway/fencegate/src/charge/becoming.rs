@@ -1,4 +1,5 @@
-//! Becomes the command: the last thing before it, so that the kernel kills the command should its watchman die.
+//! Becomes the command. This is the last step before the command runs, so that the kernel kills the command if its
+//! watchman dies.
 
 use std::{
     ffi::OsString,
@@ -15,7 +16,7 @@ use super::{
     last_moments::KILLED_BEFORE,
 };
 
-/// The number of the process that has started us, until when the lock is proven, and the command.
+/// The arguments are the process id of the parent, the time until which the lock is proven, and the command.
 pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let parent = arguments.next().and_then(|number| Pid::from_raw(number.to_str()?.parse().ok()?));
     let until = arguments.next().and_then(|nanos| Some(Boot::from_nanos(nanos.to_str()?.parse().ok()?)));
@@ -26,7 +27,7 @@ pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         complain(&format!("error: ask the kernel to end us with our parent: {error}"));
         return ExitCode::from(NOT_RUN);
     }
-    // It may have died before the kernel was asked.
+    // The parent may have died before the kernel was asked.
     if getppid() != Some(parent) {
         return ExitCode::from(NOT_RUN);
     }
@@ -40,7 +41,7 @@ pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(unstarted(&why))
 }
 
-/// As `env(1)` has it.
+/// The exit codes of `env(1)`.
 fn unstarted(why: &io::Error) -> u8 {
     if why.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }

@@ -1,4 +1,5 @@
-//! A timer that goes on while the machine sleeps: what was due meanwhile is due at once when it wakes.
+//! A timer that counts while the machine sleeps: what falls due during the sleep is due at once when the machine
+//! wakes.
 
 use std::{io, time::Duration};
 
@@ -8,20 +9,21 @@ use rustix::time::{
 };
 use tokio::net::unix::pipe::Receiver;
 
-/// One timer of CLOCK_BOOTTIME. The timers of the runtime stand still during a suspend, and would be late by as much.
+/// One timer of CLOCK_BOOTTIME. The timers of the runtime stand still while the machine sleeps, and would be late by
+/// that time.
 ///
-/// It is read like a pipe: of all that the runtime waits for, a pipe is asked for the least.
+/// The timer is read like a pipe, because the runtime needs less for a pipe than for other descriptors.
 pub(super) struct BootTimer(Receiver);
 
 impl BootTimer {
     /// # Errors
-    /// The kernel has no more descriptors for us.
+    /// The process has no descriptor left.
     pub(super) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Receiver::from_owned_fd_unchecked(timerfd_create(TimerfdClockId::Boottime, flags)?).map(Self)
     }
 
-    /// Returns at `at`, or at once where that is over.
+    /// Returns at `at`, or at once if that time has passed.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -29,12 +31,12 @@ impl BootTimer {
     /// # Cancellation
     /// Dropping the future changes nothing: the next one sets the timer anew.
     pub(super) async fn until(&self, at: Boot) -> io::Result<()> {
-        // Zero would disarm it.
+        // Zero would disarm the timer.
         let at = Duration::from_nanos(at.as_nanos().max(1));
         let at = Timespec { tv_sec: at.as_secs().cast_signed(), tv_nsec: i64::from(at.subsec_nanos()) };
         let once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let set = Itimerspec { it_interval: once, it_value: at };
-        // It takes an expiry back that nobody has read.
+        // This also cancels an expiry that nobody has read.
         timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &set)?;
         loop {
             self.0.readable().await?;

@@ -1,4 +1,4 @@
-//! Takes a lock, runs the command, gives the lock back; for a leader again and again.
+//! Takes a lock, runs a command, and releases the lock. For a leader it does so again and again.
 
 use std::{io, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
     lock_source::{CommandLock, LockSource},
 };
 
-/// What is to be done, and how often.
+/// The command to run under a lock, and how often.
 #[derive(Debug)]
 pub struct Campaign {
     pub wanted: WantedLock,
@@ -20,14 +20,14 @@ pub struct Campaign {
     pub turns: Turns,
 }
 
-/// Whether the key is asked for once more when the command is over.
+/// Whether to ask for the key again when the command is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turns {
     Once,
     Again,
 }
 
-/// What whoever started it may want to know while it goes on.
+/// Progress that the caller may report.
 #[derive(Debug)]
 pub enum Stage<'a> {
     Waits,
@@ -47,17 +47,17 @@ pub enum NotRun {
     Unstarted(#[from] io::Error),
 }
 
-/// Between two turns: a command that fails at once must not keep ZooKeeper and its machine busy.
+/// The pause between two turns. A command that fails at once must not keep ZooKeeper and the machine busy.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Campaign {
-    /// Gives the code to exit with.
+    /// Returns the exit code.
     ///
     /// # Errors
     /// [`NotRun`]
     ///
     /// # Cancellation
-    /// Not to be dropped while a command runs.
+    /// Must not be dropped while a command runs.
     pub async fn goes_on(
         &self,
         house: &mut House,

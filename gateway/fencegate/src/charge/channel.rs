@@ -1,4 +1,4 @@
-//! The socket between keeper and watchman, and how the input of the command gets through it.
+//! The socket between keeper and watchman. It also carries the standard input of the command.
 
 use std::{
     fmt::Display,
@@ -16,17 +16,17 @@ use rustix::net::{
 };
 use tokio::net::unix::OwnedWriteHalf;
 
-/// One byte, because a message needs one.
+/// A message with a descriptor needs at least one byte.
 const HERE: [u8; 1] = *b"\n";
 
-/// Says it at once, or not at all: nothing waits for an end that is stopped. The runtime's own `try_write` would wait to be told
-/// that there is room, which it is not before its first look.
+/// Sends at once or not at all, so that nobody waits for a process that is stopped. The runtime's own `try_write`
+/// would first wait for a report that there is room.
 pub(super) fn say(socket: &OwnedWriteHalf, what: impl Display) {
     let socket: &tokio::net::UnixStream = socket.as_ref();
     send(socket, what.to_string().as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok();
 }
 
-/// The watchman's standard input is the socket, so our own goes through it.
+/// Sends our standard input to the watchman, whose own standard input is the socket.
 pub(super) fn hand_over_input(socket: impl AsFd) -> io::Result<()> {
     let input = stdin();
     let shown = [input.as_fd()];
@@ -39,7 +39,7 @@ pub(super) fn hand_over_input(socket: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// The socket that is our standard input, and what the command is to read.
+/// Reads the socket from standard input, and the command's input from the socket.
 pub(super) fn taken_over() -> io::Result<(UnixStream, OwnedFd)> {
     let socket = UnixStream::from(stdin().as_fd().try_clone_to_owned()?);
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

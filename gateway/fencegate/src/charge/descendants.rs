@@ -1,4 +1,4 @@
-//! Finds what has come of a process, and signals it: its children, and theirs, wherever they have put themselves.
+//! Finds the descendants of a process and signals them, whatever process group or session they have chosen.
 
 use std::{collections::HashMap, fs};
 
@@ -9,41 +9,42 @@ use rustix::{
     },
 };
 
-/// Whose descendants are meant, and which of them stand in one process group that can be signalled at once.
+/// The descendants of a process, and the process group in which some of them can be signalled at once.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Descendants {
     pub(super) of: Pid,
-    /// One that is not meant itself: what has come of it is. `None` from the moment on at which it was waited for.
+    /// A child that is spared, while its descendants are not. `None` once somebody has waited for it.
     pub(super) but: Option<Pid>,
     pub(super) group: Option<Pid>,
 }
 
 impl Descendants {
-    /// Asks all of them to end, and wakes those that are stopped, so that they hear it.
+    /// Asks all of them to end. Stopped processes are continued, so that they get the signal.
     pub(super) fn ask(&self) {
         for signal in [Signal::TERM, Signal::CONT] {
             self.signal(signal);
         }
     }
 
-    /// Ends all of them that are found. What begins meanwhile is found the next time: ask again until none is left.
+    /// Kills all that are found. New processes are found the next time: call this until none is left.
     pub(super) fn kill(&self) {
         self.signal(Signal::KILL);
     }
 
-    /// At least one of them is at work, or could be: not one that is dead and was not waited for.
+    /// True if one of them runs or can run. A dead process that nobody has waited for does not count.
     pub(super) fn are_alive(&self) -> bool {
         self.found().into_keys().any(is_alive)
     }
 
-    /// This one has ended, and its number may be another's from now on: of whoever gets it, nobody is spared.
+    /// The process has ended, and its id may belong to another process from now on. So no process with that id is
+    /// spared.
     pub(super) fn was_waited_for(&mut self, process: Pid) {
         self.but = self.but.filter(|but| *but != process);
     }
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
-            // Gone, or of another user who has to end it.
+            // The process has ended, or belongs to another user, who must end it.
             kill_process_group(group, signal).ok();
         }
         for (process, parent) in self.found() {
@@ -53,24 +54,24 @@ impl Descendants {
         }
     }
 
-    /// Whoever was found below `parent` may be gone, and its number another's, who is none of ours. So it is held by a descriptor,
-    /// which no other can get, and looked at once more.
+    /// The process that was found below `parent` may have ended, and its id may belong to a stranger. A descriptor
+    /// pins the process; then its parent is checked once more.
     fn signal_one(&self, process: Pid, parent: Pid, signal: Signal) {
         let held = pidfd_open(process, PidfdFlags::empty());
-        // An orphan has come to one of these.
+        // An orphan has become the child of one of these.
         let ours = [Some(parent), Some(self.of), self.but];
         if !parent_of(process).is_some_and(|parent| ours.contains(&Some(parent))) {
             return;
         }
         match held {
             Ok(held) => pidfd_send_signal(held, signal).ok(),
-            // A kernel before 5.3, or one that is told to refuse it.
+            // The kernel is older than 5.3, or is told to refuse the call.
             Err(Errno::NOSYS | Errno::PERM) => kill_process(process, signal).ok(),
             Err(_gone) => None,
         };
     }
 
-    /// Each with the process that it was found below.
+    /// Each process, with the parent below which it was found.
     fn found(&self) -> HashMap<Pid, Pid> {
         let (mut found, mut look) = (HashMap::new(), vec![self.of]);
         while let Some(process) = look.pop() {
@@ -85,7 +86,7 @@ impl Descendants {
     }
 }
 
-/// Nothing where it is gone, or the kernel does not tell (`CONFIG_PROC_CHILDREN`).
+/// Empty if the process has ended, or the kernel does not list children (`CONFIG_PROC_CHILDREN`).
 fn children(process: Pid) -> Vec<Pid> {
     let tasks = fs::read_dir(format!("/proc/{process}/task"));
     let lists = tasks.into_iter().flatten().flatten();
@@ -105,16 +106,16 @@ fn parent_of(process: Pid) -> Option<Pid> {
     number(field(&stat(process), PARENT)?)
 }
 
-/// See proc_pid_stat(5). Empty where it is gone.
+/// The text of proc_pid_stat(5). Empty if the process has ended.
 fn stat(process: Pid) -> String {
     fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default()
 }
 
-/// Fields, counted from the first one behind the name.
+/// Numbers of fields, counted from the first one after the name.
 const STATE: usize = 0;
 const PARENT: usize = 1;
 
-/// The name may have any characters.
+/// The name in parentheses may contain any characters.
 fn field(said: &str, at: usize) -> Option<&str> {
     said.rsplit_once(") ")?.1.split(' ').nth(at)
 }
@@ -146,7 +147,7 @@ mod tests {
         let sleep = || Command::new("sleep").arg("60").spawn().expect("coreutils");
         let (mut stranger, mut parent) = (sleep(), sleep());
         let (process, of) = (Pid::from_child(&stranger), Pid::from_child(&parent));
-        // As if it had been found below that one, which never had it.
+        // The id of a process that never had this child.
         let below = Descendants { of, but: None, group: None };
         below.signal_one(process, of, Signal::TERM);
         let ours = Descendants { of: getpid(), but: None, group: None };

@@ -1,4 +1,4 @@
-//! Takes a lock straight from ZooKeeper, where and as the gateways of a policy take it.
+//! Takes a lock directly from ZooKeeper, in the place and layout that the gateways of a policy use.
 
 use std::{process, sync::Arc, time::Duration};
 
@@ -13,34 +13,34 @@ use tokio::time::{Instant, sleep, timeout};
 use super::asked_lock::{Access, LockStands, LockWait, NoLock, ShownLock, WantedLock};
 use crate::serve::addresses::host_name;
 
-/// One session of ours.
+/// A session of our own with ZooKeeper.
 pub struct FromEnsemble {
     plan: Arc<Gateway>,
     options: Options,
     client: Option<Client>,
 }
 
-/// A lock that a session of ours holds.
+/// A lock that our session holds.
 #[derive(Debug)]
 pub(super) struct HeldHere(Held);
 
-/// How the gateways of a policy have the lock of one key.
+/// How the gateways of a policy lock one key.
 struct Taken {
     site: LockSite,
     delay: Option<Duration>,
 }
 
-/// Between two tries, where ZooKeeper is away.
+/// The pause between two attempts while ZooKeeper is away.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Longer than a session lives without a word is not waited for its end.
+/// How long to wait for the end of the session. After that its timeout ends it.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// One wait in line. Whoever waits for as long as it takes goes on with the next one.
+/// The longest single wait. Whoever waits without a limit begins a new one.
 const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl FromEnsemble {
-    /// `ttl`: how long the lock outlives us when we die; that of the policy unless given.
+    /// `ttl`: how long the lock outlives this process. Default: the session timeout of the policy.
     pub fn of(plan: Gateway, ttl: Option<Duration>) -> Self {
         let mut options = Options::of_policy(&plan.zookeeper, &name());
         options.session_timeout = ttl.unwrap_or(options.session_timeout);
@@ -101,7 +101,7 @@ impl FromEnsemble {
 
     pub(super) async fn close(self) {
         if let Some(client) = self.client {
-            // Beyond that the server does it.
+            // After that the server ends the session.
             timeout(GOODBYE, client.close()).await.ok();
         }
     }
@@ -147,7 +147,7 @@ fn refusal(key: &ResourceKey, why: Error) -> NoLock {
     }
 }
 
-/// As operators see the holder: `lock.<machine>.<process>`.
+/// The name of the holder that operators see: `lock.<machine>.<process>`.
 fn name() -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
     format!("lock.{}.{}", host_name().chars().map(plain).collect::<String>(), process::id())

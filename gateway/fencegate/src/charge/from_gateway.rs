@@ -1,4 +1,4 @@
-//! Takes a lock through the HTTP interface of gateways, as a lease, and has it renewed there.
+//! Takes a lock as a lease from the HTTP interface of a gateway, and renews it there.
 
 use std::time::Duration;
 
@@ -18,36 +18,36 @@ use super::{
 };
 use crate::leases::lease_json::{HELD, LeaseDocument, WAITING};
 
-/// Some gateways of one installation.
+/// The gateways of one installation that may be asked.
 pub struct FromGateway {
     gateways: Gateways,
     client: LeaseClient,
-    /// How long a lease outlives its renewals; the gateways' own default unless given.
+    /// How long a lease lives without a renewal. Default: the one of the gateways.
     ttl: Option<Duration>,
-    /// What others are told who ask who holds.
+    /// A note that others see when they ask who holds the lock.
     note: Option<String>,
-    /// A lease that nobody has been told of yet.
+    /// A lease that was requested and has not reached the caller yet.
     open: Option<LeaseName>,
 }
 
-/// A lease that a gateway holds for us.
+/// A lease that a gateway holds for this process.
 #[derive(Debug)]
 pub(super) struct HeldThere {
     shown: ShownLock,
     lease: LeaseName,
     stands: watch::Receiver<LockStands>,
     gateways: Gateways,
-    /// Those that renew and watch, for as long as this is there.
+    /// The tasks that renew and watch the lease, as long as this lives.
     _renewed: JoinSet<()>,
 }
 
-/// Between two tries, where no gateway has a word.
+/// The pause between two attempts while no gateway can tell.
 const PAUSE: Duration = Duration::from_millis(250);
-/// One answer, beside what it waits for.
+/// The longest wait for an answer, beside the wait that was asked for.
 const ANSWER: Duration = Duration::from_secs(3);
-/// A renewal that has not been answered for so long is asked again, of another gateway.
+/// A renewal without an answer for so long is sent again, to another gateway.
 const RENEWAL: Duration = Duration::from_secs(1);
-/// Seconds for which a change of a lease that is held is waited for.
+/// How many seconds one question waits for a change of the lease.
 const WATCH: u64 = 20;
 
 impl FromGateway {
@@ -75,7 +75,7 @@ impl FromGateway {
         }
     }
 
-    /// Stands in line with one lease.
+    /// Waits in line with one lease.
     async fn attempt(&mut self, wanted: &WantedLock, late: Option<Instant>) -> Result<HeldThere, NoLock> {
         let key = &wanted.key;
         let left = || late.map(|late| late.saturating_duration_since(Instant::now()));
@@ -87,7 +87,7 @@ impl FromGateway {
         if let Some(ttl) = self.ttl {
             body["ttl_ms"] = json!(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
         }
-        // Whoever does not wait is answered at once, one way or the other.
+        // A request that does not wait is answered at once.
         let in_line = left() != Some(Duration::ZERO);
         let mut told = self.client.asks(&body, in_line, ANSWER).await;
         loop {
@@ -109,7 +109,7 @@ impl FromGateway {
         }
     }
 
-    /// Until something has changed, or it is time for a renewal, which says how the lease stands as well.
+    /// Returns when the lease has changed, or when it is time for a renewal, whose answer also tells the state.
     async fn stands_in_line(
         &mut self,
         name: &LeaseName,
@@ -154,7 +154,7 @@ impl FromGateway {
         Ok(HeldThere { shown, lease, stands, gateways: self.gateways.clone(), _renewed: renewed })
     }
 
-    /// Gives up a lease that nobody works under.
+    /// Releases a lease under which nobody works.
     async fn forget(&mut self) {
         if let Some(lease) = self.open.take() {
             self.client.gives_back(&lease, ANSWER).await;
@@ -166,7 +166,7 @@ impl FromGateway {
     }
 }
 
-/// Until it is told that the lease is gone.
+/// Renews the lease until a gateway says that it is gone.
 async fn renew(mut client: LeaseClient, lease: LeaseName, told: watch::Sender<LockStands>) {
     let mut unheard = 0;
     loop {
@@ -182,14 +182,14 @@ async fn renew(mut client: LeaseClient, lease: LeaseName, told: watch::Sender<Lo
                 tell(&told, standing(&document, sent));
             }
             LeaseAnswer::Refused(..) => return tell(&told, LockStands::Gone),
-            // What is proven comes to its end by itself.
+            // The proof that there is ends by itself.
             LeaseAnswer::Silent(_) => unheard += 1,
         }
     }
 }
 
-/// Six times in the time that an answer proves: the grace of the command takes a half of it, and an answer may be lost. Where nothing is
-/// proven any more, twice as long after each question without an answer.
+/// The pause between two renewals: a sixth of the time that is proven. The grace of the command takes half of that
+/// time, and an answer may be lost. When nothing is proven any more, the pause doubles with each unanswered question.
 fn pause(left: Duration, unheard: u32) -> Duration {
     let (shortest, longest) = (Duration::from_millis(50), Duration::from_secs(5));
     let unheard = if left.is_zero() { unheard } else { 0 };
@@ -197,7 +197,7 @@ fn pause(left: Duration, unheard: u32) -> Duration {
     (left / 6).max(backed_off).clamp(shortest, longest)
 }
 
-/// Hears at once where the lease is over, or wanted back.
+/// Learns at once that the lease is over or that its holder is asked to release it.
 async fn watch(mut client: LeaseClient, lease: LeaseName, told: watch::Sender<LockStands>, mut seen: u64) {
     loop {
         match client.watches(&lease, seen, WATCH, Duration::from_secs(WATCH) + ANSWER).await {
@@ -214,7 +214,7 @@ async fn watch(mut client: LeaseClient, lease: LeaseName, told: watch::Sender<Lo
     }
 }
 
-/// What is over does not come back, and an answer that was long on its way takes nothing back.
+/// A lost lock never comes back, and a late answer never shortens the proof.
 fn tell(told: &watch::Sender<LockStands>, news: LockStands) {
     told.send_modify(|stands| {
         let until = until(stands).max(until(&news));
@@ -233,7 +233,7 @@ fn until(stands: &LockStands) -> Boot {
     }
 }
 
-/// From the moment at which the question was sent: the gateway has reckoned from a later one.
+/// The proof counts from the moment when the question was sent: the gateway has counted from a later one.
 fn standing(document: &LeaseDocument, sent: Boot) -> LockStands {
     let until = document.held_for_ms.map(|held_for| sent + Duration::from_millis(held_for));
     match until.filter(|_| document.state == HELD) {
@@ -247,7 +247,7 @@ fn document(key: &ResourceKey, told: LeaseAnswer) -> Result<(LeaseDocument, Boot
     match told {
         LeaseAnswer::Lease(document, sent) => Ok((*document, sent)),
         LeaseAnswer::Refused(StatusCode::LOCKED, _) => Err(NoLock::HeldByAnother(key.clone())),
-        // It was ours, and is over: the next try begins anew.
+        // The lease was ours and is over. The next attempt begins anew.
         LeaseAnswer::Refused(StatusCode::PRECONDITION_FAILED, why) | LeaseAnswer::Silent(why) => {
             Err(unavailable(key, &why))
         }
@@ -289,7 +289,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_lease_is_given_back_through_another_gateway_where_some_do_not_answer() {
-        // It takes connections, and says nothing; and nobody is behind the second one.
+        // The first gateway takes connections and is silent; nobody is behind the second address.
         let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let gone = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let (away, last) = (gone.local_addr().expect("bound"), Answering::with(204).await);
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(last.asked(), 1);
     }
 
-    /// As of one that cannot reach the gateway of the lease.
+    /// The gateway cannot reach the gateway that holds the lease.
     #[tokio::test]
     async fn who_has_no_word_for_now_is_not_asked_twice_before_another_one() {
         let (away, last) = (Answering::with(503).await, Answering::with(204).await);

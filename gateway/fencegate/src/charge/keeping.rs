@@ -41,25 +41,25 @@ use super::{
     told::{Because, ToKeeper, ToWatchman},
 };
 
-/// What is run, and for how long it may clear up.
+/// The command to run, and its time to clean up.
 #[derive(Debug, Clone)]
 pub struct Charge {
     pub key: ResourceKey,
     pub command: Vec<OsString>,
-    /// Between the request to end and the kill; a third of what the lock is proven for unless given, and a half at most.
+    /// The time between the request to end and the kill. Default: a third of the proven time; at most half of it.
     pub grace: Option<Duration>,
 }
 
-/// Longer than this nobody waits for a command to end who was not asked to.
+/// The longest default of `grace`.
 const LONGEST_GRACE: Duration = Duration::from_secs(10);
 
-/// What concerns the process, once for all that it runs.
+/// What the process needs once for all commands that it runs.
 pub struct House {
     children: Children,
     signals: Passed,
     timer: BootTimer,
     group: CommandGroup,
-    /// Somebody has asked for the end, and not of the command alone.
+    /// The signal by which somebody has asked this process to end, and not only the command.
     ending: Option<&'static str>,
 }
 
@@ -75,45 +75,45 @@ pub enum RunEnd {
 /// How a lock was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
-    /// It was taken away, or its session was ended.
+    /// Somebody broke the lock, or its session ended.
     Taken,
-    /// It was not renewed in time.
+    /// The lock was not renewed in time.
     Unproven,
-    /// Its holder was asked to give it back.
+    /// An operator asked the holder to release it.
     WantedBack,
-    /// One of the two processes that see to its end was stopped or killed.
+    /// One of the two processes that watch over the command was stopped or killed.
     Unwatched,
 }
 
-/// One command and its watchman, as the keeper sees them.
+/// The keeper's view of one command and its watchman.
 struct Keep<'h> {
     lock: &'h CommandLock,
     to: OwnedWriteHalf,
-    /// The last that was known.
+    /// Until when the lock is proven, as last known.
     proven: Boot,
     moments: LastMoments,
     /// All but the watchman, which is ended last.
     all: Descendants,
     asked: bool,
     lost: Option<Lost>,
-    /// Words without an answer.
+    /// The number of messages to the watchman without an answer.
     unanswered: u32,
-    /// The watchman is gone, or as good as gone.
+    /// The watchman has ended, or does not answer.
     alone: bool,
 }
 
 /// How often the lock is looked at.
 const LOOK: Duration = Duration::from_millis(100);
-/// So many looks without an answer, three seconds, are no delay any more.
+/// So many looks without an answer (three seconds) mean that the watchman is stopped.
 const SILENT: u32 = 30;
-/// So much later than the watchman would, and still before the lock could be another's.
+/// How much later than the watchman the keeper acts. It still acts before the lock could be another's.
 const SECOND: Duration = Duration::from_millis(60);
-/// The rhythm in which it is looked whether all that was killed is gone.
+/// The interval of the checks whether all killed processes are gone.
 const AGAIN: Duration = Duration::from_millis(10);
 
 impl House {
     /// # Errors
-    /// The kernel refuses one of the things that are needed.
+    /// The kernel refuses something that is needed.
     pub fn open() -> io::Result<Self> {
         let (children, signals) = (Children::adopt()?, Passed::listen()?);
         Ok(Self {
@@ -128,31 +128,31 @@ impl House {
     /// Returns when we are asked to end, with the name of the signal.
     ///
     /// # Cancellation
-    /// No signal is lost.
+    /// Dropping the future loses no signal.
     pub async fn asked_to_end(&mut self) -> &'static str {
         loop {
             tokio::select! {
                 signal = self.signals.next() => if passed_on::ends(signal) {
                     return passed_on::name(signal);
                 },
-                // Of PID 1 all orphans are children.
+                // PID 1 is the parent of all orphans, and has to wait for them.
                 () = self.children.changed() => while let Reaped::One(..) = self.children.next() {},
             }
         }
     }
 
-    /// The signal that the command was passed and that asks for the end; a hangup may ask for something else.
+    /// The signal that was passed to the command and that asks it to end. A hangup may mean something else.
     pub fn is_ending(&self) -> Option<&'static str> {
         self.ending
     }
 
-    /// Runs the command under the lock, and returns when neither the command nor anything that came of it is left.
+    /// Runs the command under the lock. Returns when the command and all its descendants have ended.
     ///
     /// # Errors
     /// The watchman cannot be started. Nothing was run.
     ///
     /// # Cancellation
-    /// Not to be dropped: the command would be ended, and nobody would wait for it.
+    /// Must not be dropped: the command would be killed, and nobody would wait for it.
     pub async fn run(&mut self, charge: &Charge, lock: &CommandLock) -> io::Result<RunEnd> {
         let until = match lock.stands() {
             LockStands::Proven(until) => until,
@@ -161,7 +161,7 @@ impl House {
         };
         let (ours, theirs) = net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        // Whatever can fail comes before the command has its input, without which it does not begin.
+        // Everything that can fail comes before the command gets its input, without which it does not begin.
         failpoint::pass("before_command_is_watched");
         let ours = UnixStream::from_std(ours)?;
         let proves = until.since(MachineClock.now());
@@ -185,7 +185,7 @@ impl House {
     }
 }
 
-/// In a process group of its own: what is typed at a terminal is not for it, and must not stop it.
+/// The watchman is in a process group of its own, so that keys typed at a terminal do not stop it.
 fn started(charge: &Charge, shown: &ShownLock, orders: Orders, socket: net::UnixStream) -> io::Result<Pid> {
     let mut watchman = Command::new(OURSELVES);
     watchman.arg0(WATCHMAN).args(orders.written()).args(&charge.command);
@@ -193,7 +193,7 @@ fn started(charge: &Charge, shown: &ShownLock, orders: Orders, socket: net::Unix
     watchman.env("FENCING_KEY", charge.key.as_str());
     watchman.env("FENCING_TOKEN", &shown.token).env("FENCING_NUMBER", shown.number.to_string());
     let permit = shown.permit.map(|permit| permit.to_string());
-    // One command within another: what only the outer lock has must not look like the inner one's.
+    // For a command inside another one, variables of the outer lock must not look like those of the inner one.
     for (name, value) in [("FENCING_LEASE", &shown.lease), ("FENCING_PERMIT", &permit)] {
         match value {
             Some(value) => watchman.env(name, value),
@@ -230,7 +230,7 @@ impl Keep<'_> {
                 }
                 () = house.children.changed() => while self.reaps(house) {},
                 waited = house.timer.until(due) => if waited.is_err() {
-                    // Without a timer nobody would be on time.
+                    // Without a timer nothing would be on time, so the lock counts as lost.
                     self.moments.proven(Boot::from_nanos(0));
                 },
             }
@@ -264,19 +264,19 @@ impl Keep<'_> {
         }
     }
 
-    /// The last proof that there was is over, or was about to be.
+    /// The last proof has ended or is about to.
     fn is_unproven(&self) -> bool {
         MachineClock.now() + KILLED_BEFORE >= self.proven
     }
 
-    /// Nobody else sees to the end of the command from now on.
+    /// From now on only this process can end the command.
     fn is_alone(&mut self) {
         self.alone = true;
         self.lost.get_or_insert(Lost::Unwatched);
         self.moments.end(MachineClock.now());
     }
 
-    /// What the watchman should have done by now, we do. Says when the next thing is due.
+    /// Does what the watchman should have done by now. Returns when the next step is due.
     fn look_at_the_command(&mut self, now: Boot) -> Boot {
         match self.moments.ripe(now, self.asked) {
             Ripe::Wait(until) if self.alone => until.min(now + AGAIN),
@@ -288,7 +288,7 @@ impl Keep<'_> {
             }
             Ripe::Kill => {
                 self.all.kill();
-                // With it the kernel kills the command, should we not have found it.
+                // The kernel kills the command together with the watchman, in case we have not found the command.
                 self.ends_the_watchman();
                 self.alone = true;
                 now + AGAIN
@@ -302,19 +302,19 @@ impl Keep<'_> {
         }
     }
 
-    /// A watchman that is stopped reads it later: nothing waits for it.
+    /// Does not wait: a watchman that is stopped reads the message later.
     fn says(&self, what: ToWatchman) {
         channel::say(&self.to, what);
     }
 
     fn ends_the_watchman(&self) {
-        // Nobody has waited for it yet, so its number is its own.
+        // Nobody has waited for the watchman yet, so its process id still belongs to it.
         if let Some(watchman) = self.all.but {
             kill_process(watchman, Signal::KILL).ok();
         }
     }
 
-    /// The watchman has told the end: nothing below it is left.
+    /// The watchman has reported the end: no process is left below it.
     async fn over(&mut self, house: &mut House, code: u8, because: Because) -> RunEnd {
         self.ends_the_watchman();
         while self.all.but.is_some() {
@@ -328,11 +328,11 @@ impl Keep<'_> {
         }
     }
 
-    /// Nothing that it has started is at work any more.
+    /// Ends all that the command has started.
     async fn clears_up(&mut self, house: &mut House) -> RunEnd {
         self.ends_the_watchman();
-        // What was below the watchman is ours from its end on. A list of processes is no snapshot: only the kernel's word that no child
-        // is left says that none has moved to us meanwhile.
+        // After the watchman's end its descendants become our children. A list of processes is no snapshot: only the
+        // kernel's report that there is no child proves that none has come to us meanwhile.
         loop {
             match house.children.next() {
                 Reaped::One(process, _) => self.all.was_waited_for(process),

@@ -1,26 +1,26 @@
-//! When a command is told to end, and when it is killed: so that it is dead before its lock could be another's.
+//! When a command is asked to end and when it is killed, so that it is dead before another can hold its lock.
 
 use std::time::Duration;
 
 use fencegate_process::clock::Boot;
 
-/// Between the kill and the end of what is proven: the signal has to be sent, and the kernel has to do it.
+/// The time between the kill and the end of the proof: sending the signal and ending the process take a while.
 pub(super) const KILLED_BEFORE: Duration = Duration::from_millis(200);
 
-/// The last moments of one command, as far as they are known by now.
+/// The times for the end of one command, as far as they are known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LastMoments {
-    /// The lock is proven until then. Moves on with each renewal.
+    /// Until when the lock is proven. Each renewal moves it on.
     until: Boot,
     /// Between the request to end and the kill.
     grace: Duration,
-    /// It was asked to end then, or is to be.
+    /// When the command was, or will be, asked to end.
     asked: Option<Boot>,
-    /// By how much whoever asks comes after somebody else who does the same.
+    /// How much later this process acts than the other one that does the same.
     after: Duration,
 }
 
-/// What is due.
+/// The step that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ripe {
     /// Nothing, until then.
@@ -34,17 +34,18 @@ impl LastMoments {
         Self { until, grace, asked: None, after: Duration::ZERO }
     }
 
-    /// Of whoever steps in where another one does not.
+    /// The same times for the process that steps in if the other one fails.
     pub(super) fn second(self, after: Duration) -> Self {
         Self { after, ..self }
     }
 
-    /// The lock is proven until then. What is over does not come back: who was asked to end is not asked to go on.
+    /// The lock is proven until then. An end that has begun goes on: a command that was asked to end is not told to
+    /// continue.
     pub(super) fn proven(&mut self, until: Boot) {
         self.until = until;
     }
 
-    /// It is to end now, whatever is proven. Only the first time counts.
+    /// The command must end now, whatever is proven. Only the first call counts.
     pub(super) fn end(&mut self, now: Boot) {
         self.asked.get_or_insert(now);
     }
@@ -53,7 +54,7 @@ impl LastMoments {
         self.asked.is_some()
     }
 
-    /// `told`: it was asked already.
+    /// `told`: the command was asked already.
     pub(super) fn ripe(&self, now: Boot, told: bool) -> Ripe {
         let (ask, kill) = (self.ask_at(), self.kill_at());
         match told {

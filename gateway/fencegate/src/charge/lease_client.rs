@@ -1,4 +1,4 @@
-//! Asks gateways about one lease, the next one where one does not answer.
+//! Asks gateways about one lease. If a gateway does not answer, the next one is asked.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -17,44 +17,44 @@ use crate::{
     leases::{id::LeaseId, lease_json::LeaseDocument},
 };
 
-/// Which gateways there are, and what is shown to them.
+/// The gateways, and the credentials to show them.
 #[derive(Clone)]
 pub struct Gateways {
     pub doors: Vec<GatewayDoor>,
     /// A token, where clients are known by tokens.
     pub bearer: Option<Vec<u8>>,
-    /// Whom we believe, and the certificate that we show.
+    /// The certificates that we accept, and the one that we show.
     pub secured: Option<Arc<Secured>>,
 }
 
-/// Where one gateway listens.
+/// The address of one gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayDoor {
-    /// With its port.
+    /// With the port.
     pub host: String,
     pub speaks_tls: bool,
 }
 
-/// One connection, to one of them.
+/// A connection to one of the gateways.
 pub(super) struct LeaseClient {
     gateways: Gateways,
     at: usize,
     connection: Option<JsonClient>,
 }
 
-/// The name of a lease. Its id is known to its client alone, and is shown nowhere.
+/// The name of a lease. Its id is a secret between client and gateway, and is never displayed.
 #[derive(Clone)]
 pub(super) struct LeaseName {
     pub(super) id: String,
     reference: String,
 }
 
-/// What a gateway has said.
+/// The answer of a gateway.
 pub(super) enum LeaseAnswer {
-    /// Of the lease, as it was at some moment after the question was sent.
+    /// The lease, as it was at some moment after this time, at which the question was sent.
     Lease(Box<LeaseDocument>, Boot),
     Refused(StatusCode, String),
-    /// Nothing: another try may be better.
+    /// No result. Another attempt may succeed.
     Silent(String),
 }
 
@@ -65,7 +65,7 @@ impl LeaseClient {
         Self { gateways: gateways.clone(), at: 0, connection: None }
     }
 
-    /// `in_line`: the lease is there at once, and stands in line for as long as it is renewed.
+    /// `in_line`: the lease exists at once, and waits in line as long as it is renewed.
     pub(super) async fn asks(&mut self, body: &Value, in_line: bool, patience: Duration) -> LeaseAnswer {
         let prefer: &[(&str, &str)] = if in_line { &[("prefer", "respond-async")] } else { &[] };
         self.tells(Method::POST, LEASES, prefer, Some(body), patience).await
@@ -86,7 +86,7 @@ impl LeaseClient {
         self.about(Method::GET, lease, &format!("?watch={seconds}&seen={seen}"), patience).await
     }
 
-    /// Tells each of the gateways in turn, until one has heard it. A gateway that is silent keeps none of the others from it.
+    /// Tells each gateway in turn until one has answered. A silent gateway does not keep the others from being told.
     pub(super) async fn gives_back(&mut self, lease: &LeaseName, patience: Duration) {
         let late = Instant::now() + patience;
         for left in (1..=self.gateways.doors.len()).rev() {
@@ -123,7 +123,8 @@ impl LeaseClient {
         match self.exchange(method, path, fields, body, patience).await {
             Ok(answer) => {
                 let told = told(answer, sent);
-                // It has no word for now, as one that cannot reach the gateway of the lease. Another one may.
+                // This gateway cannot tell, for example because it cannot reach the gateway of the lease. Another one
+                // may.
                 if matches!(told, LeaseAnswer::Silent(_)) {
                     self.goes_to_the_next_door();
                 }
@@ -131,7 +132,7 @@ impl LeaseClient {
             }
             Err(why) => {
                 let door = self.gateways.doors[self.at].host.clone();
-                // What was asked may have been done; whoever asks again is told by the lease itself.
+                // The question may have had its effect; the next question about the lease shows that.
                 self.goes_to_the_next_door();
                 LeaseAnswer::Silent(format!("{door}: {}", causes(&why)))
             }
@@ -202,7 +203,7 @@ impl fmt::Debug for Gateways {
 }
 
 impl LeaseName {
-    /// `None`: it is not ours, or no gateway has named it.
+    /// `None` if the lease is not ours, or if no gateway has sent its id.
     pub(super) fn of(lease: &LeaseDocument) -> Option<Self> {
         let id = lease.lease.clone()?;
         let reference = LeaseId::parse(&id)?.reference().to_string();

@@ -46,7 +46,7 @@ impl LockSource {
         }
     }
 
-    /// For how long a renewal proves a lock, where it is known before there is one.
+    /// How long a renewal proves the lock, if that is known before there is a lock.
     pub fn proves(&self) -> Option<Duration> {
         match self {
             Self::Ensemble(ensemble) => Some(ensemble.proves()),
@@ -54,10 +54,10 @@ impl LockSource {
         }
     }
 
-    /// Says goodbye, so that what was held is free at once.
+    /// Ends the session, so that its locks are free at once.
     ///
     /// # Cancellation
-    /// Dropping the future leaves it to the timeout of the session.
+    /// If the future is dropped, the session ends by its timeout.
     pub async fn close(self) {
         match self {
             Self::Ensemble(ensemble) => ensemble.close().await,
@@ -74,7 +74,7 @@ impl CommandLock {
         }
     }
 
-    /// Nothing goes on under it any more.
+    /// Releases the lock. Nothing may run under it any more.
     pub async fn give_back(self) {
         match self.held {
             By::Us(held) => held.give_back(),

@@ -1,11 +1,12 @@
-//! Runs a command under a lock, and has it ended before the lock could be another's.
+//! Runs a command under a lock, and ends the command before the lock could be another's.
 //!
-//! Two processes see to that, because either may be stopped or killed at any moment. The [`keeping`] process is the one that
-//! was started: it takes the lock ([`lock_source`]) and has it renewed. The [`watchman`] is its child and the parent of the
-//! command. Over a socket the keeper says until when the lock is proven ([`told`]). Both have the command ended in time
-//! ([`last_moments`]), the one without waiting for the other. [`campaign`] does it again and again, for leaders.
+//! Two processes do this together, because each of them may be stopped or killed at any moment. The [`keeping`]
+//! process is the one that the user has started: it takes the lock ([`lock_source`]) and renews it. The [`watchman`]
+//! is its child, and the parent of the command. Over a socket the keeper tells the watchman until when the lock is
+//! proven ([`told`]). Each of them ends the command in time ([`last_moments`]) without waiting for the other.
+//! [`campaign`] does all of it again and again, for leaders.
 //!
-//! It knows nothing of requests.
+//! This module knows nothing about requests.
 
 #[cfg(test)]
 mod answering;

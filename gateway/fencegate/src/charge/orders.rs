@@ -1,4 +1,4 @@
-//! What a watchman is told at its start, in its arguments.
+//! The arguments with which a watchman is started.
 
 use std::{ffi::OsString, time::Duration};
 
@@ -7,7 +7,7 @@ use rustix::process::Pid;
 
 use super::terminal::CommandGroup;
 
-/// What a watchman is told at its start.
+/// The arguments with which a watchman is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Orders {
     pub(super) group: CommandGroup,

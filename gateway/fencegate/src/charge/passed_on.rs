@@ -1,4 +1,4 @@
-//! The signals that a command is passed, as they come to us.
+//! The signals that this process passes on to its command.
 
 use std::{fs, io};
 
@@ -8,7 +8,7 @@ use tokio::{
     sync::mpsc,
 };
 
-/// Those that an operator, a terminal or an init system sends to have something done.
+/// The signals that operators, terminals and init systems send to give orders.
 const PASSED: [Signal; 7] =
     [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::WINCH];
 
@@ -16,8 +16,8 @@ const PASSED: [Signal; 7] =
 pub(super) struct Passed(mpsc::UnboundedReceiver<Signal>);
 
 impl Passed {
-    /// From now on they do to us what we do with them. What whoever has started us has us ignore, as `nohup` does, goes on being
-    /// ignored, by the command as well.
+    /// From now on these signals come to us and no longer end this process. A signal that was ignored when we were
+    /// started, as by `nohup`, stays ignored, by the command as well.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -33,27 +33,27 @@ impl Passed {
     }
 
     /// # Cancellation
-    /// No signal is lost.
+    /// Dropping the future loses no signal.
     pub(super) async fn next(&mut self) -> Signal {
         match self.0.recv().await {
             Some(signal) => signal,
-            // All of them are ignored.
+            // All of these signals are ignored.
             None => std::future::pending().await,
         }
     }
 }
 
-/// Those that ask a process to end.
+/// True for a signal that asks a process to end.
 pub(super) fn ends(signal: Signal) -> bool {
     [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT].contains(&signal)
 }
 
-/// A terminal sends these to all that stand in its foreground.
+/// True for a signal that a terminal sends to its whole foreground.
 pub(super) fn is_typed(signal: Signal) -> bool {
     [Signal::INT, Signal::QUIT, Signal::WINCH].contains(&signal)
 }
 
-/// As a person writes it.
+/// The name of the signal.
 pub(super) fn name(signal: Signal) -> &'static str {
     let names = ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH"];
     let known = PASSED.into_iter().zip(names).find(|(one, _)| *one == signal);

@@ -1,4 +1,4 @@
-//! Which of the processes around a command this one is to be: the binary starts itself anew under another name.
+//! The part that this process plays for a command. The binary starts itself again under other names.
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -8,7 +8,7 @@ use super::{
     watchman,
 };
 
-/// Plays the role that the name asks for under which we were started; `None` where that is none of these.
+/// Plays the part that belongs to the name under which the process was started; `None` for any other name.
 pub fn played(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut arguments = arguments.into_iter();
     match arguments.next()?.to_str()? {

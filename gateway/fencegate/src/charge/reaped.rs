@@ -1,4 +1,4 @@
-//! Waits for children that have ended, also for those that were not ours when they began.
+//! Waits for children that have ended, also for orphans that became our children later.
 
 use std::io;
 
@@ -8,22 +8,22 @@ use rustix::{
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// All children of this process: orphans of what we started come to us as well.
+/// All children of this process, also orphans of the processes that it has started.
 pub(super) struct Children(Signal);
 
-/// What was found at a look.
+/// The result of one look.
 #[derive(Debug)]
 pub(super) enum Reaped {
-    /// This one has ended.
+    /// This child has ended.
     One(Pid, WaitStatus),
-    /// Those that are left go on.
+    /// All children that are left still run.
     GoOn,
-    /// There is none.
+    /// There are no children.
     NoneLeft,
 }
 
 impl Children {
-    /// Orphans among our descendants come to us from now on, and not to the first process of the machine.
+    /// Makes this process the parent of orphans among its descendants, in place of the first process of the machine.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -32,10 +32,10 @@ impl Children {
         Ok(Self(signal(SignalKind::child())?))
     }
 
-    /// Returns when one or more may have ended.
+    /// Returns when children may have ended.
     ///
     /// # Cancellation
-    /// No word of an end is lost, because the next look finds it.
+    /// Dropping the future loses nothing: the next look finds them.
     pub(super) async fn changed(&mut self) {
         self.0.recv().await;
     }
@@ -53,7 +53,8 @@ impl Children {
     }
 }
 
-/// What a shell would call the end of a process: its own code, or 128 and the number of the signal that ended it.
+/// The exit code that a shell would report: the code of the process, or 128 plus the number of the signal that ended
+/// it.
 pub(super) fn code(status: WaitStatus) -> u8 {
     let ended = status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal));
     ended.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)

@@ -1,8 +1,8 @@
-//! The names under which the binary starts itself anew, as another process around a command.
+//! The names under which the binary starts itself again for a command.
 
-/// The parent of a command, as `ps` shows it.
+/// The name of the parent of a command in `ps`.
 pub(super) const WATCHMAN: &str = "fencegate-watchman";
-/// What becomes the command.
+/// The process that becomes the command.
 pub(super) const BECOMING: &str = "fencegate-becoming";
-/// Ourselves, also when our file was replaced since.
+/// The running binary, also if its file was replaced meanwhile.
 pub(super) const OURSELVES: &str = "/proc/self/exe";

@@ -1,16 +1,16 @@
-//! Whether a terminal controls us, and whether what is typed there is for us.
+//! Whether this process has a controlling terminal, and whether input typed there is meant for it.
 
 use std::fs;
 
 use rustix::process::{Pid, getpgrp};
 
-/// With whom a command shares its process group.
+/// The process group of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CommandGroup {
-    /// With nobody: no terminal controls us, and signals come one by one.
+    /// A group of its own: there is no controlling terminal, and signals come one by one.
     Own,
-    /// With us, and with whoever else stands in one line of a shell: a terminal signals all of them at once, and lets only
-    /// this group read.
+    /// Our group, with other commands of the same shell line. A terminal signals the whole group at once, and lets
+    /// only this group read.
     Ours(Pid),
 }
 
@@ -22,7 +22,7 @@ impl CommandGroup {
         }
     }
 
-    /// What a terminal says with a key, it has said to the command already.
+    /// True if a key typed at the terminal has reached the command already.
     pub(super) fn has_heard_the_terminal(self) -> bool {
         match self {
             Self::Own => false,

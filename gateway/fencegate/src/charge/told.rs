@@ -1,29 +1,29 @@
-//! What keeper and watchman say to each other: one line each.
+//! The messages between keeper and watchman, one line each.
 
 use std::fmt;
 
 use fencegate_process::clock::Boot;
 use rustix::process::Signal;
 
-/// What the keeper says.
+/// A message of the keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ToWatchman {
-    /// The lock is proven until then. Zero: it is gone.
+    /// The lock is proven until then. Zero means that it is lost.
     Until(Boot),
     /// Pass this signal on.
     Pass(Signal),
-    /// Have the command end, though the lock is held still.
+    /// End the command, although the lock is still held.
     End,
 }
 
-/// What the watchman says.
+/// A message of the watchman.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ToKeeper {
     /// It has heard until when the lock is proven.
     Heard,
     /// It has asked the command to end.
     Asked,
-    /// The command and all that came of it is over.
+    /// The command and all its descendants have ended.
     Over { code: u8, because: Because },
 }
 
@@ -32,7 +32,7 @@ pub(super) enum ToKeeper {
 pub(super) enum Because {
     /// It has ended by itself.
     Itself,
-    /// It was made to.
+    /// It was ended.
     Ended,
 }
 

@@ -1,4 +1,5 @@
-//! The parent of a command: ends it before its lock could be another's, when nobody says in time that the lock is held still.
+//! The parent of a command. It ends the command before another could hold the lock, if nobody says in time that the
+//! lock is still held.
 
 use std::{
     ffi::OsString,
@@ -32,24 +33,24 @@ use super::{
     told::{Because, ToKeeper, ToWatchman},
 };
 
-/// One command, from its start to its end.
+/// One command, from start to end.
 struct Watch {
     command: Pid,
     group: CommandGroup,
     all: Descendants,
     moments: LastMoments,
-    /// The lock was proven until then, as was said last.
+    /// Until when the lock is proven, by the last message.
     proven: Boot,
-    /// It was asked to end, by us.
+    /// This process has asked the command to end.
     asked: bool,
-    /// Whoever comes too late to be asked is killed; told once.
+    /// The command was killed. Reported once.
     killed: bool,
-    /// How the command itself has ended, and why.
+    /// The exit code of the command, and why it ended.
     ended: Option<(u8, Because)>,
     keeper: Option<OwnedWriteHalf>,
 }
 
-/// The rhythm in which whatever is left is killed once more: a process may have been made meanwhile.
+/// The interval at which remaining processes are killed again: new ones may have been started meanwhile.
 const AGAIN: Duration = Duration::from_millis(10);
 
 pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
@@ -76,13 +77,14 @@ async fn watch(
     socket: std::os::unix::net::UnixStream,
     input: OwnedFd,
 ) -> io::Result<()> {
-    // As `ps` and `pkill` know it; nobody is wronged where it cannot be said.
+    // The name for `ps` and `pkill`. If it cannot be set, nothing depends on it.
     fs::write("/proc/self/comm", WATCHMAN).ok();
     socket.set_nonblocking(true)?;
     let (heard, keeper) = UnixStream::from_std(socket)?.into_split();
     let timer = BootTimer::new()?;
     let mut children = Children::adopt()?;
-    // They are for the command, and come by way of the keeper. Ours would end us, and leave the command alone.
+    // Signals for the command come from the keeper. If they reach this process, they must not end it and leave the
+    // command alone.
     let mut ours = Passed::listen()?;
     let mut watch = Watch::start(orders, command, input, keeper)?;
     let mut lines = Some(BufReader::new(heard).lines());
@@ -107,7 +109,7 @@ async fn watch(
     }
 }
 
-/// `None`: the keeper is gone. What cannot be understood is nobody's word.
+/// `None` if the keeper has ended. A line that cannot be read is ignored.
 async fn next(lines: &mut Option<Lines<BufReader<OwnedReadHalf>>>) -> Option<ToWatchman> {
     match lines {
         Some(lines) => ToWatchman::parse(&lines.next_line().await.ok()??),
@@ -127,7 +129,7 @@ impl Watch {
             CommandGroup::Own => 0,
             CommandGroup::Ours(group) => group.as_raw_nonzero().get(),
         };
-        // By the first thread, which lives as long as the process: the kernel counts a thread as the parent.
+        // Started by the first thread, which lives as long as the process: to the kernel the parent is a thread.
         let child = Command::new(OURSELVES)
             .arg0(BECOMING)
             .arg(getpid().to_string())
@@ -163,21 +165,21 @@ impl Watch {
                 self.says(ToKeeper::Heard);
             }
             ToWatchman::End => self.moments.end(MachineClock.now()),
-            // Nobody has waited for it yet, so its number is its own.
+            // Nobody has waited for the command yet, so its process id still belongs to it.
             ToWatchman::Pass(signal) if self.ended.is_none() => self.pass(signal),
             ToWatchman::Pass(_) => {}
         }
     }
 
     fn pass(&self, signal: Signal) {
-        // One that has ended already, or is another user's, gets none.
+        // A process that has ended or belongs to another user gets no signal.
         match self.group {
             CommandGroup::Own => kill_process_group(self.command, signal).ok(),
             CommandGroup::Ours(_) => kill_process(self.command, signal).ok(),
         };
     }
 
-    /// Does what is due, and says when the next thing is.
+    /// Does what is due, and returns when the next step is due.
     fn look(&mut self, now: Boot) -> Boot {
         match self.moments.ripe(now, self.asked) {
             Ripe::Wait(until) => until,
@@ -199,16 +201,16 @@ impl Watch {
         }
     }
 
-    /// The command and whatever came of it has ended, and was waited for.
+    /// True if the command and all its descendants have ended, and nobody is left to wait for.
     fn is_over(&mut self, children: &mut Children) -> bool {
         loop {
             match children.next() {
                 Reaped::One(process, status) if process == self.command => {
                     let because = if self.asked || self.killed { Because::Ended } else { Because::Itself };
                     self.ended = Some((code(status), because));
-                    // Its number may be another's from now on.
+                    // The id may belong to another process from now on.
                     self.all.group = None;
-                    // What it has left behind would work on without the lock.
+                    // Processes that the command left behind would go on without the lock.
                     self.moments.end(MachineClock.now());
                 }
                 Reaped::One(..) => {}
@@ -218,7 +220,7 @@ impl Watch {
         }
     }
 
-    /// A keeper that is stopped reads it later, and one that is gone never: nothing waits for it.
+    /// Does not wait: a stopped keeper reads the message later, and a dead one never.
     fn says(&self, what: ToKeeper) {
         if let Some(keeper) = &self.keeper {
             channel::say(keeper, what);

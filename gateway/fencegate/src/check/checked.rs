@@ -1,15 +1,15 @@
-//! All that has been found of a file and of what it leads to.
+//! Everything that was found about a file, and about the services that it names.
 
 use fencegate_policies::{diagnose::Diagnostic, file::Kind};
 
 use super::findings::Fact;
 
-/// What has been found.
+/// Everything that was found.
 #[derive(Debug)]
 pub struct Checked {
     pub kind: Kind,
-    /// By place; those of what the file leads to come last.
+    /// By place. Findings outside of the file come last.
     pub diagnostics: Vec<Diagnostic>,
-    /// What was seen on the way; `None` where nobody went.
+    /// The facts that were seen; `None` without an online check.
     pub online: Option<Vec<Fact>>,
 }

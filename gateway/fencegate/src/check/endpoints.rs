@@ -29,22 +29,22 @@ use tokio::{
 
 use super::{files, findings::Findings};
 
-/// Who looks does not wait longer than this for one address, whatever a request would do.
+/// The longest time for one address, whatever the policy allows a request.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// A guard that has announced itself, and where.
+/// A guard that has announced itself, and its address.
 pub(super) struct MetGuard {
     endpoint: usize,
     address: Remote,
     announcement: Announcement,
 }
 
-/// The upstream of a gateway. Guards that were met.
+/// Checks the upstream of a gateway. Returns the guards that answered.
 pub(super) async fn of_gateway(findings: &Findings, upstream: &Upstream) -> Vec<MetGuard> {
     look(findings, upstream, &["upstreams", &upstream.name], "endpoints").await
 }
 
-/// The one service of a guard.
+/// Checks the service behind a guard.
 pub(super) async fn of_guard(findings: &Findings, upstream: &Upstream) {
     look(findings, upstream, &["upstream"], "endpoints").await;
 }
@@ -83,7 +83,7 @@ async fn look(findings: &Findings, upstream: &Upstream, way: &[&str], list: &str
         }
     }
     for (item, mut missing) in missed {
-        // Where another one can be reached, requests go there.
+        // Requests can use another endpoint, so this is only a warning.
         if reached && missing.code == Code::NoEndpoint {
             missing.severity = Severity::Warning;
         }
@@ -95,12 +95,12 @@ async fn look(findings: &Findings, upstream: &Upstream, way: &[&str], list: &str
 /// One address of an endpoint that can be used.
 struct Seen {
     address: Remote,
-    /// Its certificate, in seconds since 1970.
+    /// When its certificate expires, in seconds since 1970.
     until: Option<u64>,
     announcement: Option<Announcement>,
 }
 
-/// Every address behind an endpoint.
+/// Checks every address of an endpoint.
 async fn visit(
     upstream: &Upstream,
     endpoint: &Arc<str>,
@@ -126,7 +126,7 @@ async fn visit(
     }
 }
 
-/// Where an endpoint is, as far as is known without connecting.
+/// The addresses of an endpoint, found without connecting.
 pub(super) async fn located(endpoint: &str) -> io::Result<Vec<Remote>> {
     match Remote::literal(endpoint) {
         Some(literal) => Ok(vec![literal]),
@@ -176,7 +176,7 @@ fn untrusted(upstream: &Upstream, endpoint: &str, error: &io::Error) -> Diagnost
     Diagnostic::new(Code::EndpointTls, message).remedy(remedy)
 }
 
-/// What a guard says of itself; `None` where none is asked for.
+/// The announcement of a guard; `None` if the policy expects none.
 async fn guard<S>(
     upstream: &Upstream,
     endpoint: &str,
@@ -195,8 +195,7 @@ where
         Ok(announcement) => Ok(Some(announcement)),
         Err(why) => {
             let message = format!("what answers for `{}` at {address} is no guard: {why}", upstream.name);
-            let remedy =
-                "start `fencegate guard` there, beside the service, and let nothing else have the way to it";
+            let remedy = "start `fencegate guard` there, in front of the service, and let nothing else reach the service";
             Err(Diagnostic::new(Code::NoGuard, message).remedy(remedy))
         }
     }
@@ -272,7 +271,7 @@ pub(super) fn judge(findings: &Findings, upstream: &Upstream, met: &[MetGuard], 
     apart(findings, upstream, met);
 }
 
-/// Whether they know of each other what they let in.
+/// Checks whether each guard knows what the others let in.
 fn apart(findings: &Findings, upstream: &Upstream, met: &[MetGuard]) {
     let different = |differ: fn(&Announcement, &Announcement) -> bool| {
         met.windows(2).any(|pair| differ(&pair[0].announcement, &pair[1].announcement))

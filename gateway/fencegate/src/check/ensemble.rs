@@ -29,17 +29,17 @@ use tokio::time::timeout;
 
 use super::{files, findings::Findings, other_gateways, writers};
 
-/// For a session, and once more for all questions.
+/// The time limit for a session, and again for all questions.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// What has been found in ZooKeeper.
+/// The installation in ZooKeeper.
 pub(super) struct Installation {
     pub(super) meta: Meta,
-    /// What each gateway says of itself, by its name.
+    /// The member node of each gateway, by the gateway's name.
     pub(super) members: BTreeMap<String, Member>,
 }
 
-/// `None` where no installation was found.
+/// `None` if no installation was found.
 pub(super) async fn look(findings: &Findings, gateway: &Gateway, memory: &Memory) -> Option<Installation> {
     let zookeeper = &gateway.zookeeper;
     let servers = zookeeper.servers.join(", ");
@@ -58,11 +58,12 @@ pub(super) async fn look(findings: &Findings, gateway: &Gateway, memory: &Memory
     .await;
     let link = match connected.unwrap_or_else(|_| Err(Fault::Refused("no answer in time".into()))) {
         Ok(link) => link,
-        // Which of the servers, and why, has been told.
+        // The failing servers were reported already.
         Err(Fault::Tls(_)) => return None,
         Err(fault) => {
             let message = format!("no session with ZooKeeper at {servers}: {fault}");
-            let remedy = "start the ensemble, or correct `servers`; `nc` to each of them shows which answers";
+            let remedy =
+                "start the ensemble, or correct `servers`; `nc` to each server shows which of them answer";
             findings.wrong(&["zookeeper", "servers"], Code::NoEnsemble, message, remedy);
             return None;
         }
@@ -104,14 +105,14 @@ fn session(findings: &Findings, zookeeper: &ZooKeeper, servers: &str, granted: D
     let short = margin < least || margin + ZooKeeper::heartbeat(granted) * 2 > granted;
     let mut diagnostic = Diagnostic::new(Code::SessionNegotiated, message);
     if short {
-        // A gateway does not start under it.
+        // No gateway starts with such a session.
         diagnostic.severity = Severity::Error;
     }
     let remedy = "ask for what it grants, or change its minSessionTimeout, maxSessionTimeout and tickTime";
     findings.found(&["zookeeper", "session_timeout"], diagnostic.remedy(remedy));
 }
 
-/// Whether TLS is agreed on with each of them, and until when it will be.
+/// Checks TLS with each server, and when its certificate expires.
 async fn secured(findings: &Findings, zookeeper: &ZooKeeper, ensemble: &Servers) {
     if let Some(client) = zookeeper.tls.as_ref().and_then(|tls| tls.client.as_ref()) {
         let until = pem::certificates(&client.chain).ok().and_then(|chain| pem::not_after(chain.first()?));
@@ -129,13 +130,13 @@ async fn secured(findings: &Findings, zookeeper: &ZooKeeper, ensemble: &Servers)
                     "see `ca_file`, `client_certificate_file` and the port: `fencegate explain FG0521`";
                 findings.wrong(&way, Code::EnsembleTls, message, remedy);
             }
-            // Is told where all of them are.
+            // Reported where all servers are listed.
             Met::Silent(why) => findings.saw("zookeeper", format!("{server} does not answer: {why}")),
         }
     }
 }
 
-/// What speaks ZooKeeper's protocol and keeps not all that it says.
+/// Reports servers that speak ZooKeeper's protocol but lack some of its guarantees.
 async fn others_than_zookeeper(findings: &Findings, zookeeper: &ZooKeeper, ensemble: &Servers) {
     let told = join_all(zookeeper.servers.iter().map(|server| ensemble.says(server, "srvr"))).await;
     for (number, (server, said)) in zookeeper.servers.iter().zip(told).enumerate() {
@@ -154,7 +155,7 @@ async fn others_than_zookeeper(findings: &Findings, zookeeper: &ZooKeeper, ensem
     }
 }
 
-/// A session goes from server to server, and each may keep it for another time.
+/// A session can move from server to server, and each server may grant another timeout.
 async fn each(findings: &Findings, ensemble: &Servers, zookeeper: &ZooKeeper) {
     if zookeeper.servers.len() < 2 {
         return;
@@ -180,7 +181,7 @@ async fn each(findings: &Findings, ensemble: &Servers, zookeeper: &ZooKeeper) {
     }
 }
 
-/// For a session with one server.
+/// The time limit for a session with one server.
 const EACH: Duration = Duration::from_secs(4);
 
 async fn ask(
@@ -232,7 +233,7 @@ async fn ask(
     Some(Installation { meta, members })
 }
 
-/// By the name of the gateway. A node that goes meanwhile is one of a gateway that has gone.
+/// By the name of the gateway. A node that disappears meanwhile belongs to a gateway that has ended.
 async fn members(link: &Session, paths: &Paths) -> Result<BTreeMap<String, Member>, Fault> {
     let mut members = BTreeMap::new();
     for node in link.children(&paths.members()).await? {

@@ -1,4 +1,4 @@
-//! Looks at the files that a policy names: are they there, are they what they should be, and for how long.
+//! Checks the files that a policy names: whether they exist, whether their content is right, and when they expire.
 
 use std::{
     fs,
@@ -22,10 +22,10 @@ use rustix::fs::{Access, access};
 use super::findings::Findings;
 use crate::bearer::Bearer;
 
-/// A certificate that ends sooner is worth a word: somebody has to find the time to renew it.
+/// The time before its end at which a certificate is reported, so that somebody can renew it.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
-/// What a listener shows its clients.
+/// The certificates that a listener shows.
 pub(super) fn listener(findings: &Findings, way: &[&str], tls: Option<&ServedTls>) {
     let Some(tls) = tls else { return };
     match examine(tls) {
@@ -43,11 +43,11 @@ pub(super) fn listener(findings: &Findings, way: &[&str], tls: Option<&ServedTls
     }
 }
 
-/// What bodies that are here in full may take on this machine, or in this container. `way`: to the limits.
+/// How much memory bodies may take on this machine or in this container. `way` is the way to the limits.
 pub(super) fn memory(findings: &Findings, way: &[&str], limits: &Limits) {
     let mib = |bytes: usize| bytes >> 20;
     let says = match limits.buffered {
-        // What is too little of that is told without a look at the machine.
+        // Too small a value is reported without a look at the machine.
         Some(bytes) => format!("{} MiB, as `limits.buffered` says", mib(bytes)),
         None => {
             let Allowance { bytes, of } = allowance();
@@ -76,7 +76,7 @@ pub(super) fn admin(findings: &Findings, admin: &Admin) {
     }
 }
 
-/// What clients show who hold locks by themselves.
+/// The credentials of clients that hold leases.
 pub(super) fn leases(findings: &Findings, leases: &Leases) {
     for (number, principal) in leases.principals.iter().enumerate() {
         let Shows::Bearer(file) = &principal.shows else { continue };
@@ -115,7 +115,7 @@ pub(super) fn certificate(findings: &Findings, way: &[&str], which: &str, until:
     }
 }
 
-/// What a gateway would find in its `state_dir`.
+/// The records that a gateway would find in its `state_dir`.
 pub(super) fn state(findings: &Findings, folder: &Path) -> Vec<Progress> {
     writable(findings, &["state_dir"], folder);
     if !folder.is_dir() {
@@ -141,7 +141,7 @@ pub(super) fn state(findings: &Findings, folder: &Path) -> Vec<Progress> {
     Vec::new()
 }
 
-/// Where the public listener would make its unix socket. `way`: to its address.
+/// The place of the public listener's unix socket. `way` is the way to its address.
 pub(super) fn socket(findings: &Findings, way: &[&str], bind: &Bind) {
     let Bind::Unix(file) = bind else { return };
     let (path, folder) = (file.path.display(), file.path.parent().unwrap_or(Path::new("/")));

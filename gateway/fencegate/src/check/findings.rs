@@ -1,4 +1,4 @@
-//! Collects what is found out about a file beyond the file.
+//! Collects findings about a file that do not stand in the file itself.
 
 use std::cell::RefCell;
 
@@ -11,12 +11,12 @@ use serde::Serialize;
 /// Something that was seen, good or bad.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fact {
-    /// `zookeeper`, `upstream payments` and the like.
+    /// The subject, such as `zookeeper` or `upstream payments`.
     pub about: String,
     pub says: String,
 }
 
-/// Several look at once, on one thread.
+/// Several checks run at once, on one thread.
 pub(super) struct Findings {
     places: Places,
     facts: RefCell<Vec<Fact>>,
@@ -32,7 +32,7 @@ impl Findings {
         self.facts.borrow_mut().push(Fact { about: about.into(), says: says.into() });
     }
 
-    /// `way`: the field that leads there.
+    /// `way` is the way to the field that is concerned.
     pub(super) fn found(&self, way: &[&str], diagnostic: Diagnostic) {
         let diagnostic = match self.places.find(way) {
             Some(place) => diagnostic.at(place),
@@ -41,12 +41,12 @@ impl Findings {
         self.diagnostics.borrow_mut().push(diagnostic);
     }
 
-    /// The same, as one is most often written.
+    /// A finding in its usual form.
     pub(super) fn wrong(&self, way: &[&str], code: Code, message: impl Into<String>, remedy: &str) {
         self.found(way, Diagnostic::new(code, message).remedy(remedy));
     }
 
-    /// By place, and facts by what they are about: which answer came first means nothing.
+    /// Diagnostics by place, and facts by subject. The order of the answers does not count.
     pub(super) fn sorted(self) -> (Vec<Fact>, Vec<Diagnostic>) {
         let (mut facts, mut diagnostics) = (self.facts.into_inner(), self.diagnostics.into_inner());
         facts.sort_by(|one, other| (&one.about, &one.says).cmp(&(&other.about, &other.says)));

@@ -1,5 +1,5 @@
-//! Looks whether other gateways could reach this one, and whether this one reaches them: what is not reached is not sent
-//! on, and nobody would notice but by the time that it takes.
+//! Checks whether other gateways could reach this one, and whether this machine reaches them. If they cannot,
+//! requests are not forwarded, and only their waiting times would show that.
 
 use std::{
     collections::BTreeMap,
@@ -33,17 +33,17 @@ use tokio::{io::AsyncReadExt, time::timeout};
 use super::{files, findings::Findings};
 use crate::serve::addresses::host_name;
 
-/// For one gateway, from its name to the end of the handshake.
+/// The time limit for one gateway, from the lookup of its name to the end of the handshake.
 const LONGEST: Duration = Duration::from_secs(8);
 
-/// A certificate that is not believed is refused after the handshake has ended on our side, in TLS 1.3: one way and
-/// back is waited for that.
+/// In TLS 1.3 a server refuses our certificate only after the handshake has ended on our side. So the check waits for
+/// one more round trip.
 const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
 
-/// So many are tried. Of more, those that are left would tell nothing new.
+/// The most gateways that are tried. More would tell nothing new.
 const MOST: usize = 64;
 
-/// What stands in the file: its certificate, and what the others are told.
+/// Checks the file's own part: the certificate, and the address for other gateways.
 pub(super) async fn own(findings: &Findings, peer: &PeerListener) {
     if let Some(tls) = &peer.tls {
         files(findings, peer, tls);
@@ -86,7 +86,7 @@ fn files(findings: &Findings, peer: &PeerListener, tls: &PeerTls) {
     }
 }
 
-/// As another gateway with the same `ca_file` would look at us, whoever of the two connects.
+/// Verifies our certificate as another gateway with the same `ca_file` would, as a client and as a server.
 fn believed(peer: &PeerListener, tls: &PeerTls) -> Result<(), String> {
     let chain = pem::certificates(&tls.pair.certificate).map_err(|bad| causes(&bad))?;
     let roots = Arc::new(pem::roots(&tls.ca_file).map_err(|bad| causes(&bad))?);
@@ -105,7 +105,7 @@ fn believed(peer: &PeerListener, tls: &PeerTls) -> Result<(), String> {
         .map(drop)
         .and_then(|()| client.verify_client_cert(first, rest, now).map(drop));
     match judged {
-        // That one has been told.
+        // An expired certificate was reported already.
         Err(rustls::Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         )) => Ok(()),
@@ -113,14 +113,14 @@ fn believed(peer: &PeerListener, tls: &PeerTls) -> Result<(), String> {
     }
 }
 
-/// Knocks at every other gateway that says where it can be reached. `members`: by the name of the gateway.
+/// Connects to every other gateway that advertises an address. `members`: by the name of the gateway.
 pub(super) async fn others(findings: &Findings, gateway: &Gateway, members: &BTreeMap<String, Member>) {
     let Some(peer) = &gateway.peer else { return };
     let secured = match &peer.tls {
         None => None,
         Some(tls) => match Secured::open(&shown_to(tls)) {
             Ok(secured) => Some(secured),
-            // Has been told of the file.
+            // The certificate was reported already.
             Err(_) => return,
         },
     };
@@ -148,7 +148,7 @@ pub(super) async fn others(findings: &Findings, gateway: &Gateway, members: &BTr
     }
 }
 
-/// What the others ask us for is what we ask them for.
+/// Other gateways ask for the same certificates that we ask for.
 fn shown_to(tls: &PeerTls) -> plan::Tls {
     plan::Tls {
         ca_file: Some(tls.ca_file.clone()),
@@ -179,7 +179,7 @@ async fn knock(advertised: &str, address: &Remote, secured: Option<&Secured>) ->
     let (mut stream, _) = secured.connect(advertised, stream, &["http/1.1"]).await?;
     match timeout(SECOND_THOUGHTS, stream.read_u8()).await {
         Ok(Err(error)) => Err(error),
-        // It waits for a request.
+        // The gateway accepted the certificate and waits for a request.
         Err(_) | Ok(Ok(_)) => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
-//! `fencegate check`: all that is wrong with a file and, where asked, with what it leads to.
+//! `fencegate check`: all mistakes in a file, and with `--online` also in what the file names.
 //!
-//! Looking changes nothing: a session is made and closed, connections are made and closed, files are read.
+//! A check changes nothing: it opens and closes a session and connections, and reads files.
 
 mod checked;
 mod endpoints;
@@ -26,16 +26,16 @@ pub use self::{
 };
 use crate::written::Written;
 
-/// How far to go.
+/// How far to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     /// The file alone.
     File,
-    /// Also what it names: ZooKeeper, endpoints, files.
+    /// The file, and the servers, endpoints and files that it names.
     Online,
 }
 
-/// Reads the file and, where its plan is sound, looks at what it leads to.
+/// Reads the file. If its plan is sound, checks what the file names.
 ///
 /// # Errors
 /// The machine has no resources for a runtime.

@@ -1,4 +1,4 @@
-//! Looks at everything that a plan leads to at the same time, within a bounded time.
+//! Checks everything that a plan names, all at the same time and within a bounded time.
 
 use std::{io, path::PathBuf};
 
@@ -23,7 +23,7 @@ use crate::{
     ticketing::Ticketing,
 };
 
-/// What was found out.
+/// The results.
 pub(super) struct Found {
     pub(super) facts: Vec<Fact>,
     pub(super) diagnostics: Vec<Diagnostic>,
@@ -88,7 +88,7 @@ pub(super) fn guard(text: &str, guard: &Guard) -> io::Result<Found> {
     Ok(found(findings))
 }
 
-/// What the tickets of gateways are verified with.
+/// The keys with which tickets are verified.
 async fn keys(findings: &Findings, from: Option<&Verification>) {
     let opened = |path: &PathBuf, verifier: Result<Verifier, fencegate_guard::ticket::BadFile>| match verifier
     {
@@ -120,7 +120,7 @@ async fn keys(findings: &Findings, from: Option<&Verification>) {
 fn run(look: impl Future<Output = ()>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, look);
-    // A name server that does not answer is not waited for any longer.
+    // A lookup that gets no answer from its name server is not waited for any longer.
     runtime.shutdown_background();
     Ok(())
 }

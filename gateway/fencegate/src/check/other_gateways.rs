@@ -1,4 +1,4 @@
-//! Looks which gateways that are registered lock the resources of the file in another way.
+//! Finds registered gateways that lock the resources of the file in another way.
 
 use fencegate_lock::session::{
     judged, link::Fault, paths::Paths, publication::Publication, zookeeper::Session,

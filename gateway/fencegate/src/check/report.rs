@@ -1,4 +1,4 @@
-//! What was found, for machines. The shape is described in `policies/README.md`, and does not lose fields.
+//! The findings in a form for programs. `policies/README.md` describes the fields, and none of them is ever removed.
 
 use fencegate_policies::{
     diagnose::{Diagnostic, Severity},
@@ -61,7 +61,7 @@ impl<'c> CheckReport<'c> {
         Self { online: checked.online.as_deref(), ..said }
     }
 
-    /// Of a file that could not be looked into.
+    /// The report about a file that could not be checked.
     pub fn about(file: &'c str, kind: &'static str, diagnostics: &'c [Diagnostic]) -> Self {
         let count = |severity| diagnostics.iter().filter(|one| one.severity == severity).count();
         let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));

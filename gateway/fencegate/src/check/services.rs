@@ -1,5 +1,5 @@
-//! Looks whether upstreams that the file shows as two services lead to one: what goes by the one then goes round the
-//! fences of the other.
+//! Checks whether two upstreams that look like two services in the file lead to one. Then a route through one
+//! upstream goes round the fences of the other.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -34,7 +34,7 @@ pub(super) async fn look(findings: &Findings, plan: &Plan) {
     }
 }
 
-/// Where the names of its endpoints lead. What is not found is told elsewhere.
+/// The addresses of the endpoints. A name without an address is reported elsewhere.
 async fn spots(upstream: &Upstream) -> HashMap<Spot, Remote> {
     let lookups = upstream.endpoints.iter().map(|endpoint| timeout(LONGEST, located(endpoint)));
     let found = join_all(lookups).await.into_iter().flatten().flatten().flatten();

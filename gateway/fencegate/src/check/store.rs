@@ -1,4 +1,4 @@
-//! Looks whether a guard would find its store, and who has it.
+//! Checks whether a guard would find its store, and who uses it.
 
 use std::{path::Path, time::Duration};
 
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::{files, findings::Findings};
 use crate::database;
 
-/// Who looks does not wait longer than this.
+/// The time limit for the database.
 const LONGEST: Duration = Duration::from_secs(5);
 
 pub(super) async fn look(findings: &Findings, store: &Store) {
@@ -26,7 +26,7 @@ pub(super) async fn look(findings: &Findings, store: &Store) {
     }
 }
 
-/// The folder that a file is made in.
+/// The folder of a file.
 fn folder(file: &Path) -> &Path {
     file.parent().unwrap_or(Path::new("/"))
 }

@@ -1,4 +1,4 @@
-//! Looks who may write the installation's nodes, and whether that is what the file says.
+//! Checks who may write the nodes of the installation, and whether the file says so.
 
 use fencegate_lock::session::{
     link::{Fault, Link, Writer},
@@ -22,7 +22,7 @@ pub(super) async fn look(findings: &Findings, gateway: &Gateway, link: &Session,
     }
 }
 
-/// Every node is looked at: one that others may write is enough.
+/// Looks at every node: one node that a stranger may write is enough.
 async fn closed(findings: &Findings, link: &Session, paths: &Paths) {
     let root = paths.root();
     let meant = match link.meant().await {
@@ -30,15 +30,16 @@ async fn closed(findings: &Findings, link: &Session, paths: &Paths) {
         Ok(None) => {
             return findings.saw(
                 "root",
-                "ZooKeeper tells from 3.7 on whom it takes us for: who may write is not looked at",
+                "who may write was not checked: only ZooKeeper 3.7 and later tell a client its identity",
             );
         }
         Err(fault) => {
-            return findings.saw("root", format!("whom ZooKeeper takes us for cannot be told: {fault}"));
+            return findings
+                .saw("root", format!("the identity that ZooKeeper knows for us cannot be read: {fault}"));
         }
     };
     if meant.is_empty() {
-        let message = "ZooKeeper knows no identity of ours that a node could be kept for";
+        let message = "ZooKeeper knows no identity of this machine, so no node could be closed to others";
         let remedy = "see that the servers ask for certificates (`ssl.clientAuth=need`), and the port: `fencegate explain FG0524`";
         return findings.wrong(&["zookeeper", "acl"], Code::NotLetIn, message, remedy);
     }
@@ -55,7 +56,7 @@ async fn closed(findings: &Findings, link: &Session, paths: &Paths) {
                 format!("{} nodes{bound} may be written by {meant_told}, and by nobody else", found.looked);
             findings.saw("root", says);
         }
-        // That it is not there yet, or closed to us, is told by who reads it.
+        // A missing or closed node is reported by whoever reads it.
         Err(Fault::NoNode | Fault::Denied(_)) => {
             findings.saw("root", format!("what will be made may be written by {meant_told}"))
         }
@@ -85,7 +86,7 @@ async fn open(findings: &Findings, acl: Acl, link: &Session, paths: &Paths) {
     }
 }
 
-/// Whether everybody may.
+/// Whether everybody may write the node.
 fn who_writes(findings: &Findings, node: &str, writers: &[Writer]) -> bool {
     let named = writers.iter().map(|Writer { who, may }| format!("{who} ({may})"));
     let named = named.collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! `fencegate acl`: who may write the installation's nodes, straight from ZooKeeper.
+//! `fencegate acl`: shows and sets who may write the nodes of an installation, directly in ZooKeeper.
 
 use clap::Subcommand;
 use fencegate_lock::session::{
@@ -17,7 +17,7 @@ use super::{
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Acl {
-    /// Name the nodes that others may write than the policy says. Reads only.
+    /// Name the nodes that others may write, beside those that the policy permits. Reads only.
     Show {
         #[command(flatten)]
         config: Config,
@@ -29,18 +29,18 @@ pub(super) enum Acl {
     },
 }
 
-/// Why nothing could be said or done.
+/// Why the verb failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error(transparent)]
     Away(#[from] Away),
     #[error("the policy has no `acl: closed`: everybody may write the nodes that its gateways make")]
     Open,
-    #[error("ask ZooKeeper who we are, which it tells from 3.7 on")]
+    #[error("ask ZooKeeper for our identity, which only 3.7 and later tell")]
     Unasked(#[source] Option<Fault>),
     #[error("look at the nodes below {root}")]
     Look { root: String, source: Fault },
-    #[error("change the nodes below {root}, of which some may be changed: repeat")]
+    #[error("change the nodes below {root}; some may be changed already, so repeat the command")]
     Change { root: String, source: Fault },
     #[error("{0}")]
     OpenNodes(String),
@@ -53,7 +53,7 @@ impl Acl {
     }
 }
 
-/// What is to be printed.
+/// Runs the verb and returns the text to print.
 pub(super) fn run(verb: &Acl, policy: &plan::ZooKeeper) -> Result<String, Trouble> {
     match verb {
         Acl::Show { .. } => show(policy),
@@ -86,7 +86,7 @@ fn set(policy: &plan::ZooKeeper) -> Result<String, Trouble> {
         let applied = apply(link, root).await;
         let Applied { nodes, closed_to_us } =
             applied.map_err(|source| Trouble::Change { root: root.to_owned(), source })?;
-        // Whoever looks for it later: the terminal is gone by then.
+        // For a later reader of the log, who does not see the terminal.
         info!(target: "audit", root, nodes, "acl set");
         if let Some(first) = closed_to_us.first() {
             let count = closed_to_us.len();

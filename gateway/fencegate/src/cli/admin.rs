@@ -25,10 +25,11 @@ use super::{
 };
 use crate::json_client::{JsonAnswer, JsonClient, NoJsonAnswer, streamed_answer::Streamed};
 
-/// Which process is meant, and what is shown to it.
+/// The process to ask, and the credentials to show it.
 #[derive(Debug, Args)]
 pub(super) struct AdminAddress {
-    /// The file that the process was started with: it says where its admin listener is, and what that asks for.
+    /// The file that the process was started with. It has the address of the admin listener, and the credentials that
+    /// it asks for.
     ///
     /// The process is found by --admin or -c; else by $FENCEGATE_ADMIN; else by $FENCEGATE_CONFIG; else by
     /// /etc/fencegate/policy.yaml (of a guard: guard.yaml); else at 127.0.0.1:9901 (of a guard: 9902).
@@ -37,13 +38,13 @@ pub(super) struct AdminAddress {
     /// Its admin listener: `host:port`, `http://host:port` or `https://host:port`.
     #[arg(long, value_name = "URL", conflicts_with = "policy")]
     admin: Option<String>,
-    /// The file of the token that it asks for; that of the policy unless given.
+    /// The file of the token for the admin listener. Default: the file that the policy names.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Whose certificate for the listener is believed; those that the system believes unless given.
+    /// The CA of the listener's certificate. Default: the CAs that the system trusts.
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// A certificate to show where one is asked for.
+    /// The certificate to show, if the listener asks for one.
     #[arg(long, value_name = "FILE", requires = "key_file")]
     certificate_file: Option<PathBuf>,
     /// The private key of that certificate.
@@ -51,18 +52,18 @@ pub(super) struct AdminAddress {
     key_file: Option<PathBuf>,
 }
 
-/// Where to ask, and how.
+/// The address to ask, and the credentials.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     /// Host and port.
     pub(super) admin: String,
-    /// Nobody has named it, so it may not be the one that is meant.
+    /// The address is a default, so it may belong to another process.
     guessed: bool,
     token: Option<PathBuf>,
     tls: Option<plan::Tls>,
 }
 
-/// Why nothing could be said or done.
+/// Why the verb failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error("start a runtime")]
@@ -87,7 +88,7 @@ pub(super) enum Trouble {
     Tls { admin: String, source: BadTls },
     #[error("{said}")]
     NotFound { said: String },
-    /// `reason`: the word for it that programs read.
+    /// `reason` is the word that programs read.
     #[error("{said}")]
     Refused { reason: String, said: String },
     #[error("FG0601: {admin} is not the admin address of {what}")]
@@ -120,14 +121,14 @@ impl AdminAddress {
             admin: reachable(admin.address).to_string(),
             guessed: false,
             token: self.token_file.clone().or(admin.bearer),
-            // It is asked for here by its address, which stands in no certificate.
+            // The command connects by an address, and no certificate has that address.
             tls: admin.tls.map(|_| plan::Tls { server_name: Some("localhost".into()), ..tls }),
         })
     }
 }
 
 impl Target {
-    /// For what is told to everybody: a token need not even be readable.
+    /// For questions that everybody may ask: the token file need not be readable.
     pub(super) fn without_token(self) -> Self {
         Self { token: None, ..self }
     }
@@ -139,7 +140,7 @@ impl AdminAddress {
         self.policy.as_deref()
     }
 
-    /// What was said on the command line, to be said again in commands that are printed.
+    /// The arguments of the command line, to be repeated in printed commands.
     fn said(&self) -> Vec<OsString> {
         let files = [
             ("-c", &self.policy),
@@ -154,7 +155,7 @@ impl AdminAddress {
     }
 }
 
-/// It listens everywhere, so here as well.
+/// A listener on all addresses is reached on loopback.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         let here: IpAddr =
@@ -164,7 +165,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// One connection to an admin listener.
+/// A connection to an admin listener.
 pub(super) struct Asker {
     admin: String,
     guessed: bool,
@@ -172,7 +173,7 @@ pub(super) struct Asker {
     what: &'static str,
 }
 
-/// For one answer: what is decided may have to be written to a disk.
+/// The time limit for one answer. The process may have to write a decision to its disk.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Asker {
@@ -203,7 +204,7 @@ impl Asker {
         self.body(answer)
     }
 
-    /// The answer as it is, where more than one status is good; given up after `patience`.
+    /// The answer with its status, where several statuses are good. Gives up after `patience`.
     pub(super) async fn get_for(&mut self, path: &str, patience: Duration) -> Result<JsonAnswer, Trouble> {
         self.client.get(path, patience).await.map_err(|source| self.unanswered(source))
     }
@@ -213,7 +214,7 @@ impl Asker {
         self.body(answer)
     }
 
-    /// The answer as it is, where more than one status is good.
+    /// The answer with its status, where several statuses are good.
     pub(super) async fn post_for(&mut self, path: &str, body: &Value) -> Result<JsonAnswer, Trouble> {
         let answer = self.client.post(path, body, PATIENCE).await;
         let answer = answer.map_err(|source| self.unanswered(source))?;
@@ -225,7 +226,7 @@ impl Asker {
         }
     }
 
-    /// An answer that is read as it comes.
+    /// An answer that is read in pieces.
     pub(super) async fn post_for_stream(&mut self, path: &str) -> Result<Streamed, Trouble> {
         let begun = self.client.stream(path, PATIENCE).await;
         let begun = begun.map_err(|source| self.unanswered(source))?;
@@ -256,7 +257,7 @@ impl Asker {
         }
     }
 
-    /// Who answers is no process of this kind.
+    /// The process that answers is of another kind.
     pub(super) fn another(&self) -> Trouble {
         Trouble::Another { admin: self.admin.clone(), what: self.what }
     }

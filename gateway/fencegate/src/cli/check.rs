@@ -1,4 +1,4 @@
-//! `fencegate check`: what is wrong with a file, for people or for programs.
+//! `fencegate check`: reports the mistakes in a file, for people or for programs.
 
 use std::{
     path::{Path, PathBuf},
@@ -32,13 +32,13 @@ pub(super) struct Arguments {
     /// The same, as other verbs take it; unless given, $FENCEGATE_CONFIG, else /etc/fencegate/policy.yaml.
     #[arg(short = 'c', long = "config", value_name = "FILE", conflicts_with = "policy")]
     config: Option<PathBuf>,
-    /// Look also at what the file leads to: ZooKeeper, endpoints, guards, certificates, keys. Changes nothing.
+    /// Also check what the file names: ZooKeeper, endpoints, guards, certificates, keys. Changes nothing.
     #[arg(long)]
     online: bool,
-    /// Warnings count as errors.
+    /// Treat warnings as errors.
     #[arg(long)]
     strict: bool,
-    /// How it is printed; `json` for programs.
+    /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Rows below a head.
+/// Rows below a line of heads.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) head: Vec<&'static str>,
@@ -27,7 +27,7 @@ impl Table {
     }
 }
 
-/// Control characters would be commands to the terminal.
+/// Replaces control characters, which would be commands to the terminal.
 fn visible(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
 }

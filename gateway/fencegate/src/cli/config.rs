@@ -1,4 +1,4 @@
-//! Which file or which process a command works with: what the command line says, else the environment, else where
+//! Finds the file or process for a command: by the command line, else by the environment, else in the place where
 //! packages put it.
 
 use std::{
@@ -14,28 +14,28 @@ use fencegate_process::again::{self, Of};
 
 use super::{exit::USAGE, out::complain, policy};
 
-/// A variable of the environment that names the file.
+/// The environment variable that names the file.
 pub(super) const CONFIG: &str = "FENCEGATE_CONFIG";
 
-/// A variable of the environment that names an admin listener.
+/// The environment variable that names an admin listener.
 pub(super) const ADMIN: &str = "FENCEGATE_ADMIN";
 
 /// The policy of a gateway.
 #[derive(Debug, Args)]
 pub(super) struct Config {
-    /// The policy; unless given, that of $FENCEGATE_CONFIG, else /etc/fencegate/policy.yaml.
+    /// The policy. Default: $FENCEGATE_CONFIG, else /etc/fencegate/policy.yaml.
     #[arg(short = 'c', long = "config", value_name = "POLICY")]
     pub(super) config: Option<PathBuf>,
 }
 
 impl Config {
-    /// Its plan, for a verb that only needs to know where ZooKeeper is: warnings are for `check` and `run`.
+    /// The plan, for a verb that needs it only to find ZooKeeper. Warnings are left to `check` and `run`.
     pub(super) fn plan(&self) -> Result<Gateway, ExitCode> {
         policy::read_quietly(&file(self.config.as_deref(), Of::Gateway)?)
     }
 }
 
-/// Where a package puts it.
+/// The path at which a package installs the file.
 pub(super) fn usual(of: Of) -> &'static Path {
     Path::new(match of {
         Of::Gateway => "/etc/fencegate/policy.yaml",
@@ -43,13 +43,13 @@ pub(super) fn usual(of: Of) -> &'static Path {
     })
 }
 
-/// As [`file`], for a process that goes on: what it prints is run by others, from elsewhere.
+/// As [`file`], with an absolute path: others run the printed commands from other folders.
 pub(super) fn served(given: Option<&Path>, of: Of) -> Result<PathBuf, ExitCode> {
     let absolute = given.map(|given| path::absolute(given).unwrap_or_else(|_| given.to_owned()));
     file(absolute.as_deref(), of)
 }
 
-/// The file that is meant. Commands that are printed later name it again where it was named.
+/// The file to use. Printed commands name it again if the user named it.
 pub(super) fn file(given: Option<&Path>, of: Of) -> Result<PathBuf, ExitCode> {
     if let Some(given) = given {
         again::told(of, [Path::new("-c"), given]);
@@ -57,7 +57,7 @@ pub(super) fn file(given: Option<&Path>, of: Of) -> Result<PathBuf, ExitCode> {
     named(given, of)
 }
 
-/// As [`file`], where it is not known yet whose file it is.
+/// As [`file`], where the kind of the file is not known yet.
 pub(super) fn named(given: Option<&Path>, of: Of) -> Result<PathBuf, ExitCode> {
     if let Some(given) = given {
         return Ok(given.to_owned());
@@ -71,29 +71,29 @@ pub(super) fn named(given: Option<&Path>, of: Of) -> Result<PathBuf, ExitCode> {
     })
 }
 
-/// That of the environment, or the usual one.
+/// The file of the environment, or the installed one.
 fn among(environment: Option<OsString>, of: Of, is_there: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let usual = usual(of);
     environment.map(PathBuf::from).or_else(|| is_there(usual).then(|| usual.to_owned()))
 }
 
-/// An empty one is none: that is how a shell script takes it back.
+/// An empty variable counts as not set, as in shell scripts.
 fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// How a running process was named.
+/// How the user has named a running process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Meant {
     /// By the address of its admin listener.
     Admin(String),
     /// By the file that it was started with.
     File(PathBuf),
-    /// Not at all: the address that it has unless its file says otherwise.
+    /// Not at all. This is the address unless its file says otherwise.
     Usual(&'static str),
 }
 
-/// The process that is meant: what the command line says of either kind stands above what the environment says.
+/// The process to ask. The command line counts before the environment.
 pub(super) fn process(admin: Option<&str>, file: Option<&Path>, of: Of) -> Meant {
     let named = |name| variable(name).map(|value| value.to_string_lossy().into_owned());
     meant((admin, file), (named(ADMIN), variable(CONFIG)), of, Path::exists)

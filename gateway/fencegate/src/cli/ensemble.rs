@@ -1,4 +1,4 @@
-//! Straight to ZooKeeper, with a session for one question; no gateway needed.
+//! Asks ZooKeeper directly, with a session for one question. No gateway is needed.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use fencegate_lock::session::{
     zookeeper::Session,
 };
 
-/// Why nobody could be asked.
+/// Why ZooKeeper could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Away {
     #[error("start a runtime")]

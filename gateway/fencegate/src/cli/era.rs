@@ -1,4 +1,4 @@
-//! `fencegate era`: the identity of an installation, straight from ZooKeeper.
+//! `fencegate era`: shows and changes the identity of an installation, directly in ZooKeeper.
 
 use std::path::Path;
 
@@ -28,22 +28,22 @@ use super::{
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Era {
-    /// Make the installation's nodes, once. Safe to repeat.
+    /// Make the nodes of the installation, once. Safe to repeat.
     Init {
         #[command(flatten)]
         config: Config,
-        /// In the place of one that was wiped: every token is larger than this epoch (`Fencing-Number`).
+        /// Replace an installation that was wiped: every new token is larger than this epoch (`Fencing-Number`).
         #[arg(long, value_name = "E")]
         at_least: Option<u64>,
         /// Under the name of the installation that was wiped: its guards keep their stores.
         #[arg(long, value_name = "UUID", requires = "at_least")]
         installation: Option<String>,
     },
-    /// Print the installation, its era, and what a new guard has to be started with.
+    /// Print the installation, its era, and the values with which a new guard is started.
     Show {
         #[command(flatten)]
         config: Config,
-        /// How it is printed; `json` for programs.
+        /// The form of the output; `json` for programs.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
@@ -54,19 +54,19 @@ pub(super) enum Era {
         /// An epoch (`Fencing-Number`) that was seen, by a guard, a service, or the log line FG0503 of a gateway.
         #[arg(long, value_name = "E")]
         at_least: Option<u64>,
-        /// Go on under the name of this installation, which was wiped: its guards keep their stores.
+        /// Keep the name of this installation, which was wiped, so that its guards keep their stores.
         #[arg(long, value_name = "UUID")]
         installation: Option<String>,
-        /// Also with an epoch far above all that are known here, and where guards without tickets need new stores.
+        /// Do it even if the epoch is far above all known ones, or if guards without tickets will need new stores.
         #[arg(long)]
         force: bool,
-        /// How it is printed; `json` for programs.
+        /// The form of the output; `json` for programs.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
 }
 
-/// Why nothing could be said or done.
+/// Why the verb failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error(transparent)]
@@ -101,26 +101,27 @@ pub(super) struct EraShown {
     pub(super) ensemble: String,
     era: u64,
     base: u64,
-    /// Not below any token that is known.
+    /// No known token is above this epoch.
     pub(super) floor: u64,
-    /// More is known than ZooKeeper has given out.
+    /// A larger epoch is known than ZooKeeper has given out.
     #[serde(skip)]
     pub(super) went_back: bool,
-    /// No gateway grants: one of them has seen this epoch, which this state of ZooKeeper has not given out.
+    /// A gateway has seen this epoch, which ZooKeeper in its present state has not given out. So no gateway grants
+    /// locks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) suspect: Option<u64>,
-    /// The one that has seen it.
+    /// The gateway that has seen it.
     #[serde(skip_serializing_if = "Option::is_none")]
     suspected_by: Option<String>,
-    /// What `state_dir` of this machine says of it, or else of the one that came furthest.
+    /// What `state_dir` on this machine says about this installation, else about the one with the largest epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<Remembered>,
-    /// Why that cannot be said.
+    /// Why `state_dir` cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     state_unreadable: Option<String>,
 }
 
-/// What is in a `state_dir`.
+/// A record in `state_dir`.
 #[derive(Debug, Serialize)]
 struct Remembered {
     installation: String,
@@ -134,7 +135,7 @@ struct Bumped {
     ensemble: String,
     era: u64,
     base: u64,
-    /// The highest epoch that was known; the base lies above it.
+    /// The highest known epoch. The base lies above it.
     above: u64,
 }
 
@@ -145,7 +146,7 @@ impl Era {
     }
 }
 
-/// What is to be printed.
+/// Runs the verb and returns the text to print.
 pub(super) fn run(verb: &Era, plan: &plan::Gateway) -> Result<String, Trouble> {
     let policy = &plan.zookeeper;
     match verb {
@@ -157,7 +158,7 @@ pub(super) fn run(verb: &Era, plan: &plan::Gateway) -> Result<String, Trouble> {
         Era::Bump { at_least, installation, force, format, .. } => {
             let state = match known(plan) {
                 Ok(records) => records,
-                // What cannot be read must not stop what replaces it.
+                // An unreadable `state_dir` must not stop the bump that makes up for it.
                 Err(why) if at_least.is_some() => {
                     warn!(%why, "state_dir is not taken into account");
                     Vec::new()
@@ -175,12 +176,12 @@ pub(super) fn run(verb: &Era, plan: &plan::Gateway) -> Result<String, Trouble> {
     }
 }
 
-/// What `state_dir` says, if the policy has one.
+/// The records in `state_dir`, if the policy has one.
 fn known(plan: &plan::Gateway) -> Result<Vec<Progress>, Unusable> {
     plan.state_dir.as_deref().map_or(Ok(Vec::new()), remembered)
 }
 
-/// A machine of an operator has the policy, and not what its gateways have written.
+/// The machine of an operator has the policy, but perhaps not the files that gateways write.
 fn remembered(folder: &Path) -> Result<Vec<Progress>, Unusable> {
     if folder.try_exists().is_ok_and(|there| !there) {
         warn!(folder = %folder.display(), "there is no state_dir on this machine: nothing is known from it");
@@ -203,7 +204,7 @@ fn told<T: Serialize>(format: Format, said: &T, text: impl FnOnce(&T) -> String)
     }
 }
 
-/// Makes the installation's nodes where missing, and says what is there then.
+/// Makes the nodes that are missing, and reports the installation.
 fn init(
     policy: &plan::ZooKeeper,
     at_least: Option<u64>,
@@ -257,7 +258,7 @@ pub(super) fn show(plan: &plan::Gateway) -> Result<EraShown, Trouble> {
     })
 }
 
-/// How often a bump begins anew because a gateway has marked `meta` meanwhile.
+/// How often a bump begins anew if a gateway has marked `meta` in between.
 const ROUNDS: usize = 4;
 
 fn bump(policy: &plan::ZooKeeper, state: Vec<Progress>, asked: &Asked<'_>) -> Result<Bumped, Trouble> {
@@ -278,7 +279,7 @@ fn bump(policy: &plan::ZooKeeper, state: Vec<Progress>, asked: &Asked<'_>) -> Re
                 Err(NotBumped::Changed { .. }) if round < ROUNDS => {}
                 bumped => {
                     let Meta { uuid: ensemble, era, base, .. } = bumped?;
-                    // Whoever looks for it later: the terminal is gone by then.
+                    // For a later reader of the log, who does not see the terminal.
                     info!(target: "audit", installation = ensemble, era, base, above, "era bumped");
                     return Ok(Bumped { ensemble, era, base, above });
                 }

@@ -1,4 +1,4 @@
-//! `fencegate explain`: what would become of a request, or what a code means.
+//! `fencegate explain`: what happens to a request, or what a code means.
 
 use std::{fs, io, process::ExitCode};
 
@@ -21,7 +21,7 @@ pub(super) struct Explain {
     /// A request, such as POST /v1/orders/42/capture, or a code, such as FG0203.
     #[arg(value_name = "REQUEST|CODE", required = true, num_args = 1..=2)]
     about: Vec<String>,
-    /// The policy that decides. For a code none is needed.
+    /// The policy that decides. A code needs none.
     #[command(flatten)]
     config: Config,
     /// A header field of the request; may be given several times.
@@ -30,10 +30,10 @@ pub(super) struct Explain {
     /// The body of the request; `@FILE` reads it from there.
     #[arg(short = 'd', long = "data", value_name = "BODY|@FILE")]
     body: Option<String>,
-    /// Whom the client believes to talk to; the address of the listener unless given.
+    /// The host that the client asks for. Default: the address of the listener.
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
-    /// How it is printed; `json` for programs.
+    /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -49,7 +49,7 @@ enum Trouble {
     Runtime(#[source] io::Error),
 }
 
-/// What is to be printed.
+/// Runs the verb and returns the text to print.
 pub(super) fn run(explain: &Explain) -> Result<String, ExitCode> {
     let about = explain.about.join(" ");
     if let Some(code) = Code::parse(&about) {
@@ -72,7 +72,7 @@ pub(super) fn run(explain: &Explain) -> Result<String, ExitCode> {
     Ok(written(&explained, explain.format))
 }
 
-/// A method has no digits behind it, and a request has a path.
+/// A code ends in digits; a request has a path.
 fn looks_like_a_code(about: &str) -> bool {
     let number = about.get(..2).filter(|begin| begin.eq_ignore_ascii_case("FG")).map(|_| &about[2..]);
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))

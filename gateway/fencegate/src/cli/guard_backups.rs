@@ -1,4 +1,4 @@
-//! `fencegate guard backup` and `guard restore`: what a guard remembers, in a file, and back in its place.
+//! `fencegate guard backup` and `guard restore`: copy the store of a guard to a file, and make a store from it.
 
 mod backup_verb;
 mod failure;

@@ -1,4 +1,4 @@
-//! `fencegate keys`: makes the keys of tickets, and prints the half that others may know.
+//! `fencegate keys`: makes the keys of tickets, and prints their public halves.
 
 use std::path::PathBuf;
 
@@ -14,10 +14,11 @@ use fencegate_guard::ticket::{
 pub(super) enum KeysVerb {
     /// Make a private key in a new file that only you can read, and print its name (`kid`).
     New {
-        /// Where it is written. A file that is there is left as it is.
+        /// The new file. An existing file is not changed.
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// A secret that gateway and guard share, instead of an Ed25519 key. Whoever checks with it can also sign.
+        /// Make a secret that gateway and guard share, instead of an Ed25519 key. Whoever can verify with it can also
+        /// sign.
         #[arg(long)]
         hs256: bool,
     },
@@ -38,7 +39,7 @@ pub(super) enum Trouble {
     Print(#[from] BadKey),
 }
 
-/// What is to be printed.
+/// Runs the verb and returns the text to print.
 pub(super) fn run(verb: &KeysVerb) -> Result<String, Trouble> {
     match verb {
         KeysVerb::New { file, hs256: false } => {

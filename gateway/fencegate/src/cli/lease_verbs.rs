@@ -1,5 +1,5 @@
-//! `fencegate lease list`, `show`, `revoke`, `break`: the leases that clients hold at a running gateway, and how an operator gets
-//! one back.
+//! `fencegate lease list`, `show`, `revoke`, `break`: show the leases that clients hold at a running gateway, and
+//! take one back.
 
 use std::process::ExitCode;
 
@@ -27,13 +27,13 @@ use crate::{
 pub(super) enum LeaseVerb {
     /// The leases of a gateway that are not over, the oldest first. Each gateway lists its own.
     List {
-        /// Leases at most.
+        /// The most leases to list.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
         /// Only leases of this key.
         #[arg(long, value_name = "KEY")]
         key: Option<String>,
-        /// Only leases behind this one: the last that was shown before.
+        /// Only leases after this one: the last of the list before.
         #[arg(long, value_name = "REF")]
         after: Option<String>,
         #[command(flatten)]
@@ -47,29 +47,31 @@ pub(super) enum LeaseVerb {
         #[command(flatten)]
         at: GatewayAsked,
     },
-    /// Ask the client of a lease to give it back: it sees the reason when it renews or watches. Nothing ends by itself.
+    /// Ask the client of a lease to give it back: it sees the reason when it renews or watches. The lease does not
+    /// end by itself.
     Revoke {
         /// The reference of the lease, as `list` and the log print it.
         #[arg(value_name = "REF")]
         reference: String,
-        /// What its client is told: a line of 1 to 256 bytes.
+        /// The reason for the client: a line of 1 to 256 bytes.
         #[arg(long, value_name = "TEXT")]
         why: String,
         #[command(flatten)]
         at: GatewayAsked,
     },
-    /// End a lease without its client: for one that does not give it back.
+    /// End a lease without its client, if the client does not give it back.
     ///
-    /// Nothing more is sent under it. Its keys are given on when every request under it has ended, and when the time is over that
-    /// its client was told. Work outside of the gateway that goes on for longer is stopped by nobody.
+    /// The gateway sends nothing more under the lease. Its keys become free when every request under it has ended,
+    /// and when the time is over that its client was promised. Nothing stops work outside of the gateway that goes on
+    /// for longer.
     Break {
         /// The reference of the lease, as `list` and the log print it.
         #[arg(value_name = "REF")]
         reference: String,
-        /// Do it. Without it nothing is done: it takes a key from a client that may be at work.
+        /// Confirm. Without it nothing happens: the command takes a key from a client that may be at work.
         #[arg(long)]
         yes: bool,
-        /// What the log and its client are told: a line of 1 to 256 bytes.
+        /// The reason for the log and the client: a line of 1 to 256 bytes.
         #[arg(long, value_name = "TEXT")]
         why: String,
         #[command(flatten)]
@@ -77,12 +79,12 @@ pub(super) enum LeaseVerb {
     },
 }
 
-/// Which gateway is meant, and how its answer is shown.
+/// The gateway to ask, and the form of the output.
 #[derive(Debug, Args)]
 pub(super) struct GatewayAsked {
     #[command(flatten)]
     place: AdminAddress,
-    /// How it is printed; `json` for programs.
+    /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -122,7 +124,7 @@ pub(super) fn run(verb: &LeaseVerb) -> Result<(), ExitCode> {
             at.asks(async |gateway| gateway.post(&path, &json!({ "why": why })).await, asked_back)
         }
         LeaseVerb::Break { reference, yes: false, why, at } => {
-            // So that the commands below name it as this one did.
+            // So that the printed commands name the gateway in the same way.
             at.place.found(Of::Gateway)?;
             let (of, why) = (quoted(reference), quoted(why));
             let show = again::command(Of::Gateway, &format!("lease show {of}"));
@@ -141,7 +143,7 @@ pub(super) fn run(verb: &LeaseVerb) -> Result<(), ExitCode> {
     }
 }
 
-/// `limit` and `key`: what was asked for, which the printed command asks for again.
+/// `limit` and `key` are those of this command. The printed command repeats them.
 fn list(told: &LeasesTold, limit: u32, key: Option<&str>) -> String {
     let LeasesTold { gateway, held, waiting, leases, more } = told;
     let held = plural(*held, "lease");
@@ -225,7 +227,7 @@ fn one(lease: &LeaseTold) -> String {
     format!("lease {} of {}: {state}{}", lease.reference, lease.gateway, below(&table))
 }
 
-/// Without the line of its head, which is empty.
+/// The rows without the line of heads, which is empty.
 fn below(table: &Table) -> String {
     let text = table.to_string();
     text.trim_end().lines().skip(1).map(|line| format!("\n  {line}")).collect()

@@ -7,7 +7,7 @@ use super::{
     under_lock::{self, UnderLock},
 };
 
-/// Either. clap's own optional groups do not tell which of both was meant.
+/// Either of the two. With optional groups of clap alone it would not be clear which one the user meant.
 #[derive(Debug)]
 pub(super) enum LockArguments {
     Verb(LockVerb),
@@ -29,7 +29,7 @@ impl FromArgMatches for LockArguments {
 }
 
 impl Args for LockArguments {
-    /// A verb stands first; behind an option a word is a key.
+    /// A verb is the first word. After an option, the same word is a key.
     fn augment_args(command: Command) -> Command {
         LockVerb::augment_subcommands(UnderLock::augment_args(command))
             .args_conflicts_with_subcommands(true)

@@ -1,4 +1,4 @@
-//! Where the lock of a command comes from: the policy of a gateway leads to ZooKeeper, or a gateway is asked.
+//! Where the lock of a command comes from: directly from the ZooKeeper that a policy names, or from a gateway.
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
@@ -19,32 +19,32 @@ use crate::charge::{
 pub(super) struct LockWay {
     #[command(flatten)]
     config: Config,
-    /// A gateway that grants leases: `http://host:port` or `https://host:port`. Several are tried one after the other.
+    /// A gateway that grants leases: `http://host:port` or `https://host:port`. Several are tried in turn.
     #[arg(long, value_name = "URL", value_parser = door, conflicts_with = "config")]
     gateway: Vec<GatewayDoor>,
-    /// The file of the token by which gateways know us.
+    /// The file of the token that identifies this client to gateways.
     #[arg(long, value_name = "FILE", requires = "gateway")]
     bearer_file: Option<PathBuf>,
-    /// Whose certificate for a gateway is believed; those that the system believes unless given.
+    /// The CA of the gateways' certificates. Default: the CAs that the system trusts.
     #[arg(long, value_name = "FILE", requires = "gateway")]
     ca_file: Option<PathBuf>,
-    /// A certificate by which gateways know us.
+    /// The certificate that identifies this client to gateways.
     #[arg(long, value_name = "FILE", requires = "key_file")]
     certificate_file: Option<PathBuf>,
     /// The private key of that certificate.
     #[arg(long, value_name = "FILE", requires = "certificate_file")]
     key_file: Option<PathBuf>,
-    /// How long the lock outlives this process and its machine. Unless given, the session timeout of the policy, or what the gateway
-    /// has for leases.
+    /// How long the lock outlives this process and its machine. Default: the session timeout of the policy, or the
+    /// gateway's default for leases.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     ttl: Option<Duration>,
 }
 
 impl LockWay {
-    /// `note`: what others are told of the holder.
+    /// `note` is what others see about the holder.
     ///
     /// # Errors
-    /// A file cannot be read, or is wrong; stderr says so.
+    /// A file cannot be read, or has a mistake; stderr says so.
     pub(super) fn source(&self, note: Option<String>) -> Result<LockSource, ExitCode> {
         if self.gateway.is_empty() {
             return Ok(LockSource::Ensemble(FromEnsemble::of(self.config.plan()?, self.ttl)));

@@ -1,4 +1,5 @@
-//! `fencegate locks`, `lock show`, `lock break`, `drain`: what a running gateway holds, and what it is to do about it.
+//! `fencegate locks`, `lock show`, `lock break`, `drain`: show the locks of a running gateway, remove one, and stop
+//! the gateway.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -17,48 +18,49 @@ use crate::admin::documents::{Lock, Locks, One, encoded, plural};
 
 #[derive(Debug, Args)]
 pub(super) struct Listing {
-    /// Keys at most.
+    /// The most keys to list.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Only keys that somebody waits for.
+    /// Only keys for which somebody waits.
     #[arg(long)]
     wanted: bool,
-    /// Only keys behind this one: the last that was shown before.
+    /// Only keys after this one: the last of the list before.
     #[arg(long, value_name = "KEY")]
     after: Option<String>,
     #[command(flatten)]
     place: AdminAddress,
-    /// How it is printed; `json` for programs.
+    /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LockVerb {
-    /// One key: who holds it, who stands in line for it in ZooKeeper, and why it is waited for.
+    /// Show one key: its holder, its line of waiters in ZooKeeper, and why it is waited for.
     Show {
         /// The key, as `fencegate locks` prints it.
         #[arg(value_name = "KEY")]
         key: String,
         #[command(flatten)]
         place: AdminAddress,
-        /// How it is printed; `json` for programs.
+        /// The form of the output; `json` for programs.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
-    /// Take a key from its holder, by removing its lock node: for a holder that hangs and does not give it back.
+    /// Remove the lock node of a key whose holder hangs and does not release it.
     ///
-    /// A holder that works is told within moments. Until then both may write: a guard, or a service that compares
-    /// tokens, refuses the old one; with `fencing: none` nobody does. A holder that is gone needs no break: its key is
-    /// free when its session ends.
+    /// A working holder notices this within moments. Until then both the old and the new holder may write. A guard,
+    /// or a service that compares tokens, refuses the old one; with `fencing: none` nobody does. A holder that has
+    /// died needs no break: its key is free when its session ends.
     Break {
         /// The key, as `fencegate locks` prints it.
         #[arg(value_name = "KEY")]
         key: String,
-        /// Do it. Without it nothing is done: it gives the key of a holder that may be at work to the next one.
+        /// Confirm. Without it nothing happens: the command gives the key of a holder that may be at work to the next
+        /// one.
         #[arg(long)]
         yes: bool,
-        /// The node that is meant, as `lock show` names it; whoever holds now unless given.
+        /// Break only this node, as `lock show` names it. Default: the present holder.
         #[arg(long, value_name = "NODE")]
         holder: Option<String>,
         /// Also where nobody compares tokens, so that two may be at work at once.
@@ -66,7 +68,7 @@ pub(super) enum LockVerb {
         force: bool,
         #[command(flatten)]
         place: AdminAddress,
-        /// How it is printed; `json` for programs.
+        /// The form of the output; `json` for programs.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
@@ -96,7 +98,7 @@ pub(super) fn list(listing: &Listing) -> Result<(), ExitCode> {
     said(asked)
 }
 
-/// For people.
+/// The list for people.
 pub(super) fn text(all: &Locks) -> String {
     let Locks { locks, more, .. } = all;
     let head = head(all);
@@ -112,7 +114,7 @@ pub(super) fn text(all: &Locks) -> String {
     format!("{head}\n\n{table}")
 }
 
-/// How much there is of all.
+/// The counts over all keys.
 pub(super) fn head(Locks { gateway, held, waiting, wanted, .. }: &Locks) -> String {
     let (held, wanted) = (plural(*held, "key"), plural(*wanted, "key"));
     match waiting {
@@ -158,7 +160,7 @@ pub(super) fn run(verb: &LockVerb) -> Result<(), ExitCode> {
     match verb {
         LockVerb::Show { key, place, format } => show(key, place, *format),
         LockVerb::Break { key, yes: false, place, .. } => {
-            // So that the commands below name it as this one did.
+            // So that the printed commands name the gateway in the same way.
             place.found(Of::Gateway)?;
             let [show, break_it] = ["show", "break --yes"]
                 .map(|verb| again::command(Of::Gateway, &format!("lock {verb} {}", quoted(key))));
@@ -182,7 +184,7 @@ pub(super) fn run(verb: &LockVerb) -> Result<(), ExitCode> {
     }
 }
 
-/// What programs say to have their way has another name here.
+/// The flag on the command line has another name than the field that programs send.
 fn forced(trouble: Trouble) -> Trouble {
     match trouble {
         Trouble::Refused { reason, said } if reason == "force" => {
@@ -250,14 +252,14 @@ fn broken(key: &str, done: &Value) -> String {
     )
 }
 
-/// How long `--wait` waits.
+/// The longest wait of `--wait`.
 const ENDS: Duration = Duration::from_secs(120);
 
 pub(super) fn drain(draining: &Draining) -> Result<(), ExitCode> {
     let found = draining.place.found(Of::Gateway)?;
     let asked = ask(&found, Of::Gateway, async |gateway| {
         gateway.post("/api/v1/drain", &json!({})).await?;
-        // Whoever does not read it still waits for the end.
+        // If nobody reads this, the wait goes on all the same.
         let told = say("draining: what runs goes on, nothing new is taken, and then the process ends");
         if draining.wait {
             let gone = async {
@@ -280,5 +282,5 @@ pub(super) fn drain(draining: &Draining) -> Result<(), ExitCode> {
     }
 }
 
-/// Between two looks at a process that ends.
+/// The pause between two looks at a process that is ending.
 const LOOK: Duration = Duration::from_millis(200);

@@ -10,7 +10,7 @@ use tracing_subscriber::{EnvFilter, Layer as _, fmt, prelude::*};
 
 use fencegate_lock::session::granted;
 
-/// How something is written: the lines of the log, or what a verb prints.
+/// The format of the log, or of a verb's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     Text,
@@ -27,18 +27,18 @@ pub(super) fn format() -> Format {
 /// Filter, in the syntax of `tracing-subscriber`'s `EnvFilter`.
 const FILTER: &str = "FENCEGATE_LOG";
 
-/// The client library tells every reconnect at info; the session's own events say it once.
+/// The client library logs every reconnect at `info`. The events of our own session report each change once.
 const DEFAULT: &str = "info,zookeeper_client=error";
 
-/// What a lock meets on its way is told by what becomes of its command.
+/// The fate of the command shows how its lock fared, so the log is silent.
 const QUIET: &str = "off";
 
-/// How much is said where nobody has set a filter.
+/// How much is logged by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loudness {
     /// What an operator of a process that serves wants to know.
     Serving,
-    /// Only what has gone wrong: stderr is the command's that we run.
+    /// Only errors: stderr belongs to the command that we run.
     Quiet,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn start(format: Format, loudness: Loudness) {
     });
     let lines = fmt::layer()
         .with_writer(stderr)
-        // It would be told with `eprintln!`, which panics: whoever reads the log may go before we do.
+        // `tracing-subscriber` would report them with `eprintln!`, which panics if the reader of the log has gone.
         .log_internal_errors(false)
         .with_ansi(stderr().is_terminal());
     let lines = match format {

@@ -19,7 +19,7 @@ use crate::admin::documents::{Members, plural};
 pub(super) struct Membership {
     #[command(flatten)]
     place: AdminAddress,
-    /// How it is printed; `json` for programs.
+    /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -54,7 +54,7 @@ fn text(registered: &[RegisteredGateway]) -> String {
     format!("{}\n\n{table}", plural(gateways.len(), "gateway"))
 }
 
-/// During a restart two processes of one name may say two things.
+/// During a restart two processes with one name may report different values.
 fn told<'r>(
     sessions: &[&'r RegisteredGateway],
     of: impl Fn(&'r RegisteredGateway) -> Option<&'r str>,

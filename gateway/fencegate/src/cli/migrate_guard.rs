@@ -1,4 +1,4 @@
-//! `fencegate guard migrate`: moves the store of a guard from its file into a database, while no guard runs on it.
+//! `fencegate guard migrate`: moves the store of a guard from its file into a database, while the guard is stopped.
 
 use std::{
     io,
@@ -34,16 +34,16 @@ pub(super) struct Migration {
     /// Unless given, that of $FENCEGATE_CONFIG, else /etc/fencegate/guard.yaml.
     #[arg(short = 'c', long = "config", value_name = "GUARD")]
     policy: Option<PathBuf>,
-    /// Where the store is: `redb:` and the file that `store.redb` named. The guard that has it must be stopped.
+    /// The present store: `redb:` and the file that `store.redb` named. Its guard must be stopped.
     #[arg(long, value_name = "redb:FILE")]
     from: Origin,
-    /// Where it goes: into the database that the guard's file names.
+    /// The destination: the database that the guard's file names.
     #[arg(long, value_enum, value_name = "postgres", hide_possible_values = true)]
     to: Target,
-    /// Say what would be moved, and whether it could be. Nothing is changed.
+    /// Report what would be moved, and whether it could be. Changes nothing.
     #[arg(long)]
     dry_run: bool,
-    /// How it is printed; `json` for programs.
+    /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -68,7 +68,7 @@ impl FromStr for Origin {
     }
 }
 
-/// Why nothing could be said or done.
+/// Why the verb failed.
 #[derive(Debug, thiserror::Error)]
 enum MigrateFailed {
     #[error("start a runtime")]
@@ -79,7 +79,7 @@ enum MigrateFailed {
     NotMoved(#[from] NotMoved),
 }
 
-/// What is told.
+/// The result, for people and programs.
 #[derive(Debug, Serialize)]
 struct Summary {
     from: String,
@@ -96,7 +96,7 @@ struct Summary {
     operations_unknown: u64,
     doubts: u64,
     longest_doubt_ms: u128,
-    /// How many keys are closed at first; all of them where this is `null`.
+    /// How many keys are closed at first; `null` for all.
     closed_keys: Option<u64>,
     closed_ms: u128,
     took_ms: u128,
@@ -117,13 +117,13 @@ pub(super) fn run(asked: &Migration) -> Result<(), ExitCode> {
     said(migrated(asked, Rules::of(&plan), || database::place(from)))
 }
 
-/// What is to be printed.
+/// Moves the store and returns the text to print.
 fn migrated(
     asked: &Migration,
     rules: Rules,
     place: impl FnOnce() -> Result<fencegate_guard::postgres::Place, NoPlace>,
 ) -> Result<String, MigrateFailed> {
-    // It is told to who may be elsewhere.
+    // An absolute path, because a reader may be in another folder.
     let from = path::absolute(&asked.from.0).unwrap_or_else(|_| asked.from.0.clone());
     let whole = Move { from, into: place()?, rules };
     let intent = if asked.dry_run { Intent::Look } else { Intent::Move };

@@ -1,4 +1,4 @@
-//! The command line: what can be asked of the one binary, and what it exits with.
+//! The command line: the verbs of the one binary, and its exit codes.
 
 mod acl;
 mod admin;
@@ -48,7 +48,7 @@ use crate::{charge::played, demo};
 #[derive(Debug, Parser)]
 #[command(name = "fencegate", version, after_help = exit::CODES)]
 struct Arguments {
-    /// How the log on stderr is written: `text` or `json`.
+    /// The format of the log on stderr: `text` or `json`.
     #[arg(
         long,
         global = true,
@@ -88,65 +88,65 @@ enum Command {
     Check(check::Arguments),
     /// Have a running gateway read its policy again, as SIGHUP does, and say what changes.
     Reload(reload::Arguments),
-    /// Whether a running gateway could grant locks now: the exit code says it. Of a guard: `guard ready`.
+    /// Tell by the exit code whether a running gateway could grant locks now. For a guard: `guard ready`.
     Ready(ready::Readiness),
-    /// The gateways of the installation: where they are reached, which version they are, and whether they are ready.
+    /// List the gateways of the installation: their addresses, their versions, and whether they are ready.
     Members(members::Membership),
-    /// What a running gateway holds, and who waits for it.
+    /// List the keys that a running gateway holds, and who waits for them.
     Locks(locks::Listing),
     /// Run a command while a lock is held; or look at one lock of a running gateway, or break it.
     Lock(Box<LockArguments>),
-    /// The leases that clients hold at a running gateway, and how to get one back.
+    /// List the leases that clients hold at a running gateway, or take one back.
     #[command(subcommand)]
     Lease(lease_verbs::LeaseVerb),
-    /// Run a command while it leads: wait for as long as it takes, and end it when the lead is lost.
+    /// Run a command as the elected leader: wait until elected, and end the command when the lead is lost.
     Elect(Box<under_lock::Election>),
-    /// The same as `locks`, as a table that renews itself, with the keys that are waited for longest.
+    /// Show the list of `locks` as a table that renews itself, with the keys that are waited for longest.
     Top(top::Top),
     /// Have a running gateway end in order, as SIGTERM does.
     Drain(locks::Draining),
-    /// What would become of a request, without sending it; or the long story of an error code.
+    /// Explain what would happen to a request, without sending it; or tell the long story of an error code.
     Explain(explain::Explain),
     /// Print a starter file with comments. Redirect it, edit it, check it.
     Init {
-        /// Which one. Without it, they are listed.
+        /// The name of the starter. Without it, all starters are listed.
         #[arg(value_enum)]
         starter: Option<print::Starter>,
     },
     /// Print the JSON Schema of policies, for editors.
     Schema {
-        /// That of a guard's file.
+        /// Print the schema of a guard's file.
         #[arg(long)]
         guard: bool,
     },
     /// Print a completion script for a shell.
     Completions {
-        /// Who is to complete.
+        /// The shell.
         #[arg(value_enum)]
         shell: print::Shell,
     },
     /// Print the manual page.
     Man,
-    /// The identity of an installation in ZooKeeper.
+    /// Show or change the identity of an installation in ZooKeeper.
     #[command(subcommand)]
     Era(era::Era),
-    /// Who may write the installation's nodes in ZooKeeper.
+    /// Show or set who may write the nodes of the installation in ZooKeeper.
     #[command(subcommand)]
     Acl(acl::Acl),
-    /// Operations that ZooKeeper remembers, for upstreams without a guard.
+    /// List or resolve operations that ZooKeeper remembers, for upstreams without a guard.
     #[command(subcommand)]
     Once(once::Once),
-    /// The keys that tickets are signed and checked with.
+    /// Make the keys with which tickets are signed and verified.
     #[command(subcommand)]
     Keys(keys::KeysVerb),
     /// Test a service that claims to compare tokens, from outside: is a late request refused, also in a race?
     #[command(after_help = verify::CODES)]
     Verify(Box<verify::Arguments>),
-    /// Everything on one machine: a private ZooKeeper, two gateways, a payment service, and an accident.
+    /// Play an accident on one machine: a private ZooKeeper, two gateways, a payment service, and a late write.
     Demo(demo::DemoOptions),
 }
 
-/// Does what the command line asks for; see [`exit::CODES`].
+/// Runs the verb of the command line. Returns one of [`exit::CODES`].
 pub fn run() -> ExitCode {
     if let Some(played) = played::played(env::args_os()) {
         return played;

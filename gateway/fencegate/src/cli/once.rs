@@ -1,4 +1,5 @@
-//! `fencegate once`: operations without a known outcome, straight from ZooKeeper, and an operator's word on them.
+//! `fencegate once`: lists operations with an unknown outcome, directly from ZooKeeper, and lets an operator resolve
+//! them.
 
 use clap::{Args, Subcommand};
 use fencegate_lock::{
@@ -19,20 +20,20 @@ use crate::admin::input::ResolvedAs;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Once {
-    /// The operations of which nobody knows what came of them.
+    /// List the operations whose outcome is unknown.
     List {
         #[command(flatten)]
         place: OnceTarget,
     },
-    /// Say what came of an operation. A repeat is told that it was done; one that was not done may run.
+    /// Record the outcome of an operation. If it was done, a repeat is told so; if it was not done, a repeat may run.
     Resolve {
         /// The reference of the operation, as `list` prints it.
         #[arg(value_name = "REF")]
         reference: String,
-        /// What came of it. Only the upstream's own records tell.
+        /// The outcome. Only the upstream's own records tell it.
         #[arg(long = "as", value_enum, value_name = "OUTCOME")]
         outcome: ResolvedAs,
-        /// Also while the lock that it was sent under is still held, and it may be running.
+        /// Resolve it even while its lock is still held, so that it may be running.
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -44,12 +45,12 @@ pub(super) enum Once {
 pub(super) struct OnceTarget {
     #[command(flatten)]
     config: Config,
-    /// How it is printed; `json` for programs.
+    /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 
-/// Why nothing could be said or done.
+/// Why the verb failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error(transparent)]
@@ -71,7 +72,7 @@ impl Once {
     }
 }
 
-/// What is to be printed.
+/// Runs the verb and returns the text to print.
 pub(super) fn run(verb: &Once, policy: &plan::ZooKeeper) -> Result<String, Trouble> {
     let format = verb.place().format;
     ensemble::ask(policy, async |link, paths| {
@@ -121,7 +122,7 @@ fn pretty(value: &Value) -> String {
 
 fn list(all: &[Unresolved]) -> String {
     if all.is_empty() {
-        return "Nothing is unknown: of every operation that was sent it is known what came of it.".into();
+        return "Nothing is unknown: every operation that was sent has a known outcome.".into();
     }
     all.iter().map(one).collect::<Vec<_>>().join("\n\n")
 }

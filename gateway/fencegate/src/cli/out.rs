@@ -1,5 +1,5 @@
-//! The only ways out of a verb: what it says, on stdout, and what is wrong, on stderr. A reader that has gone and a disk
-//! that is full are no reason to panic, so nothing here uses `println!`.
+//! The only outputs of a verb: its answer on stdout, and its errors on stderr. Nothing here uses `println!`, which
+//! panics if the reader has gone or the disk is full.
 
 use std::{
     error::Error,
@@ -12,7 +12,7 @@ use tracing::error;
 
 use super::exit::{RUNTIME, UNWRITTEN};
 
-/// Says it on stdout, as lines. A reader that has seen enough, such as `head`, is no trouble.
+/// Writes lines to stdout. A reader that stops early, such as `head`, is no error.
 pub(super) fn say(text: impl AsRef<[u8]>) -> Result<(), ExitCode> {
     match lines(&mut io::stdout().lock(), text.as_ref()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -23,29 +23,29 @@ pub(super) fn say(text: impl AsRef<[u8]>) -> Result<(), ExitCode> {
     }
 }
 
-/// Says it on stderr. Where that is gone too, the exit code still tells.
+/// Writes a message to stderr. If that fails too, the exit code still tells.
 pub(super) fn complain(text: impl ToString) {
     lines(&mut io::stderr().lock(), text.to_string().as_bytes()).ok();
 }
 
-/// For whoever has asked for something at a terminal.
+/// Reports a failure to a user at a terminal.
 pub(super) fn failed(trouble: &(dyn Error + 'static)) -> ExitCode {
     complain(format_args!("error: {}", causes(trouble)));
     ExitCode::from(RUNTIME)
 }
 
-/// For whoever reads the log of a process that serves.
+/// Reports a failure in the log of a serving process.
 pub(super) fn ended(trouble: &(dyn Error + 'static)) -> ExitCode {
     error!(error = causes(trouble), "failed");
     ExitCode::from(RUNTIME)
 }
 
-/// Says on stdout what a verb has to say, or on stderr why it could not.
+/// Writes the answer of a verb to stdout, or its error to stderr.
 pub(super) fn said<E: Error + 'static>(answer: Result<String, E>) -> Result<(), ExitCode> {
     answer.map_err(|trouble| failed(&trouble)).and_then(say)
 }
 
-/// With a line end where there is none.
+/// Ends the text with a line end if it has none.
 fn lines(out: &mut dyn Write, text: &[u8]) -> io::Result<()> {
     out.write_all(text)?;
     if !text.ends_with(b"\n") {

@@ -1,4 +1,4 @@
-//! What an operator asks a running guard, or says to it: requests whose outcome nobody saw.
+//! Lets an operator list and resolve requests whose outcome is unknown, at a running guard.
 
 mod guard_client;
 mod text;

@@ -1,4 +1,4 @@
-//! Reads the policy of a gateway or the file of a guard, and shows everything that is wrong with it.
+//! Reads the policy of a gateway or the file of a guard, and shows all its mistakes.
 
 use std::{path::Path, process::ExitCode};
 
@@ -20,11 +20,12 @@ use crate::written::{Unreadable, Written};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shown {
     All,
-    /// For a verb that only looks something up in a file that somebody runs with.
+    /// Errors only, for a verb that looks something up in a file that is in use.
     Errors,
 }
 
-/// The plan; else every error is on stderr, and the exit code is returned. Warnings are shown in both cases.
+/// The plan. If there is none, all errors are on stderr, and the exit code is returned. Warnings are shown in both
+/// cases.
 pub(super) fn read(path: &Path) -> Result<Gateway, ExitCode> {
     plan(&open(path)?, Shown::All, file::load_in)
 }
@@ -48,12 +49,12 @@ fn open(path: &Path) -> Result<Written, ExitCode> {
     Written::open(path).map_err(|unreadable| unread(&unreadable))
 }
 
-/// Says why there is no text, and what the process ends with.
+/// Reports why there is no text, and returns the exit code.
 pub(super) fn unread(unreadable: &Unreadable) -> ExitCode {
     match (unreadable, log::format()) {
         (_, Format::Json) => error!(error = %unreadable, "failed"),
         (Unreadable::Io { .. }, Format::Text) => complain(format_args!("error: {unreadable}")),
-        // It begins with its code, as every diagnostic does.
+        // This message begins with a code, as every diagnostic does.
         (Unreadable::NotText(..), Format::Text) => complain(unreadable),
     }
     ExitCode::from(match unreadable {
@@ -74,7 +75,7 @@ fn plan<P>(file: &Written, shown: Shown, load: fn(&str, &Environment) -> Loaded<
     plan.ok_or(ExitCode::from(CONFIGURATION))
 }
 
-/// One event of the log: whoever collects it reads lines of JSON and nothing else.
+/// Writes one log event, because a log collector reads only lines of JSON.
 fn tell(file: &str, diagnostic: &Diagnostic) {
     let Diagnostic { code, severity, message, place, remedy } = diagnostic;
     let (code, line, column) =

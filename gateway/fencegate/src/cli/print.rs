@@ -1,8 +1,8 @@
-//! What is only printed: starter files, schemas, completions for shells, the manual page.
+//! Prints texts: starter files, schemas, completion scripts, the manual page.
 
 use clap::{Command, ValueEnum};
 
-/// A file that works after its addresses have been changed.
+/// A file that works once its addresses are changed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum Starter {
     /// The least that does something: a lock per order in front of one service that compares nothing.
@@ -18,7 +18,7 @@ pub(super) enum Starter {
 }
 
 impl Starter {
-    /// The examples themselves: they are tested, and nobody has to keep a second text current.
+    /// The starters are the tested examples themselves, so there is no second text to keep current.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Minimal => include_str!("../../../../policies/examples/minimal.yaml"),
@@ -30,7 +30,7 @@ impl Starter {
     }
 }
 
-/// The names of the starters, with a line on each.
+/// The names of the starters, each with a line of help.
 pub(super) fn starters() -> String {
     let all = Starter::value_variants().iter().filter_map(ValueEnum::to_possible_value);
     let lines = all.map(|one| {
@@ -44,7 +44,7 @@ pub(super) fn starters() -> String {
     )
 }
 
-/// A test of the policies keeps it to what their reader asks for.
+/// A test keeps the schemas equal to what the reader of policies asks for.
 pub(super) fn schema(guard: bool) -> &'static str {
     match guard {
         false => include_str!("../../../../policies/schema.json"),
@@ -70,7 +70,7 @@ pub(super) fn completions(mut command: Command, shell: Shell) -> Vec<u8> {
     script
 }
 
-/// The manual page of the command; those of its verbs are what `--help` says.
+/// The manual page of the command. The verbs are described by `--help`.
 pub(super) fn manual(command: Command) -> Vec<u8> {
     let mut page = Vec::new();
     clap_mangen::Man::new(command).render(&mut page).expect("memory takes every byte");

@@ -1,4 +1,5 @@
-//! `fencegate ready` and `fencegate guard ready`: whether a running process could do its work now, told by the exit code.
+//! `fencegate ready` and `fencegate guard ready`: tell by the exit code whether a running process can do its work
+//! now.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -13,7 +14,7 @@ use super::{
     out::{failed, say},
 };
 
-/// What it ends with.
+/// The exit codes.
 pub(super) const CODES: &str = "\
 Exit codes: 0 it is ready; 1 it is not, and stdout says why; 2 the command line makes no sense; 69 nobody answers there, or \
 somebody else does; 74 stdout could not be written; 78 the file has errors.";
@@ -23,18 +24,18 @@ somebody else does; 74 stdout could not be written; 78 the file has errors.";
 pub(super) struct Readiness {
     #[command(flatten)]
     place: AdminAddress,
-    /// Who has not answered after this time is not there: `5s`.
+    /// The longest wait for the process, such as `5s`.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     within: Duration,
-    /// How it is printed; `json` for programs.
+    /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 
-/// What the process says of itself.
+/// The report of the process about itself.
 struct Condition {
     ready: bool,
-    /// Why not; or what else there is to say.
+    /// Why it is not ready; else further facts.
     says: String,
 }
 

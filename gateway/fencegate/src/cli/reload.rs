@@ -1,4 +1,4 @@
-//! `fencegate reload`: has a running gateway read its policy again, or tell what it would change.
+//! `fencegate reload`: makes a running gateway read its policy again, or shows what a reload would change.
 
 use std::process::ExitCode;
 
@@ -18,14 +18,14 @@ use crate::{admin::command::ReloadReport, agreement::FleetReport, metrics::Reloa
 pub(super) struct Arguments {
     #[command(flatten)]
     place: AdminAddress,
-    /// Only say what would change.
+    /// Only report what would change.
     #[arg(long)]
     dry_run: bool,
-    /// Also say whether the gateways that are registered lock what the file locks: ends with 3 where a route of it would be
-    /// refused beside one of them.
+    /// Also compare the file with the locks of all registered gateways. The exit code is 3 if a route of the file
+    /// would be refused beside one of them.
     #[arg(long, requires = "dry_run")]
     fleet: bool,
-    /// How it is printed; `json` for programs.
+    /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
     let found = arguments.place.found(Of::Gateway)?;
     let path = format!("/api/v1/reload?dry_run={}&fleet={}", arguments.dry_run, arguments.fleet);
     let asked = ask(&found, Of::Gateway, async |gateway| {
-        // A file that is not sound is refused with a report, too.
+        // A file with mistakes is refused, with a report.
         let answer = gateway.post_for(&path, &json!({})).await?;
         gateway.read::<ReloadReport>(answer.body)
     });

@@ -1,4 +1,4 @@
-//! `fencegate run`: serves by a policy until the end.
+//! `fencegate run`: serves a policy until it is stopped.
 
 use std::process::ExitCode;
 
@@ -16,10 +16,10 @@ use crate::serve::{gatekeeping, staff::cores};
 pub(super) struct Arguments {
     #[command(flatten)]
     config: Config,
-    /// Make the installation's nodes in ZooKeeper if there are none.
+    /// Make the nodes of the installation in ZooKeeper if there are none.
     #[arg(long)]
     init: bool,
-    /// Worker threads; one per core unless given.
+    /// The number of worker threads. Default: one per core.
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
     /// Read the policy again when the file changes, as SIGHUP does.

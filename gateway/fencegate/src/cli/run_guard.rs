@@ -1,5 +1,4 @@
-//! `fencegate guard`: runs one, asks a running one for an operator what is unknown, keeps its store in backups, and moves it
-//! elsewhere.
+//! `fencegate guard`: runs a guard, and has the verbs for running guards and their stores.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -17,19 +16,19 @@ use crate::serve::{guarding, staff::cores};
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(super) struct Arguments {
-    /// The guard's file; unless given, that of $FENCEGATE_CONFIG, else /etc/fencegate/guard.yaml.
+    /// The guard's file. Default: $FENCEGATE_CONFIG, else /etc/fencegate/guard.yaml.
     #[arg(short = 'c', long = "config", value_name = "GUARD")]
     policy: Option<PathBuf>,
-    /// Make the store. `fencegate era show` prints what to give.
+    /// Make the store. `fencegate era show` prints the values for the next two options.
     #[arg(long, requires_all = ["floor", "ensemble"])]
     init: bool,
-    /// With `--init`: no token up to this epoch passes.
+    /// With `--init`: the guard lets in no token up to this epoch.
     #[arg(long, value_name = "E", requires = "init", value_parser = value_parser!(u64).range(..1 << 63))]
     floor: Option<u64>,
-    /// With `--init`: the installation whose tokens are compared.
+    /// With `--init`: the installation whose tokens the guard compares.
     #[arg(long, value_name = "UUID", requires = "init")]
     ensemble: Option<String>,
-    /// Worker threads; one per core unless given.
+    /// The number of worker threads. Default: one per core.
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
     #[command(subcommand)]
@@ -38,7 +37,7 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum GuardVerb {
-    /// Whether a running guard could let something in now: the exit code says it.
+    /// Tell by the exit code whether a running guard could let a request in now.
     Ready(ready::Readiness),
     #[command(flatten)]
     Outcomes(outcomes::Verb),

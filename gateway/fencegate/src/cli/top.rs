@@ -1,4 +1,4 @@
-//! `fencegate top`: what a gateway holds and waits for, as a table that renews itself.
+//! `fencegate top`: shows the locks of a gateway as a table that renews itself.
 
 use std::{
     io::{IsTerminal, stdout},
@@ -30,21 +30,21 @@ pub(super) struct Top {
     /// Print a plain table once, also where there is no terminal.
     #[arg(long)]
     once: bool,
-    /// Between two looks, in seconds.
+    /// Seconds between two looks.
     #[arg(long, value_name = "S", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
     every: u64,
     #[command(flatten)]
     place: AdminAddress,
 }
 
-/// What is shown at one moment.
+/// The content at one moment.
 struct Shown {
     locks: Locks,
     hot: Contention,
     sessions: String,
 }
 
-/// Rows that are asked for.
+/// The number of rows to ask for.
 const ROWS: usize = 200;
 
 pub(super) fn run(top: &Top) -> Result<(), ExitCode> {
@@ -55,7 +55,7 @@ pub(super) fn run(top: &Top) -> Result<(), ExitCode> {
             let shown = look(gateway).await?;
             return Ok(say(text(&shown)));
         }
-        // It puts the terminal back when it unwinds, too: raw mode and the other screen are not left behind.
+        // Restores the terminal also after a panic: raw mode and the alternate screen are not left behind.
         let mut terminal = ratatui::init();
         let done = watch(&mut terminal, gateway, Duration::from_secs(top.every)).await;
         ratatui::restore();
@@ -106,13 +106,13 @@ async fn watch(terminal: &mut DefaultTerminal, gateway: &mut Asker, every: Durat
         }
         match look(gateway).await {
             Ok(newer) => (shown, trouble) = (newer, None),
-            // What was seen last stays: that the process went away is what somebody may be looking for.
+            // The last content stays: perhaps the user looks for the reason why the process ended.
             Err(gone) => trouble = Some(gone.to_string()),
         }
     }
 }
 
-/// `q`, Escape and Ctrl-C end it; any other key looks again at once.
+/// `q`, Escape and Ctrl-C end it; any other key renews the table at once.
 async fn asked_to_end(every: Duration) -> Result<bool, Trouble> {
     let polled = tokio::task::spawn_blocking(move || -> std::io::Result<Option<Event>> {
         if event::poll(every)? { event::read().map(Some) } else { Ok(None) }

@@ -13,7 +13,7 @@ use crate::charge::{
     keeping::{Charge, House, Lost},
 };
 
-/// What the command ends with.
+/// The exit codes of these verbs.
 pub(super) const CODES: &str = "\
 Exit codes: that of the command, or 128 and the number of the signal that ended it; 123 the lock was lost while the command ran, \
 and the command was ended; 124 another holds the lock, and the wait is over; 125 nothing was run for another reason, which stderr \
@@ -29,10 +29,10 @@ pub(super) struct UnderLock {
     /// lock --wait 30s show -- COMMAND`.
     #[arg(value_name = "KEY")]
     key: ResourceKeyArgument,
-    /// For how long another holder is waited for: `30s`, `0s`, or `forever`.
+    /// How long to wait for another holder: `30s`, `0s`, or `forever`.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     wait: Wait,
-    /// Together with others that share it: for readers.
+    /// Share the lock with others that share it, for readers.
     #[arg(long)]
     shared: bool,
     /// So many may hold the key at once, each with a permit of its own; all who ask for the key say the same.
@@ -40,7 +40,7 @@ pub(super) struct UnderLock {
     permits: Option<u16>,
     #[command(flatten)]
     keeping: Keeping,
-    /// What is run, and its arguments.
+    /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -48,18 +48,18 @@ pub(super) struct UnderLock {
 #[derive(Debug, Args)]
 #[command(after_help = CODES)]
 pub(super) struct Election {
-    /// What is led; its lock has the key `election/NAME`.
+    /// The name of the election. Its lock has the key `election/NAME`.
     #[arg(value_name = "NAME")]
     name: String,
     /// Stand for election again when the command has ended or the lead was lost, until SIGTERM. Without it the process ends.
     #[arg(long)]
     again: bool,
-    /// What a gateway tells those who ask who leads, as `10.0.0.7:8080`.
+    /// The address of the leader for those who ask a gateway, such as `10.0.0.7:8080`.
     #[arg(long, value_name = "TEXT", requires = "gateway")]
     address: Option<String>,
     #[command(flatten)]
     keeping: Keeping,
-    /// What the leader runs, and its arguments.
+    /// The command of the leader and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -69,10 +69,10 @@ pub(super) struct Election {
 struct Keeping {
     #[command(flatten)]
     way: LockWay,
-    /// Between SIGTERM and SIGKILL; a third of the time for which a renewal proves the lock, unless given.
+    /// The time between SIGTERM and SIGKILL. Default: a third of the time for which a renewal proves the lock.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     grace: Option<Duration>,
-    /// Say on stderr what goes on.
+    /// Report on stderr what happens.
     #[arg(short, long)]
     pub(super) verbose: bool,
 }
@@ -133,7 +133,7 @@ impl Keeping {
         turns: Turns,
         note: Option<String>,
     ) -> ExitCode {
-        // Whatever is wrong was said; nothing was run.
+        // The mistake was reported, and nothing was run.
         let Ok(mut source) = self.way.source(note) else { return ExitCode::from(NOT_RUN) };
         if let Err(unfit) = fits(self.grace, source.proves()) {
             return not_run(&unfit);
@@ -169,7 +169,8 @@ fn not_run(why: &(dyn std::error::Error + 'static)) -> ExitCode {
     ExitCode::from(NOT_RUN)
 }
 
-/// A grace leaves time for renewals that are late. Of a gateway it is not known before how much a renewal proves.
+/// A grace must leave time for late renewals. With a gateway it is not known in advance how long a renewal proves the
+/// lock.
 fn fits(grace: Option<Duration>, proves: Option<Duration>) -> Result<(), Unfit> {
     let (Some(grace), Some(proves)) = (grace, proves) else { return Ok(()) };
     let most = proves / 2;

@@ -1,4 +1,4 @@
-//! `fencegate verify`: whether a service that claims to compare tokens does.
+//! `fencegate verify`: tests whether a service compares tokens.
 
 use std::{fs, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
@@ -35,8 +35,8 @@ database that is thrown away. A floor that is raised above these tokens would re
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Where the service listens: `http://host:port` or `https://host`, and perhaps a path. A second one is another
-    /// instance with the same database.
+    /// The address of the service: `http://host:port` or `https://host`, with a path if need be. A second one is
+    /// another instance with the same database.
     #[arg(value_name = "URL", required_unless_present = "list")]
     service: Vec<String>,
     /// A request that changes something: method and target. `{key}` is where the key stands, `{other}` a second key,
@@ -49,61 +49,62 @@ pub(super) struct Arguments {
     /// The body of the request; `@FILE` reads it from there. JSON, unless --header names another `Content-Type`.
     #[arg(short = 'd', long, value_name = "BODY|@FILE")]
     body: Option<String>,
-    /// A request whose answer shows each effect as soon as that was answered, such as 'GET /v1/accounts/{key}'.
+    /// A request whose answer shows each effect as soon as the service has answered it, such as 'GET
+    /// /v1/accounts/{key}'.
     #[arg(long, value_name = "REQUEST")]
     observe: Option<String>,
-    /// What of that answer is looked at, as a JSON pointer: a number changes by the same amount with each effect.
+    /// A JSON pointer into that answer, to a number that changes by the same amount with each effect.
     #[arg(long, value_name = "POINTER", requires = "observe")]
     pick: Option<String>,
-    /// Counts the matches of this expression in that answer, one for each effect of `{key}`.
+    /// A regular expression that matches that answer once for each effect on `{key}`.
     #[arg(long, value_name = "REGEX", requires = "observe", conflicts_with = "pick")]
     count: Option<String>,
     /// A file to which the service writes a line for each effect, with the key in it.
     #[arg(long, value_name = "FILE", conflicts_with = "observe")]
     effects_file: Option<PathBuf>,
-    /// Wait so long before effects are looked at.
+    /// Wait this long before looking for effects.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
     settle: Duration,
-    /// What the service compares: the token in `Fencing-Token`, or `Fencing-Number`.
+    /// The field that the service compares: `Fencing-Token` or `Fencing-Number`.
     #[arg(long, value_enum, default_value_t = Compared::Field, value_name = "WHAT")]
     token: Compared,
-    /// What the service calls `Fencing-Token`.
+    /// The service's own name for `Fencing-Token`.
     #[arg(long, value_name = "NAME", default_value = "fencing-token", hide_default_value = true)]
     token_field: HeaderName,
-    /// What the service calls `Fencing-Number`.
+    /// The service's own name for `Fencing-Number`.
     #[arg(long, value_name = "NAME", default_value = "fencing-number", hide_default_value = true)]
     number_field: HeaderName,
-    /// What the gateway's policy makes of a key, as `account/{key}`: stands in `Fencing-Key`.
+    /// The form that the gateway's policy gives to a key, such as `account/{key}`. It stands in `Fencing-Key`.
     #[arg(long, value_name = "TEXT", default_value = "{key}")]
     fencing_key: String,
-    /// How many keys a request is about; `several` unless given where the request names `{other}`.
+    /// How many keys a request is about. Default: `several` if the request names `{other}`.
     #[arg(long, value_enum, value_name = "HOW MANY")]
     keys: Option<HowMany>,
-    /// Make up keys of digits alone.
+    /// Use keys of digits only.
     #[arg(long)]
     numeric_keys: bool,
     /// The service cannot tell `Fencing_Token` from `Fencing-Token`: it gets its fields by CGI, WSGI or the like.
     #[arg(long)]
     folded_names: bool,
-    /// The service keeps a mark of reads as well: it claims `Fencing-Mode: shared`.
+    /// The service also keeps a mark of readers, so it supports `Fencing-Mode: shared`.
     #[arg(long)]
     shared: bool,
-    /// The request of readers, such as 'GET /v1/accounts/{key}'; that of --request unless given.
+    /// The request of readers, such as 'GET /v1/accounts/{key}'. Default: the one of --request.
     #[arg(long, value_name = "REQUEST", requires = "shared")]
     read: Option<String>,
     /// Another kind of request that changes something about the same key.
     #[arg(long, value_name = "REQUEST")]
     also: Option<String>,
-    /// The body of that one; that of --body unless given.
+    /// The body of --also. Default: the one of --body.
     #[arg(long, value_name = "BODY|@FILE", requires = "also")]
     also_body: Option<String>,
-    /// Wait so long, and see that a mark is still known.
+    /// Wait this long, then test whether a mark is still known.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     remember: Option<Duration>,
-    /// A request with the same effect that takes long, for what can come in between.
+    /// A request with the same effect that takes long, so that other requests can overtake it.
     #[arg(long, value_name = "REQUEST")]
     slow_request: Option<String>,
-    /// The body of that one; that of --body unless given.
+    /// The body of --slow-request. Default: the one of --body.
     #[arg(long, value_name = "BODY|@FILE", requires = "slow_request")]
     slow_body: Option<String>,
     /// A shell command that ends the service as a crash does, and has it started again.
@@ -112,7 +113,7 @@ pub(super) struct Arguments {
     /// How often each race is run.
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
-    /// Wait so long for one answer.
+    /// The time limit for one answer.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
     timeout: Duration,
     /// Play this case alone; may be given several times.
@@ -121,17 +122,17 @@ pub(super) struct Arguments {
     /// List the cases, and play none.
     #[arg(long)]
     list: bool,
-    /// Whose certificate of the service is believed; those that the system believes unless given.
+    /// The CA of the service's certificate. Default: the CAs that the system trusts.
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// How the report is written: for people, for programs, or for CI systems that read JUnit's.
+    /// The form of the report: for people, for programs, or JUnit for CI systems.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Compared {
-    /// `Fencing-Token`: must be greater.
+    /// `Fencing-Token`: a new token must be greater.
     Field,
     /// `Fencing-Number`: must not be smaller.
     Number,
@@ -189,7 +190,7 @@ fn verdict(counts: Counts) -> Result<(), ExitCode> {
     match counts {
         Counts { failed: 1.., .. } => Err(ExitCode::from(FAILED)),
         Counts { undecided: 1.., .. } => Err(ExitCode::from(UNDECIDED)),
-        // Nothing that was not played is a reason to believe a service.
+        // A case that was not played is no reason to trust a service.
         Counts { passed: 0, .. } => Err(ExitCode::from(UNDECIDED)),
         _ => Ok(()),
     }
@@ -201,7 +202,7 @@ fn listed() -> String {
     lines.collect()
 }
 
-/// What the command line says of the service, or why that makes no sense.
+/// The service as the command line describes it, or why the description makes no sense.
 fn service(arguments: &Arguments) -> Result<Service, String> {
     let body = text_of(arguments.body.as_deref())?;
     let template =

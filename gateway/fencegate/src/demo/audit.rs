@@ -1,4 +1,4 @@
-//! What really happened, found in the ledger's own record, against what the clients were told.
+//! Compares the ledger's own record of executions with what the clients were told.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::payer::{Receipt, Told};
 
-/// One execution as the ledger tells it.
+/// One execution in the ledger's record.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Execution {
     pub(super) sequence: i64,
@@ -14,20 +14,21 @@ pub(super) struct Execution {
     pub(super) key: String,
     pub(super) token: Option<String>,
     pub(super) change: i64,
-    /// Nanoseconds of one clock.
+    /// Nanoseconds of the ledger's clock.
     pub(super) begin_ns: i64,
     pub(super) end_ns: i64,
     pub(super) effective: bool,
 }
 
-/// An account as the ledger tells it: cents.
+/// The ledger's balances, in cents.
 pub(super) type Balances = BTreeMap<String, i64>;
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Audit {
-    /// Payments that a client was told to be done.
+    /// Payments that were acknowledged to a client.
     pub(super) payments: usize,
-    /// Payments of which a client cannot know; a machine that is too busy for its ZooKeeper session has some.
+    /// Payments whose client does not know the outcome. There are some if the machine is too busy to keep its
+    /// ZooKeeper session.
     pub(super) unknown: usize,
     /// Operations that had their effect more than once.
     pub(super) executed_twice: usize,
@@ -35,11 +36,11 @@ pub(super) struct Audit {
     pub(super) overlaps: usize,
     /// Executions after one with a newer token, on the same key.
     pub(super) stale_executed: usize,
-    /// Every account is, to the cent, what its acknowledged payments make it.
+    /// Every balance equals the sum of its acknowledged payments, to the cent.
     pub(super) balance_ok: bool,
 }
 
-/// What an account of the ledger begins with.
+/// The first balance of an account.
 const INITIAL: i64 = 1_000_000;
 
 impl Audit {
@@ -60,7 +61,7 @@ impl Audit {
     }
 }
 
-/// One account: what it has, and what its acknowledged payments make it. Cents.
+/// One account: its balance, and the balance that its acknowledged payments should give. In cents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Statement {
     pub(super) account: String,
@@ -142,7 +143,7 @@ fn stale(of_key: &[&Execution]) -> usize {
     stale
 }
 
-/// What a client may expect; of a payment with an unknown outcome, what the ledger says that it did.
+/// The balance that a client may expect. For a payment with an unknown outcome the ledger's record counts.
 fn expected(account: &str, receipts: &[Receipt], effective: &[&Execution]) -> i64 {
     let of_account = receipts.iter().filter(|receipt| receipt.payment.account == account);
     let changes = of_account.map(|Receipt { payment, told }| match told {

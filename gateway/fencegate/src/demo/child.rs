@@ -1,4 +1,4 @@
-//! A child process that cannot outlive us, with its output kept for whoever waits for a line of it.
+//! A child process that cannot outlive us. Its output is kept for whoever waits for a line.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
@@ -23,17 +23,17 @@ pub struct Child {
     output: Arc<Output>,
 }
 
-/// The line did not come. `log` is what the child did say.
+/// The line did not come. `log` has the output of the child.
 #[derive(Debug, thiserror::Error)]
 #[error("{} after {waited:?}; it said:\n{log}", if *.ended { "the process ended without the line" } else { "no such line" })]
 pub struct Timeout {
     pub waited: Duration,
-    /// The child closed its output: nothing will come any more.
+    /// The child has closed its output, so no further line can come.
     pub ended: bool,
     pub log: String,
 }
 
-/// A place in the output of a child; lines before it are not looked at.
+/// A position in the output of a child. Lines before it are ignored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor(u64);
 
@@ -99,7 +99,8 @@ impl Child {
         self.output.lines().text()
     }
 
-    /// Sends a signal to this process. One that has ended already is left alone: its number may be another's.
+    /// Sends a signal to the child. If the child has ended nothing is sent: its process id may belong to another
+    /// process.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -113,11 +114,11 @@ impl Child {
         Ok(rustix::process::kill_process(pid, signal)?)
     }
 
-    /// How it ended; `None` when it still runs after `timeout`.
+    /// The exit status; `None` if the child still runs after `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + timeout;
         loop {
-            // An error says that nobody is there to wait for, which cannot be while we have not reaped it.
+            // `try_wait` fails only if somebody else has waited for the child.
             let ended = self.process().try_wait().expect("our own child, reaped nowhere else");
             if ended.is_some() || Instant::now() >= deadline {
                 return ended;
@@ -138,7 +139,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         let mut process = self.process();
-        // Both fail only for a child that is gone already.
+        // Both calls fail only if the child has ended.
         let _gone = process.kill().and_then(|()| process.wait());
     }
 }
@@ -153,7 +154,7 @@ fn from_the_lasting_thread(command: Command) -> Spawned {
         let (jobs, inbox) = mpsc::channel::<(Command, mpsc::Sender<Spawned>)>();
         let serve = move || {
             for (mut command, answer) in inbox {
-                // The asker waits below.
+                // The caller waits below for the answer.
                 let _asker_gone = answer.send(command.spawn());
             }
         };
@@ -165,7 +166,7 @@ fn from_the_lasting_thread(command: Command) -> Spawned {
     outcome.recv().expect("the spawner answers every job")
 }
 
-/// Lines kept per child: enough for the story of a failure, bounded because a child may run for days.
+/// The number of lines kept per child: enough to explain a failure, and bounded because a child may run for days.
 const KEPT: usize = 4000;
 /// A longer line is cut into several.
 const LONGEST: u64 = 16 * 1024;
@@ -180,7 +181,7 @@ struct Output {
 struct Lines {
     kept: VecDeque<String>,
     dropped: u64,
-    /// Streams still open.
+    /// The streams that are still open.
     readers: usize,
 }
 
@@ -306,7 +307,7 @@ mod tests {
         assert!(child.log().lines().count() <= KEPT);
     }
 
-    /// We kill a stand-in for ourselves: this test binary, run again with only the test below.
+    /// Kills a stand-in for this process: the same test binary, started with only the test below.
     #[test]
     fn a_child_dies_with_us_when_we_are_killed_without_warning() {
         let ours = std::env::current_exe().expect("own path");

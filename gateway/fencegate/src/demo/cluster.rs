@@ -1,4 +1,5 @@
-//! Who takes part: a private ZooKeeper, the ledger, its guard, a relay that is the slow network, and two gateways.
+//! The processes of the story: a private ZooKeeper, the ledger, its guard, a relay as the slow network, and two
+//! gateways.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -17,12 +18,12 @@ use super::{
 };
 use crate::demo::relay::Relay;
 
-/// Everything that runs. Dropping it ends it, in the order of the fields.
+/// All processes. Dropping it ends them, in the order of the fields.
 pub(super) struct Cluster {
     pub(super) gateways: [Gateway; 2],
-    /// Between the first gateway and the guard or ledger, which the second reaches directly.
+    /// Stands between the first gateway and the guard or ledger. The second gateway has a direct way.
     pub(super) relay: Relay,
-    /// At level `guard`.
+    /// Only at level `guard`.
     pub(super) guard: Option<Guard>,
     pub(super) ledger: Ledger,
     pub(super) zookeeper: PrivateZooKeeper,
@@ -33,15 +34,15 @@ pub(super) struct Cluster {
 pub(super) struct Gateway {
     pub(super) name: &'static str,
     pub(super) process: Child,
-    /// Where clients come in.
+    /// The address for clients.
     pub(super) public: SocketAddr,
-    /// Where `/ready` and `/metrics` are.
+    /// The address of `/ready` and `/metrics`.
     pub(super) admin: SocketAddr,
 }
 
 pub(super) struct Guard {
     pub(super) process: Child,
-    /// Where gateways come in.
+    /// The address for gateways.
     pub(super) public: SocketAddr,
     pub(super) admin: SocketAddr,
 }
@@ -51,18 +52,18 @@ pub(super) struct Ledger {
     pub(super) address: SocketAddr,
 }
 
-/// A fresh process has bound its ports within milliseconds; a machine under load may take its time.
+/// A new process listens within milliseconds, but a machine under load may be slower.
 const UP_WITHIN: Duration = Duration::from_secs(30);
 
 impl Cluster {
-    /// Starts all of it and returns when all of it listens. Blocks.
+    /// Starts all processes and returns when all of them listen. Blocks.
     ///
     /// # Errors
-    /// [`NotPlayed`] says who did not come up, and what it said.
+    /// [`NotPlayed`] names the process that did not start, and its output.
     pub(super) fn start(level: Level) -> Result<Self, NotPlayed> {
         let own = std::env::current_exe()?;
         let folder = tempfile::Builder::new().prefix("fencegate-demo-").tempdir()?;
-        // A power failure ends the demo anyway.
+        // A power failure would end the demo in any case, so nothing waits for the disk.
         let settings = Settings { tick: policy::TICK, ..Settings::default() };
         let zookeeper = PrivateZooKeeper::start(&folder.path().join("zookeeper"), settings)?;
         let version = zookeeper.version()?;
@@ -74,7 +75,7 @@ impl Cluster {
             fs::write(&file, policy::gateway(name, level, zookeeper.address(), upstream, key.as_deref()))?;
             Ok(file)
         };
-        // The installation and its first number have to be known before there is a guard.
+        // The guard needs the installation and its first epoch, so ZooKeeper is asked before there is a guard.
         let placeholder = write("installation", ledger.address)?;
         command(&own, &["era", "init", "-c"], &[&placeholder])?;
         let guard = match &key {
@@ -94,7 +95,7 @@ impl Cluster {
     pub(super) async fn stop(self) {
         let end = move || {
             for gateway in &self.gateways {
-                // One that is gone already has nothing to drain.
+                // A gateway that has ended needs no drain.
                 let _gone = gateway.process.signal(Signal::TERM);
             }
             for gateway in &self.gateways {
@@ -108,12 +109,12 @@ impl Cluster {
         tokio::task::spawn_blocking(end).await.expect("ending neither panics nor is cancelled");
     }
 
-    /// Where the policies lie, and the data of all.
+    /// The folder with the policies and the data of all processes.
     pub(super) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The addresses at which clients come in.
+    /// The addresses for clients.
     pub(super) fn doors(&self) -> [SocketAddr; 2] {
         [self.gateways[0].public, self.gateways[1].public]
     }
@@ -180,7 +181,7 @@ fn make_key(own: &Path, folder: &Path) -> Result<PathBuf, NotPlayed> {
     command(own, &["keys", "new"], &[&key]).map(|_| key)
 }
 
-/// What an operator does once: runs the binary to its end, and takes what it prints.
+/// Runs the binary to its end, as an operator would, and returns its output.
 fn command(own: &Path, words: &[&str], files: &[&Path]) -> Result<Vec<u8>, NotPlayed> {
     let output = std::process::Command::new(own).args(words).args(files).output()?;
     if output.status.success() {
@@ -190,7 +191,7 @@ fn command(own: &Path, words: &[&str], files: &[&Path]) -> Result<Vec<u8>, NotPl
     Err(NotPlayed::NotUp { who: format!("`fencegate {}`", words.join(" ")), said })
 }
 
-/// Waits until the child says, in a line of JSON, what `read` looks for.
+/// Waits for a line of JSON in which `read` finds what it looks for.
 fn said<T>(process: &Child, who: &str, read: impl Fn(&Value) -> Option<T>) -> Result<T, NotPlayed> {
     let read = |line: &str| serde_json::from_str(line).ok().as_ref().and_then(&read);
     match process.wait_line(|line| read(line).is_some(), UP_WITHIN) {

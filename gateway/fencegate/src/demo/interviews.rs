@@ -1,4 +1,4 @@
-//! Asks those who take part in the story: guard, gateways and ledger.
+//! Asks guard, gateways and ledger about their state.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep};
 use super::{audit::Execution, cluster::Cluster, not_played::NotPlayed};
 use crate::json_client::JsonClient;
 
-/// For what takes milliseconds, on a machine that may have other things to do.
+/// The time limit for steps that take milliseconds, on a machine that may be busy.
 pub(super) const SOON: Duration = Duration::from_secs(15);
 
-/// All executions. The ledger tells them in pages.
+/// All executions, collected from the pages of the ledger.
 pub(super) async fn executions(ledger: &mut JsonClient) -> Result<Vec<Execution>, NotPlayed> {
     let mut executions: Vec<Execution> = Vec::new();
     loop {
@@ -26,7 +26,7 @@ pub(super) async fn executions(ledger: &mut JsonClient) -> Result<Vec<Execution>
     }
 }
 
-/// The gateway counts a client that went away before its answer under 499.
+/// Waits until the gateway has counted a client that left before its answer (status 499).
 pub(super) async fn until_hung_up(admin: SocketAddr) -> Result<(), NotPlayed> {
     let deadline = Instant::now() + SOON;
     let mut admin = JsonClient::of(admin);
@@ -40,7 +40,7 @@ pub(super) async fn until_hung_up(admin: SocketAddr) -> Result<(), NotPlayed> {
     Err(NotPlayed::Late("the client's hanging up"))
 }
 
-/// Sessions of both gateways that ended unasked.
+/// The number of sessions of both gateways that were lost.
 pub(super) async fn sessions_lost(cluster: &Cluster) -> Result<u64, NotPlayed> {
     let mut lost = 0;
     for gateway in &cluster.gateways {
@@ -52,7 +52,7 @@ pub(super) async fn sessions_lost(cluster: &Cluster) -> Result<u64, NotPlayed> {
     Ok(lost)
 }
 
-/// A woken gateway first has to find out that its session is over, and to get a new one.
+/// Waits until a gateway is ready again: after its pause it has to notice the lost session and get a new one.
 pub(super) async fn until_ready(admin: SocketAddr) -> Result<(), NotPlayed> {
     let deadline = Instant::now() + 2 * SOON;
     let mut admin = JsonClient::of(admin);
@@ -65,7 +65,7 @@ pub(super) async fn until_ready(admin: SocketAddr) -> Result<(), NotPlayed> {
     }
 }
 
-/// Gets what must be there.
+/// Gets a document that must exist.
 pub(super) async fn get(client: &mut JsonClient, path: &str) -> Result<Value, NotPlayed> {
     let (address, path) = (client.address(), path.to_owned());
     match client.get(&path, Duration::from_secs(10)).await {

@@ -1,4 +1,5 @@
-//! What became of the bytes that arrived late: asked of the guard and of the ledger, until one of them has seen them.
+//! Finds out what happened to the bytes that arrived late, by asking the guard and the ledger until one of them has
+//! seen them.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::not_played::NotPlayed;
 use crate::demo::interviews::{SOON, executions, get};
 use crate::json_client::JsonClient;
 
-/// What became of the late bytes.
+/// What happened to the late bytes.
 #[derive(Debug)]
 pub(super) enum Late {
     Refused { presented: String, newest: String },
@@ -17,15 +18,15 @@ pub(super) enum Late {
     Nowhere,
 }
 
-/// The process that compares tokens, and tells of its latest refusal.
+/// The process that compares tokens and reports its latest refusal.
 pub(super) enum Judge<'a> {
-    /// The guard turns the late bytes away before the ledger sees them, and knows the account that they were for.
+    /// The guard refuses the late bytes before the ledger sees them. It reports the account.
     Guard { guard: &'a mut JsonClient, account: &'a str },
-    /// The ledger compares tokens by itself, and knows the operation that the late bytes were.
+    /// The ledger compares tokens itself. It reports the operation of the late bytes.
     Ledger,
 }
 
-/// Asks for a refusal of the late bytes and for a second execution, until there is one of the two.
+/// Asks until there is a refusal of the late bytes or a second execution.
 pub(super) async fn late(
     mut judge: Judge<'_>,
     ledger: &mut JsonClient,
@@ -45,7 +46,7 @@ pub(super) async fn late(
 }
 
 impl Judge<'_> {
-    /// The latest refusal, if it is that of the late bytes.
+    /// The latest refusal, if it concerns the late bytes.
     async fn refused(&mut self, ledger: &mut JsonClient, operation: &str) -> Result<Option<Late>, NotPlayed> {
         let (latest, is_of_the_late) = match self {
             Self::Guard { guard, account } => {

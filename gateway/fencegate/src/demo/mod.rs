@@ -1,7 +1,8 @@
 //! Plays the accident that fencing is for, on one machine, with a real ZooKeeper and real processes.
 //!
-//! Begin with [`scenario`]. [`cluster`] is who takes part, [`payer`] what a client does, [`audit`] what is claimed in
-//! the end, [`report`] how it is told, [`side_by_side`] what becomes of it at each level. [`child`], [`zookeeper`] and [`relay`] are of use to tests too.
+//! Begin with [`scenario`], the story. [`cluster`] has its processes, [`payer`] its clients, and [`audit`] compares
+//! claims with facts at the end. [`report`] tells the story, and [`side_by_side`] plays it at each level. Tests use
+//! [`child`], [`zookeeper`] and [`relay`] as well.
 
 mod audit;
 pub mod child;
@@ -31,14 +32,14 @@ pub use self::{
     options::{DemoOptions, Level, ReportFormat},
 };
 
-/// Plays it. The exit code is 0 when every claim held; without a fence, when the accident could be shown.
+/// Plays the story. The exit code is 0 if every claim held; without a fence, if the accident was shown.
 ///
 /// # Errors
 /// [`NotPlayed`] when there was nothing to show.
 pub fn run(options: DemoOptions) -> Result<ExitCode, NotPlayed> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(play(options));
-    // A start that was interrupted is not waited for: its children end with this process.
+    // An interrupted start is not waited for: its children end with this process.
     runtime.shutdown_background();
     code
 }
@@ -59,7 +60,7 @@ async fn play(options: DemoOptions) -> Result<ExitCode, NotPlayed> {
     narrator.title(level);
     let (cluster, summary) = tokio::select! {
         played = start_and_play(level, &narrator) => played?,
-        // What is dropped here ends its children and removes its folder. 130 is what a shell calls Ctrl-C.
+        // Dropping the rest ends the children and removes the folder. 130 is the exit code of a shell after Ctrl-C.
         () = interrupts.next() => return Ok(ExitCode::from(130)),
     };
 
@@ -83,7 +84,7 @@ async fn start_and_play(level: Level, narrator: &Narrator) -> Result<(Cluster, S
     Ok((cluster, summary))
 }
 
-/// Ctrl-C and SIGTERM. Registered before anything is started, so that an early one is not lost.
+/// Ctrl-C and SIGTERM. Registered before anything is started, so that no early signal is lost.
 struct Interrupts {
     interrupt: Signal,
     terminate: Signal,

@@ -1,4 +1,4 @@
-//! How the story is to be played and told.
+//! How to play and tell the story.
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -12,13 +12,13 @@ pub struct DemoOptions {
     /// Who compares the tokens.
     #[arg(long, value_enum, default_value_t = Level::Guard)]
     pub level: Level,
-    /// The same story with the lock only: the same as `--level none`.
+    /// Play the story with the lock only: the same as `--level none`.
     #[arg(long, conflicts_with = "level")]
     pub without_fence: bool,
-    /// The same story at each level, one after the other; it ends in one table.
+    /// Play the story at each level, one after the other, and end with one table.
     #[arg(long, conflicts_with_all = ["level", "without_fence"])]
     pub compare: bool,
-    /// How the summary is written; with `json` it is the last line of stdout, and the story goes to stderr.
+    /// The form of the summary. With `json` it is the last line of stdout, and the story goes to stderr.
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,
 }
@@ -26,11 +26,11 @@ pub struct DemoOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// Nobody, and no lock is taken.
+    /// Nobody. No lock is taken either.
     Unfenced,
-    /// Nobody: the lock is all there is.
+    /// Nobody. The lock is the only protection.
     None,
-    /// A guard beside a payment service that knows nothing of tokens.
+    /// A guard in front of a payment service that does not know tokens.
     Guard,
     /// The payment service, in its own transaction.
     Upstream,
@@ -45,7 +45,7 @@ pub enum ReportFormat {
 impl Level {
     pub(super) const ALL: [Self; 4] = [Self::Unfenced, Self::None, Self::Guard, Self::Upstream];
 
-    /// As it is written on the command line.
+    /// The word for the level on the command line.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Unfenced => "unfenced",
@@ -55,7 +55,7 @@ impl Level {
         }
     }
 
-    /// Somebody compares tokens.
+    /// True if somebody compares tokens.
     pub(super) fn compares(self) -> bool {
         matches!(self, Self::Guard | Self::Upstream)
     }

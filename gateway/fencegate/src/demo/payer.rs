@@ -1,4 +1,4 @@
-//! What a client does: it pays, repeats what was surely not dispatched, and remembers what it was told.
+//! A client: it pays, repeats a payment that was certainly not dispatched, and remembers the answers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::json_client::{JsonAnswer, JsonClient, NoJsonAnswer};
 
-/// A change of one account that a client wants, under a name of its own.
+/// A client's change of one account, with an operation of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Payment {
     pub(super) operation: String,
@@ -19,7 +19,7 @@ pub(super) struct Payment {
     pub(super) change: i64,
 }
 
-/// What became of a payment, as its client knows it.
+/// The outcome of a payment, as its client knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Receipt {
     pub(super) payment: Payment,
@@ -31,26 +31,26 @@ pub(super) enum Told {
     Done {
         token: Option<String>,
     },
-    /// It had no effect.
+    /// The payment had no effect.
     Refused(String),
-    /// It may have had an effect.
+    /// The payment may have had an effect.
     Unknown(String),
 }
 
 /// Many clients at once.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Crowd<'a> {
-    /// Gateways, which the clients share out among themselves.
+    /// The gateways, over which the clients are spread.
     pub(super) doors: &'a [SocketAddr],
     pub(super) accounts: &'a [&'a str],
     pub(super) clients: usize,
-    /// One after another, per client.
+    /// How many payments each client makes, one after another.
     pub(super) payments: usize,
 }
 
-/// For one answer: more than a gateway waits for a lock and for the ledger together.
+/// The time limit for one answer. It is longer than a gateway waits for a lock and for the ledger together.
 const PATIENCE: Duration = Duration::from_secs(25);
-/// For a payment with its repetitions.
+/// The time limit for a payment with its repetitions.
 const PERSISTENCE: Duration = Duration::from_secs(30);
 
 impl Crowd<'_> {
@@ -72,7 +72,7 @@ impl Crowd<'_> {
     }
 }
 
-/// Pays once. It is repeated only while the answer says that nothing was dispatched.
+/// Pays once. Repeats the request only while the answer says that nothing was dispatched.
 pub(super) async fn pay(client: &mut JsonClient, payment: Payment) -> Receipt {
     let deadline = Instant::now() + PERSISTENCE;
     loop {
@@ -88,7 +88,7 @@ pub(super) async fn pay(client: &mut JsonClient, payment: Payment) -> Receipt {
     }
 }
 
-/// Sends it once.
+/// Sends the payment once.
 pub(super) async fn attempt(client: &mut JsonClient, payment: &Payment) -> Result<JsonAnswer, NoJsonAnswer> {
     let direction = if payment.change < 0 { "debit" } else { "credit" };
     let path = format!("/v1/accounts/{}/{direction}", payment.account);
@@ -128,7 +128,7 @@ impl Told {
         match answer.outcome.as_deref() {
             Some("done" | "replayed") if answer.status.is_success() => Self::Done { token: answer.token },
             Some("done" | "replayed" | "not-dispatched") => Self::Refused(said()),
-            // Where nothing is fenced, the answer of the service is all there is.
+            // Without a fence the service's status is the only report.
             None if answer.status.is_success() => Self::Done { token: None },
             _ => Self::Unknown(said()),
         }

@@ -1,4 +1,4 @@
-//! The policy files that the gateways of the demo run with.
+//! The policy files of the demo.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use super::options::Level;
 
-/// Asked for, and granted by the private ZooKeeper: a holder that is silent for so long has lost its locks.
+/// The session timeout that the private ZooKeeper grants. A holder that is silent for so long has lost its locks.
 pub(super) const SESSION: Duration = Duration::from_secs(2);
-/// How long the guard takes an execution to be at work, and a request to be on its way.
+/// How long the guard counts an execution as running.
 const EXECUTION: Duration = Duration::from_secs(2);
 const SENDING: Duration = Duration::from_secs(1);
 /// So long a new guard lets nothing in.
 pub(super) const QUARANTINE: Duration = EXECUTION.saturating_add(SENDING);
-/// Unit of time of the private ZooKeeper.
+/// The tick of the private ZooKeeper.
 pub(super) const TICK: Duration = Duration::from_millis(200);
 
-/// `upstream` is where this gateway reaches the ledger or its guard, which may be a relay in between.
+/// `upstream` is the address of the ledger or its guard for this gateway. It may be the relay's.
 pub(super) fn gateway(
     name: &str,
     level: Level,
@@ -27,7 +27,7 @@ pub(super) fn gateway(
     let (fencing, response_timeout) = match level {
         // Nobody compares, so a request must be given up before its lock can be lost.
         Level::Unfenced | Level::None => ("none", "1s"),
-        // Above the guard's time to settle and to execute.
+        // Longer than the guard may take to settle and to execute.
         Level::Guard => ("guard, direct: true", "5s"),
         Level::Upstream => ("upstream", "10s"),
     };
@@ -64,7 +64,7 @@ unmatched: reject
     )
 }
 
-/// The guard beside the ledger. Its times are those of a demo: a debit takes milliseconds.
+/// The file of the guard. Its times are short, because a debit of the demo takes milliseconds.
 pub(super) fn guard(ledger: SocketAddr, store: &Path, public_keys: &Path) -> String {
     let (store, public_keys) = (store.display(), public_keys.display());
     let (execution, sending) = (EXECUTION.as_secs(), SENDING.as_secs());

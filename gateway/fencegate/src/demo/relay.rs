@@ -1,4 +1,4 @@
-//! A slow network in a box: a TCP relay that can hold back the bytes of one chosen request.
+//! A TCP relay that plays a slow network: it can hold back the bytes of one chosen request.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Passes bytes between whoever connects to it and one upstream, unchanged, until told to hold some.
+/// Passes bytes unchanged between its clients and one upstream, until it is told to hold some back.
 ///
 /// It runs on a thread of its own, so that a frozen or busy caller does not slow it. Dropping it closes every
 /// connection.
@@ -22,13 +22,13 @@ pub struct Relay {
     _stop: DropGuard,
 }
 
-/// Bytes that are, or will be, held back. Dropping it delivers nothing; see [`HeldBack::release`].
+/// Bytes that are, or will be, held back. Dropping it does not deliver them; see [`HeldBack::release`].
 #[derive(Debug)]
 pub struct HeldBack(Arc<Held>);
 
 impl Relay {
     /// # Errors
-    /// When there is no loopback port or no thread to be had.
+    /// No loopback port or no thread is available.
     pub fn start(upstream: SocketAddr) -> io::Result<Self> {
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
@@ -43,13 +43,13 @@ impl Relay {
         Ok(Self { address, next, _stop: stop.drop_guard() })
     }
 
-    /// Where to connect instead of the upstream.
+    /// The address to use in place of the upstream's.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Captures the next bytes towards the upstream that contain `needle`, once, and whatever follows them on their
-    /// connection. Other connections pass. A hold that was asked for earlier and captured nothing is forgotten.
+    /// Holds back the next bytes towards the upstream that contain `needle`, and everything after them on their
+    /// connection. It captures once; other connections pass. An earlier hold that has captured nothing is dropped.
     pub fn hold_containing(&self, needle: impl Into<Vec<u8>>) -> HeldBack {
         let held = Arc::new(Held {
             needle: needle.into(),
@@ -62,12 +62,12 @@ impl Relay {
 }
 
 impl HeldBack {
-    /// Waits until the bytes are here and have not gone further.
+    /// Waits until the bytes have arrived here and are held.
     pub async fn captured(&self) {
         became_true(&self.0.captured).await;
     }
 
-    /// Lets the bytes go, also when whoever sent them has closed its connection meanwhile.
+    /// Delivers the bytes, also if their sender has closed its connection meanwhile.
     pub fn release(&self) {
         self.0.released.send_replace(true);
     }
@@ -85,7 +85,7 @@ struct Held {
 struct NextHold(Arc<Mutex<Option<Arc<Held>>>>);
 
 impl NextHold {
-    /// `tail` are the last bytes that passed already: the needle may lie across two reads.
+    /// `tail` is the end of the bytes that have passed: the needle may lie across two reads.
     fn take_if_found(&self, tail: &[u8], bytes: &[u8]) -> Option<Arc<Held>> {
         let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = [tail, bytes].concat();
@@ -117,7 +117,7 @@ async fn connect(client: TcpStream, upstream: SocketAddr, next: NextHold) -> io:
     requests(from_client, to_server, next, back).await
 }
 
-/// Passes answers back; when the client is gone they are read all the same, as a network would deliver them.
+/// Passes answers back. After the client has left they are still read, as a network would deliver them.
 async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
     let mut buffer = vec![0; 16 * 1024];
     let mut reachable = true;
@@ -140,7 +140,8 @@ async fn requests(
         if let Some(held) = next.take_if_found(&tail, bytes) {
             let sender = held_back(&held, bytes, &mut from, &mut to).await?;
             if sender == Sender::Gone {
-                // Closing now could cancel the request we have just delivered: wait for the answer's side to end.
+                // Closing now could cancel the request that was just delivered, so wait until the other side has
+                // ended.
                 back.await.map_err(io::Error::other)?;
                 return Ok(());
             }
@@ -195,7 +196,7 @@ mod tests {
 
     use super::*;
 
-    /// An upstream that answers each line with the same line, and tells which lines it got.
+    /// An upstream that answers each line with the same line, and reports the lines that it got.
     async fn echo() -> (SocketAddr, tokio::sync::mpsc::UnboundedReceiver<String>) {
         use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -232,7 +233,7 @@ mod tests {
         let mut one = TcpStream::connect(relay.address()).await.unwrap();
         let mut two = TcpStream::connect(relay.address()).await.unwrap();
 
-        // Else " more" would wait in our own kernel for an acknowledgement, and be lost with the reset.
+        // Without this, " more" would wait in the sender's kernel for an acknowledgement, and be lost with the reset.
         one.set_nodelay(true).unwrap();
         one.write_all(b"before\n").await.unwrap();
         assert_eq!(answer(&mut one).await, "before\n");
@@ -245,7 +246,7 @@ mod tests {
         two.write_all(b"again op-7\n").await.unwrap();
         assert_eq!(answer(&mut two).await, "again op-7\n", "a hold captures once");
 
-        // A reset, as a gateway does it whose proof is over.
+        // A reset, as a gateway makes one after its proof has ended.
         #[expect(deprecated, reason = "zero does not block: it resets")]
         one.set_linger(Some(Duration::ZERO)).unwrap();
         drop(one);
@@ -283,7 +284,7 @@ mod tests {
         assert_eq!(answer(&mut one).await, "a\n");
         drop(relay);
         let mut rest = Vec::new();
-        // End or reset, but not silence.
+        // The end of the connection or a reset, but not silence.
         let _either =
             tokio::time::timeout(Duration::from_secs(10), one.read_to_end(&mut rest)).await.unwrap();
         assert!(rest.is_empty());

@@ -1,4 +1,4 @@
-//! How the story is told: line by line to people, and in one object to machines.
+//! Tells the story: line by line to people, and as one object to programs.
 
 use std::cmp::Ordering;
 use std::io::{self, Write};
@@ -17,17 +17,17 @@ use super::{
     payer::{Receipt, Told},
 };
 
-/// Tells what happens while it happens.
+/// Tells the story while it happens.
 pub(super) struct Narrator {
     format: ReportFormat,
-    /// The story is told, and not only what came of it.
+    /// Tells the whole story, and not only its result.
     tells: bool,
     began: Instant,
-    /// Turns on stderr while something is waited for, where that is a terminal; elsewhere it is not there.
+    /// Turns on stderr during a wait, if stderr is a terminal.
     waiting: ProgressBar,
 }
 
-/// What was claimed and what was found.
+/// The claims, and the facts that were found.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     pub(super) level: Level,
@@ -35,13 +35,13 @@ pub(super) struct Summary {
     pub(super) findings: Audit,
     /// Every account, to the cent.
     pub(super) accounts: Vec<Statement>,
-    /// Sessions of gateways that ended unasked: one of them is the accident.
+    /// Sessions of gateways that were lost. One of them is the accident.
     pub(super) sessions_lost: u64,
-    /// Late requests that were turned away.
+    /// Late requests that were refused.
     pub(super) stale_refused: u64,
     /// Some tokens of the account of the accident, in the order of execution.
     pub(super) tokens: Vec<String>,
-    /// Its version.
+    /// The version of ZooKeeper.
     pub(super) zookeeper: String,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Claim {
 }
 
 impl Summary {
-    /// Every claim held; without a fence: the accident could be shown.
+    /// True if every claim held; without a fence, if the accident was shown.
     pub(super) fn holds(&self) -> bool {
         self.claims().iter().all(|claim| claim.holds)
     }
@@ -97,7 +97,8 @@ impl Summary {
                     ),
                     accidents > 0,
                 );
-                // Requests take turns while sessions live and the service answers in time; the accident is the end of one session.
+                // Requests take turns while sessions live and the service answers in time. In the accident one
+                // session ends.
                 let turns = claim(
                     format!("{} executions of one account overlap (expected: 0)", found.overlaps),
                     found.overlaps == 0 || self.sessions_lost > 1 || found.unknown > 0,
@@ -107,13 +108,13 @@ impl Summary {
         }
     }
 
-    /// Cents that are missing or too many, of all accounts.
+    /// The cents that are missing or too many, over all accounts.
     pub(super) fn off(&self) -> u64 {
         self.accounts.iter().map(Statement::off).sum()
     }
 }
 
-/// Cents, as people write money.
+/// Cents in the form in which people write money.
 pub(super) fn money(cents: u64) -> String {
     let (whole, part) = ((cents / 100).to_string(), cents % 100);
     let digits: Vec<char> = whole.chars().collect();
@@ -121,7 +122,7 @@ pub(super) fn money(cents: u64) -> String {
     format!("{}.{part:02}", groups.join(","))
 }
 
-/// What an account has, and what that is made of.
+/// The balance of an account, and the sum that it should be.
 fn balance(statement: &Statement) -> String {
     let Statement { account, began, has, should_have } = statement;
     let change = should_have - began;
@@ -139,7 +140,7 @@ fn balance(statement: &Statement) -> String {
     }
 }
 
-/// A token with the number that grows in it.
+/// A token, followed by the number in it that grows.
 fn numbered(token: &str) -> String {
     match Token::parse(token) {
         Ok(parsed) => format!("{token} (number {})", parsed.number()),
@@ -152,7 +153,7 @@ impl Narrator {
         Self::telling(true, format)
     }
 
-    /// Tells only what came of it.
+    /// Tells only the result.
     pub(super) fn briefly(format: ReportFormat) -> Self {
         Self::telling(false, format)
     }
@@ -231,7 +232,7 @@ impl Narrator {
         }
     }
 
-    /// `after` the freeze.
+    /// `after`: the time since the freeze.
     pub(super) fn taken_over(&self, level: Level, receipt: &Receipt, after: Duration) {
         match &receipt.told {
             Told::Done { token } => {
@@ -294,7 +295,7 @@ impl Narrator {
         }
     }
 
-    /// What the processes said last, when a claim did not hold.
+    /// Shows the last output of the processes, if a claim did not hold.
     pub(super) fn show_logs(&self, cluster: &Cluster) {
         let gateways = cluster.gateways.iter().map(|gateway| (gateway.name, &gateway.process));
         for (name, process) in gateways.chain([("ledger", &cluster.ledger.process)]) {
@@ -328,7 +329,7 @@ impl Narrator {
         ));
     }
 
-    /// All levels beside each other, in this table.
+    /// Shows the table of all levels.
     pub(super) fn compared(&self, table: &[String], summaries: &[Summary]) {
         self.waiting.finish_and_clear();
         for line in table {
@@ -353,23 +354,23 @@ impl Narrator {
     }
 }
 
-/// Interrupted, too, the line of the terminal is left empty.
+/// Also after an interruption the line of the terminal is left empty.
 impl Drop for Narrator {
     fn drop(&mut self) {
         self.waiting.finish_and_clear();
     }
 }
 
-/// As it is typed: whoever plays it has built it, and not installed it.
+/// The name of the program as it has to be typed: the player has built it and not installed it.
 fn program() -> String {
     let own = std::env::current_exe().ok();
     own.map_or_else(|| "fencegate".to_owned(), |own| own.display().to_string())
 }
 
-/// Between two pictures of what turns.
+/// The time between two pictures of the spinner.
 const TURN: Duration = Duration::from_millis(120);
 
-/// Whoever has stopped reading has seen enough; the exit code still tells.
+/// A reader that has gone is no error; the exit code still tells the result.
 fn write(out: &mut dyn Write, line: &str) {
     let _unread = writeln!(out, "{line}").and_then(|()| out.flush());
 }

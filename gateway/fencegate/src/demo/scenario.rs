@@ -1,4 +1,4 @@
-//! The story: calm, the accident, calm again, and what the ledger says about it.
+//! The story: calm, the accident, calm again, and the ledger's record of it all.
 
 use tokio::time::{Instant, timeout};
 
@@ -16,7 +16,7 @@ use super::{
 use crate::demo::interviews::{SOON, executions, get, sessions_lost, until_hung_up, until_ready};
 use crate::json_client::JsonClient;
 
-/// The account on which the accident happens, and the others.
+/// The account with the accident.
 const VICTIM: &str = "alice";
 const OTHERS: [&str; 3] = ["bob", "carol", "dave"];
 
@@ -52,7 +52,8 @@ pub(super) async fn play(cluster: &Cluster, level: Level, tell: &Narrator) -> Re
     examine(cluster, level, &receipts, &everyone).await
 }
 
-/// One payment is on its way when its gateway freezes; its client tries again elsewhere; then the old bytes arrive.
+/// A gateway freezes while a payment is on its way. The client repeats the payment at the other gateway. Then the old
+/// bytes arrive.
 async fn accident(cluster: &Cluster, level: Level, tell: &Narrator) -> Result<Vec<Receipt>, NotPlayed> {
     let [frozen, healthy] = &cluster.gateways;
     let mut ledger = JsonClient::of(cluster.ledger.address);
@@ -72,7 +73,7 @@ async fn accident(cluster: &Cluster, level: Level, tell: &Narrator) -> Result<Ve
     tell.line("the network is slow: the bytes have left gateway-1 and have not reached the ledger");
 
     if cluster.guard.is_some() {
-        // A gateway sends a refused request once more for a client that still waits: this one does not, and will ask
+        // A gateway repeats a refused request for a client that still waits. This client has left, and repeats it
         // elsewhere.
         first.take().expect("not hung up yet").abort();
         until_hung_up(frozen.admin).await?;

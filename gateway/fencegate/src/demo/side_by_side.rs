@@ -1,4 +1,4 @@
-//! Plays the story at each level, one after the other, and puts what each of them let happen beside what is promised of it.
+//! Plays the story at each level, and compares the damage at each with the level's promise.
 
 use super::{
     cluster::Cluster,
@@ -8,7 +8,7 @@ use super::{
     scenario,
 };
 
-/// In the order of the table.
+/// The levels in the order of the table.
 pub(super) async fn compare(narrator: &Narrator) -> Result<Vec<Summary>, NotPlayed> {
     let mut summaries = Vec::new();
     for level in Level::ALL {
@@ -42,7 +42,7 @@ impl Level {
     }
 }
 
-/// A line for each level, below two for what its columns are and before one for what came of all.
+/// One line for each level, with two lines of heads above, and the overall result below.
 pub(super) fn table(summaries: &[Summary]) -> Vec<String> {
     let row = |level: &str, who: &str, [twice, off, refused]: [&str; 3], promised: &str, held: &str| {
         format!("{level:<9} {who:<21} {twice:>5} {off:>10} {refused:>8}  {promised:<28} {held}")
@@ -125,7 +125,7 @@ mod tests {
         let lines = table(&twice);
         assert!(lines[3].ends_with(" NO") && lines[4].ends_with(" yes"), "{lines:#?}");
         assert!(lines.last().is_some_and(|last| last.starts_with("A level did not")));
-        // A story in which nothing went wrong has shown nothing.
+        // A story without an accident has shown nothing, so the level counts as failed.
         assert!(table(&[summary(Level::Unfenced, 0, 0, 0)])[3].ends_with(" NO"));
     }
 }

@@ -1,4 +1,4 @@
-//! A real ZooKeeper of our own: one server, one directory, gone when we are.
+//! A private ZooKeeper: one real server with one directory, which ends with this process.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -21,19 +21,19 @@ pub struct PrivateZooKeeper {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// ZooKeeper's unit of time: sessions last 2 to 300 of it and expire on a multiple of it.
+    /// The tick. Sessions last 2 to 300 ticks, and expire on a multiple of a tick.
     pub tick: Duration,
     pub durability: Durability,
-    /// Of the virtual machine. 128 are enough for some ten thousand nodes.
+    /// The heap of the virtual machine. 128 MiB are enough for some ten thousand nodes.
     pub heap_mib: u32,
 }
 
-/// What an acknowledged write survives.
+/// Which accidents an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// A power failure: every write waits for the disk, as in production.
     Machine,
-    /// The end of the process only, which is all a test needs and several times faster.
+    /// Only the end of the process. That is enough for tests, and several times faster.
     Process,
 }
 
@@ -74,7 +74,7 @@ impl PrivateZooKeeper {
             let mut zookeeper = Self { server: None, address, configuration, settings };
             match zookeeper.start_again() {
                 Ok(()) => return Ok(zookeeper),
-                // Somebody took the port between our look and the server's.
+                // Another process took the port between our check and the server's start.
                 Err(NotStarted::Failed(log)) if tries < 5 && log.contains("Address already in use") => {}
                 Err(other) => return Err(other),
             }
@@ -85,7 +85,7 @@ impl PrivateZooKeeper {
         self.address
     }
 
-    /// The version it tells, as in `3.8.0`.
+    /// The version that the server reports, such as `3.8.0`.
     ///
     /// # Errors
     /// When it does not answer.
@@ -101,7 +101,7 @@ impl PrivateZooKeeper {
         self.server.as_ref().map(Child::pid)
     }
 
-    /// Ends the server and keeps its data; sessions go on when it is back in time.
+    /// Ends the server and keeps its data. Sessions survive if it is back in time.
     pub fn stop(&mut self) {
         if let Some(server) = self.server.take()
             && server.signal(Signal::TERM).is_ok()
@@ -120,7 +120,7 @@ impl PrivateZooKeeper {
         self.stop();
         let server = Child::spawn("java", arguments(&self.configuration, self.settings))?;
         let deadline = Instant::now() + READY_WITHIN;
-        // Not `ruok`: it is answered before requests are.
+        // `ruok` would not do: it is answered before requests are served.
         while !ask(self.address, "srvr").is_ok_and(|answer| answer.contains("Mode:")) {
             if !server.is_running() || Instant::now() > deadline {
                 return Err(NotStarted::Failed(server.log()));
@@ -148,7 +148,7 @@ impl PrivateZooKeeper {
     }
 }
 
-/// Where Debian and Ubuntu put them. The manifest of `zookeeper.jar` names the jars it needs.
+/// The paths of Debian and Ubuntu. The manifest of `zookeeper.jar` names the jars that it needs.
 const JARS: [&str; 2] = ["/usr/share/java/slf4j-simple.jar", "/usr/share/java/zookeeper.jar"];
 
 fn complain_about_missing() -> Result<(), NotStarted> {
@@ -162,8 +162,8 @@ fn complain_about_missing() -> Result<(), NotStarted> {
     }
 }
 
-/// Below the kernel's range for outgoing connections: a client that keeps trying a stopped server's port could
-/// otherwise be given that very port as its own and be connected to itself.
+/// A port below the kernel's range for outgoing connections. Otherwise a client that keeps trying a stopped server's
+/// port could get that port for itself, and connect to itself.
 fn free_address() -> io::Result<SocketAddr> {
     const FIRST: u16 = 20_000;
     const COUNT: u16 = 12_000;
@@ -210,7 +210,7 @@ fn arguments(configuration: &Path, settings: Settings) -> Vec<String> {
     arguments
 }
 
-/// Sends one of ZooKeeper's four-letter words; the answer ends with the connection.
+/// Sends one of ZooKeeper's four-letter words and reads until the connection ends.
 fn ask(address: SocketAddr, word: &str) -> io::Result<String> {
     const PATIENCE: Duration = Duration::from_millis(500);
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
@@ -233,10 +233,10 @@ mod tests {
         assert!(zookeeper.version().expect("answers").starts_with("3."));
 
         zookeeper.pause().expect("paused");
-        // Its threads stop one after another, and the signal does not wait for them.
+        // The threads of the server stop one by one, after the signal was sent.
         assert!((0..40).any(|_| ask(address, "srvr").is_err()), "a frozen server answered");
         zookeeper.resume().expect("resumed");
-        // A busy machine may need more than one patience.
+        // A busy machine may need several attempts.
         assert!((0..40).any(|_| ask(address, "srvr").is_ok()), "it does not answer any more");
 
         zookeeper.stop();

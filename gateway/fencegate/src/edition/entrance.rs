@@ -1,15 +1,15 @@
-//! Who has looked up by which plan it is served, and is not counted under it yet.
+//! Counts the requests that have looked up their plan and are not counted under it yet.
 
 use std::{cell::Cell, rc::Rc};
 
 use tokio::sync::Notify;
 
-/// The requests of one desk that have looked it up and are counted nowhere else yet. On HTTP/2 other tasks run between
-/// the two; a plan that is put in force meanwhile must not take them for nobody.
+/// Requests of one desk that have looked up the desk and are not counted elsewhere yet. In HTTP/2 other tasks run in
+/// between, and a reload at that moment must still wait for these requests.
 #[derive(Default)]
 pub struct Entering {
     requests: Cell<usize>,
-    /// The last of them is counted, or has gone.
+    /// The last of these requests is counted or has ended.
     none: Notify,
 }
 

@@ -1,4 +1,5 @@
-//! Which upstreams of two plans may lead to one service: what is not known to be apart is taken for one.
+//! Finds the upstreams of two plans that may lead to one service. Two upstreams count as one unless they are known to
+//! differ.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,21 +10,21 @@ use fencegate_policies::plan::{Plan, Route, RouteId, Spot, Upstream};
 
 use super::term::{Term, distinct};
 
-/// Where an upstream leads, as far as its name and its endpoints tell.
+/// Where an upstream leads, by its name and its endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Whereabouts {
     name: Arc<str>,
     endpoints: Vec<Spot>,
 }
 
-/// A place, and the term that its service is in.
+/// An upstream, and the present term of its service.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     place: Whereabouts,
     pub(super) term: Arc<Term>,
 }
 
-/// What may be one service.
+/// Upstreams that may be one service.
 #[derive(Default)]
 pub(super) struct Kindred<'e> {
     pub(super) before: Vec<&'e Known>,
@@ -32,14 +33,14 @@ pub(super) struct Kindred<'e> {
     pub(super) keys: KeyChange,
 }
 
-/// What another plan does to the locks that requests to a service take.
+/// How another plan changes the locks of requests to a service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum KeyChange {
     #[default]
     Stay,
-    /// Each route fences the requests that it fenced, by another lock.
+    /// Each route fences the same requests as before, with another lock.
     Change,
-    /// Some request is another fenced route's now, or of none, or was of none.
+    /// Some request moves to another fenced route, or loses its fence, or gets one.
     Wander,
 }
 
@@ -50,7 +51,7 @@ impl Whereabouts {
 }
 
 impl Kindred<'_> {
-    /// The places of before by which anything of this group could be met, and is not now.
+    /// Former upstreams with a name or an endpoint that no upstream of the new plan has.
     pub(super) fn gone(&self) -> Vec<Whereabouts> {
         let (mut names, mut endpoints) = (HashSet::new(), HashSet::new());
         let mut adds = |place: &Whereabouts| {
@@ -63,21 +64,21 @@ impl Kindred<'_> {
         self.before.iter().map(|known| &known.place).filter(|place| adds(place)).cloned().collect()
     }
 
-    /// Each once.
+    /// The terms of the group, each once.
     pub(super) fn terms(&self) -> Vec<Arc<Term>> {
         distinct(self.before.iter().map(|known| known.term.clone()))
     }
 }
 
-/// Those of a plan, by their numbers.
+/// The upstreams of a plan, in the order of their numbers.
 pub(super) fn upstreams(plan: &Plan) -> impl Iterator<Item = Whereabouts> {
-    // However an endpoint is written: `localhost:80` and `127.0.0.1:80` lead to one service.
+    // Spots compare addresses in any spelling: `localhost:80` and `127.0.0.1:80` lead to one service.
     let spots = |of: &Upstream| of.endpoints.iter().map(|endpoint| Spot::of(endpoint)).collect();
     plan.upstreams.iter().map(move |of| Whereabouts { name: of.name.clone(), endpoints: spots(of) })
 }
 
-/// All that is still known from before and all of `plan`, in groups. Two are in one if they share a name, an endpoint or a term, or may
-/// have taken requests from one another.
+/// Groups all upstreams that are still known and all of `plan`. Two are in one group if they share a name, an
+/// endpoint or a term, or may have taken requests from each other.
 pub(super) fn groups<'e>(
     (old, before): (&Plan, Vec<&'e Known>),
     plan: &Plan,
@@ -97,7 +98,8 @@ pub(super) fn groups<'e>(
     for (at, known) in before.iter().enumerate() {
         kin.join(at, *terms.entry(Arc::as_ptr(&known.term)).or_insert(at));
     }
-    // A request that one of these took may be another's now, of another name: which, only the request could tell.
+    // A request of one of these routes may now belong to another, under another name. Only the request itself could
+    // tell.
     let touched: Vec<usize> =
         touched(old, rekeyed).chain(touched(plan, rekeyed).map(|at| begin + at)).collect();
     touched.windows(2).for_each(|two| kin.join(two[0], two[1]));
@@ -115,11 +117,11 @@ pub(super) fn groups<'e>(
     groups.into_values().collect()
 }
 
-/// What becomes of these routes.
+/// How the locks of these routes change.
 fn keys(before: &Plan, after: &Plan, rekeyed: &[String]) -> KeyChange {
     let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
     let takes = |plan: &Plan| -> HashMap<Arc<str>, _> {
-        // One that does not fence has no terms: what it takes over from another, or leaves to it, shows nowhere else.
+        // Unfenced routes have no terms, so their gains and losses of requests would show nowhere else.
         let fenced = plan.routes.routes().iter().filter(|route| route.fence.is_some());
         let routes = fenced.filter(|route| rekeyed.contains(&*route.name));
         let takes = |route: &Route| (route.methods.clone(), route.path.clone(), route.conditions.clone());
@@ -129,16 +131,16 @@ fn keys(before: &Plan, after: &Plan, rekeyed: &[String]) -> KeyChange {
     if takes(before) == takes(after) { KeyChange::Change } else { KeyChange::Wander }
 }
 
-/// The upstreams that these routes lead to.
+/// The upstreams of these routes.
 fn touched(plan: &Plan, rekeyed: &[String]) -> impl Iterator<Item = usize> {
-    // A plan may have ten thousand routes.
+    // A plan may have ten thousand routes, so the names are looked up in a set.
     let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
     let routes = (0..plan.routes.routes().len()).map(RouteId).map(|id| plan.routes.get(id));
     let led = routes.filter(|route| rekeyed.contains(&*route.name)).map(|route| route.upstream.0);
     led.collect::<HashSet<usize>>().into_iter()
 }
 
-/// Sets that grow together; each is known by one of its members.
+/// Disjoint sets that grow together (union-find); one member stands for each set.
 struct Kin(Vec<usize>);
 
 impl Kin {

@@ -1,11 +1,11 @@
-//! The time in which the resources of one service keep their keys, and the count of its fenced requests.
+//! A term: the time in which the resources of one service keep their keys. It counts the service's fenced requests.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
-/// One term; plans that leave the keys alone share it.
+/// A term. Plans that leave the keys unchanged share it.
 #[derive(Debug)]
 pub struct Term {
     running: TaskTracker,
@@ -15,7 +15,7 @@ pub struct Term {
 /// A fenced request from the moment at which its plan is known until nothing of it runs any more.
 pub type Running = TaskTrackerToken;
 
-/// What has to come before a term is opened.
+/// Opens a term once the terms before it are over.
 #[derive(Debug)]
 pub struct Opening {
     term: Arc<Term>,
@@ -23,12 +23,12 @@ pub struct Opening {
 }
 
 impl Term {
-    /// Behind nobody.
+    /// A term without a predecessor, open at once.
     pub fn open() -> Arc<Self> {
         Self::begun(true)
     }
 
-    /// Its requests wait until those of the terms before are over.
+    /// A term whose requests wait until the requests of the former terms are over.
     pub fn behind(before: Vec<Arc<Self>>) -> (Arc<Self>, Opening) {
         let term = Self::begun(false);
         let opening = Opening { term: term.clone(), behind: before };
@@ -47,18 +47,18 @@ impl Term {
         *self.open.borrow()
     }
 
-    /// Returns when everything is over that began under other keys.
+    /// Returns when all requests are over that began under other keys.
     pub async fn opened(&self) {
-        // The sender is ours, so it does not go before us.
+        // The sender belongs to this term, so it is still there.
         self.open.subscribe().wait_for(|open| *open).await.ok();
     }
 
-    /// Nothing runs in it, nor in those before it.
+    /// True if nothing runs in this term, nor in the terms before it.
     pub fn is_over(&self) -> bool {
         self.is_open() && self.running.is_empty()
     }
 
-    /// Returns when nothing runs in it any more, nor in those before it.
+    /// Returns when nothing runs in this term any more, nor in the terms before it.
     pub async fn over(&self) {
         self.opened().await;
         self.running.close();
@@ -66,7 +66,7 @@ impl Term {
     }
 }
 
-/// Each once.
+/// Each term once.
 pub(super) fn distinct(terms: impl Iterator<Item = Arc<Term>>) -> Vec<Arc<Term>> {
     let mut terms: Vec<Arc<Term>> = terms.collect();
     terms.sort_unstable_by_key(Arc::as_ptr);
@@ -75,7 +75,7 @@ pub(super) fn distinct(terms: impl Iterator<Item = Arc<Term>>) -> Vec<Arc<Term>>
 }
 
 impl Opening {
-    /// To be called once no worker takes a request in the terms before any more. Returns when all of them are over.
+    /// Call this when no worker takes requests in the former terms any more. Returns when all former terms are over.
     pub async fn due(&self) {
         for before in &self.behind {
             before.over().await;

@@ -1,4 +1,4 @@
-//! Who waits for whom when keys change their names.
+//! Which requests wait for which others when keys are renamed.
 
 use fencegate_policies::file::load;
 use futures_util::FutureExt;
@@ -38,7 +38,7 @@ fn after(old: &Edition, changes: &[(&str, &str)], rekeyed: &[&str]) -> (Arc<Edit
     Edition::after(old, plan, fleets, &rekeyed)
 }
 
-/// Opens what is due, as the process does, and says how many were.
+/// Opens the terms that are due, as the process does, and counts them.
 fn open(openings: &mut Vec<Opening>) -> usize {
     let (due, still): (Vec<_>, Vec<_>) =
         openings.drain(..).partition(|opening| opening.due().now_or_never().is_some());
@@ -86,7 +86,7 @@ fn a_change_that_moves_no_key_inherits_what_the_one_before_waits_for() {
     let oldest = first.runs(A);
     let (second, mut openings) = after(&first, &[KEY], &["pay"]);
     let (third, more) = after(&second, &[KEY, ("http://b:80", "http://c:80")], &[]);
-    // Or one that moves the keys of another service alone.
+    // Or a change that moves only the keys of another service.
     let (fourth, also) = after(&third, &[KEY, ("book/{path.id}", "page/{path.id}")], &["book"]);
     openings.extend(more.into_iter().chain(also));
     assert_eq!(open(&mut openings), 1, "that of the other service");
@@ -125,7 +125,7 @@ fn an_upstream_with_another_name_leads_to_the_same_service() {
 
 #[test]
 fn two_upstreams_that_share_an_endpoint_wait_for_one_another() {
-    // In whatever way it is written: these are two doors of one house.
+    // Two spellings of one host: both ports belong to one service.
     for shared in ["http://b:80\", \"http://a:80\"", "http://b:80\", \"http://a:443\""] {
         let shared = [("http://b:80\"", shared)];
         let (plan, fleets) = made(&shared);
@@ -144,7 +144,7 @@ fn a_service_that_goes_and_comes_back_is_waited_for() {
     let first = first();
     let oldest = first.runs(A);
     let (second, mut openings) = after(&first, &WITHOUT_PAY, &["pay"]);
-    // Nobody is there to be let in.
+    // No request waits to be let in.
     assert_eq!(open(&mut openings), 0);
     let (third, more) = after(&second, &[KEY], &["pay"]);
     openings.extend(more);
@@ -170,7 +170,7 @@ const WITHOUT_PAY: [(&str, &str); 2] = [
     ),
 ];
 
-/// Another route, to an upstream of another name and at another endpoint: nothing but time connects it with `pay`.
+/// A route to another upstream at another endpoint. Only the order of the reloads connects it with `pay`.
 const CHARGE: [(&str, &str); 3] = [
     ("  a: {endpoints: [\"http://a:80\"]", "  z: {endpoints: [\"http://z:80\"]"),
     ("name: pay, upstream: a", "name: charge, upstream: z"),
@@ -182,7 +182,7 @@ fn a_route_that_goes_and_comes_back_at_another_service_waits_for_who_began_befor
     let first = first();
     let oldest = first.runs(A);
     let (second, mut openings) = after(&first, &WITHOUT_PAY, &["pay"]);
-    // And something in between that moves no key.
+    // In between comes a change that moves no key.
     let (third, more) = after(&second, &[&WITHOUT_PAY[..], &[("http://b:80", "http://c:80")]].concat(), &[]);
     openings.extend(more);
     let (fourth, more) = after(&third, &CHARGE, &["charge"]);
@@ -194,14 +194,14 @@ fn a_route_that_goes_and_comes_back_at_another_service_waits_for_who_began_befor
     assert!(fifth.is_open(A) && fifth.moved.is_empty(), "what is over is forgotten");
 }
 
-/// Both reloads at once would let it wait. So does one after the other.
+/// If both changes came in one reload, the request would wait. It must wait if they come one after another, too.
 #[test]
 fn who_takes_over_later_what_another_route_gave_up_waits_for_who_began_before_that() {
     let first = first();
     let oldest = first.runs(A);
     let narrowed = ("path: \"/pay/{id}\"", "path: \"/pay/eu/{id}\"");
     let (second, mut openings) = after(&first, &[narrowed], &["pay"]);
-    // Waits for the oldest itself, and is about what the route still takes.
+    // Waits for the oldest request, and concerns requests that the route still takes.
     let newer = second.runs(A);
     let widened = ("path: \"/book/{id}\"", "path: \"/{what}/{id}\"");
     let (third, more) = after(&second, &[narrowed, widened], &["book"]);
@@ -212,7 +212,8 @@ fn who_takes_over_later_what_another_route_gave_up_waits_for_who_began_before_th
     drop(newer);
 }
 
-/// A route that does not fence takes what nobody holds a key for: what it takes over is handed on when it begins to.
+/// An unfenced route holds no key for its requests. When it begins to fence, the requests that it took over count as
+/// well.
 #[test]
 fn a_route_that_begins_to_fence_what_another_one_gave_up_waits_for_who_began_before_that() {
     let unfenced = ("fence: {key: \"book/{path.id}\"}", "fence: none");
@@ -264,14 +265,14 @@ const WITHOUT_BOOK: [(&str, &str); 2] = [
 fn a_service_that_goes_in_company_and_comes_back_is_waited_for() {
     let first = first();
     let oldest = first.runs(B);
-    // One change moves the keys of the one that stays, and drops the other.
+    // One change moves the keys of the route that stays, and removes the other route.
     let (second, mut openings) = after(&first, &[KEY, WITHOUT_BOOK[0], WITHOUT_BOOK[1]], &["pay", "book"]);
     assert_eq!((open(&mut openings), second.is_open(A)), (0, false));
     let (third, more) = after(&second, &[KEY, ("book/{path.id}", "page/{path.id}")], &["book"]);
     openings.extend(more);
     assert_eq!((open(&mut openings), third.is_open(B)), (0, false), "one still runs under the key before");
     drop(oldest);
-    // The first of them opens the way to the second.
+    // The end of the first term lets the second one open.
     assert_eq!((open(&mut openings), open(&mut openings), third.is_open(B)), (1, 1, true));
 }
 
@@ -294,7 +295,7 @@ fn who_begins_while_the_workers_turn_is_waited_for() {
     let first = first();
     let (second, mut openings) = after(&first, &WITHOUT_BOOK, &["book"]);
     assert!(openings.is_empty());
-    // One worker has not heard of the second plan yet.
+    // One worker has not taken over the second plan yet.
     let late = first.runs(B);
     let (third, more) = after(&second, &[("book/{path.id}", "page/{path.id}")], &["book"]);
     openings.extend(more);
@@ -307,7 +308,7 @@ fn who_begins_while_the_workers_turn_is_waited_for() {
 fn what_has_gone_is_forgotten_when_its_requests_are_over() {
     let first = first();
     let running = (first.runs(A), first.runs(B));
-    // Back and forth: what is left behind is kept once.
+    // Two plans alternate. A service that a plan leaves out is kept only once.
     let mut now = first;
     for port in [81, 82, 81, 82, 81] {
         let moved = format!("http://a:{port}");

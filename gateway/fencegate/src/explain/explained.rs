@@ -1,4 +1,4 @@
-//! What a request meets, part by part, as it is told to people and to programs.
+//! The explanation of a request, part by part, for people and for programs.
 
 use hyper::StatusCode;
 use serde::Serialize;
@@ -6,17 +6,17 @@ use serde::Serialize;
 use super::sent::Sent;
 use crate::refusal::{Outcome, Refusal};
 
-/// What a request meets. Absent parts are not known at the point where it is refused.
+/// The explanation of a request. A part is absent if it is not known when the request is refused.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Explained {
     pub method: String,
     pub target: String,
-    /// `None` for what no route takes.
+    /// `None` if no route takes the request.
     pub route: Option<String>,
     pub upstream: Option<Destination>,
     pub lock: Option<TakenLock>,
     pub once: Option<Operation>,
-    /// The reason why it would be refused, on a route that only observes.
+    /// The reason for which a route that only observes would refuse the request.
     pub observed: Option<&'static str>,
     pub sent: Option<Sent>,
     pub refused: Option<Refused>,
@@ -28,47 +28,47 @@ pub struct Explained {
 pub struct Destination {
     pub name: String,
     pub endpoints: Vec<String>,
-    /// Who compares tokens.
+    /// The level: who compares tokens.
     pub fencing: &'static str,
-    /// How long the next holder waits after one that left without a word.
+    /// How long the next holder waits after a holder that ended without releasing the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<String>,
 }
 
-/// What is held while the request runs.
+/// The lock that the request holds while it runs.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct TakenLock {
     pub keys: Vec<HeldKey>,
-    /// How the nodes below it are called, where other programs stand in the same line.
+    /// The layout of its nodes, if other programs stand in the same line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<&'static str>,
-    /// How many hold a key at once; absent where one does, or readers do.
+    /// The number of permits; absent if one request, or any number of readers, can hold the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permits: Option<u16>,
     /// Other routes whose requests may lock the same keys.
     pub also: Vec<String>,
     pub mode: &'static str,
     pub wait: String,
-    /// The answer when the wait is over.
+    /// The status of a refusal when the wait is over.
     pub locked_status: u16,
     pub queue: usize,
-    /// Of it, for one client.
+    /// The most requests of one client that wait for or hold keys of the route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_share: Option<usize>,
     pub hold: Kept,
-    /// What becomes of a request that shows the lease of a client: `optional` or `required`. Absent where it is refused.
+    /// `optional` or `required` for requests under the lease of a client. Absent if such requests are refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<&'static str>,
-    /// Where another gateway keeps the key, the request is sent on to it: `holder`. Absent where it waits here.
+    /// `holder` if the request is sent to the gateway that keeps the key. Absent if it waits here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forward: Option<&'static str>,
-    /// How long a body may go up that is too large to be taken in full; absent where it is refused.
+    /// The time limit for a body too large to be taken in full; absent if such bodies are refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upload_timeout: Option<String>,
     pub enforce: &'static str,
 }
 
-/// A key, and the node in ZooKeeper that stands for it.
+/// A key, and its node in ZooKeeper.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct HeldKey {
     pub key: String,
@@ -83,23 +83,23 @@ pub enum Kept {
     Cached { linger: String, max_local: u32, max_hold: String, max_tenure: String },
 }
 
-/// What happens at most once.
+/// The operation of the request.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Operation {
     pub name: String,
-    /// Empty where the route asks for none.
+    /// Empty if the route has no principals.
     pub principal: String,
     pub store: &'static str,
     pub keep: String,
-    /// What an operator finds it by.
+    /// The reference by which an operator finds the operation.
     pub reference: String,
-    /// Where ZooKeeper remembers it.
+    /// The node that remembers the operation, if ZooKeeper does.
     pub path: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Refused {
-    /// `None` where the HTTP library refuses, before any of the steps.
+    /// `None` if the HTTP library refuses the request before the first step.
     pub reason: Option<&'static str>,
     pub status: u16,
     pub outcome: &'static str,
@@ -116,7 +116,7 @@ impl Refused {
         }
     }
 
-    /// The HTTP library answers before the gateway has seen anything.
+    /// The HTTP library answers before any step sees the request.
     pub(super) fn unreadable(status: StatusCode, why: &dyn std::error::Error) -> Self {
         let outcome = Outcome::NotDispatched.word();
         Self { reason: None, status: status.as_u16(), outcome, detail: format!("no HTTP request: {why}") }

@@ -1,4 +1,4 @@
-//! The request that is asked about, as a client would send it.
+//! The request to explain, as a client would send it.
 
 use bytes::Bytes;
 use fencegate_http::body::Body;
@@ -10,7 +10,7 @@ use hyper::{
 
 use super::explained::Refused;
 
-/// A request that nobody sends.
+/// A request that is explained and not sent.
 #[derive(Debug, Clone)]
 pub struct SampleRequest {
     pub(super) method: String,
@@ -19,7 +19,7 @@ pub struct SampleRequest {
     body: Bytes,
 }
 
-/// What was given is no request that one could ask about.
+/// The arguments do not describe a request.
 #[derive(Debug, thiserror::Error)]
 pub enum BadSample {
     #[error("`{0}` is no request: write `'POST /v1/orders/42/capture'`")]
@@ -29,10 +29,10 @@ pub enum BadSample {
 }
 
 impl SampleRequest {
-    /// `line`: method and target; a target alone is asked for with GET. `host`: whom the client believes to talk to.
+    /// `line`: method and target; without a method it is GET. `host`: the host that the client asks for.
     ///
     /// # Errors
-    /// Where there is not one target, or a field that no client could send.
+    /// There is not exactly one target, or a field is one that no client could send.
     pub fn new(line: &str, host: &str, fields: &[String], body: Bytes) -> Result<Self, BadSample> {
         let (method, target) = match *line.split_ascii_whitespace().collect::<Vec<_>>() {
             [method, target] => (method, target),
@@ -55,7 +55,7 @@ impl SampleRequest {
         Ok(Self { method: method.to_owned(), target: target.to_owned(), fields: headers, body })
     }
 
-    /// As the HTTP library hands it over; else as it refuses it.
+    /// The request as the HTTP library would deliver it, or its refusal.
     pub(super) fn request(&self) -> Result<Request<Body>, Refused> {
         let method = Method::from_bytes(self.method.as_bytes())
             .map_err(|error| Refused::unreadable(StatusCode::BAD_REQUEST, &error))?;
@@ -75,7 +75,7 @@ fn read(field: &str) -> Option<(HeaderName, HeaderValue)> {
     Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value.as_bytes()).ok()?))
 }
 
-/// What a client calls the gateway that listens there, unless it is told a name.
+/// The host that a client uses for this listener, unless it is given a name.
 pub fn default_host(listener: &Bind) -> String {
     match listener {
         Bind::Unix(_) => "localhost".to_owned(),

@@ -1,4 +1,4 @@
-//! What the upstream would get: the target, and which fields are not those of the client.
+//! What the upstream would get: the target, and the fields that differ from the client's.
 
 use fencegate_policies::{
     plan::{Gateway, Level, Nested},
@@ -16,9 +16,9 @@ use crate::{
 pub struct Sent {
     pub method: String,
     pub target: String,
-    /// Names and values, in the order of the names. In angle brackets: only known when it is sent.
+    /// Names and values, ordered by name. A value in angle brackets is known only when the request is sent.
     pub added: Vec<(String, String)>,
-    /// Fields of the client that end here.
+    /// Fields of the client that are not forwarded.
     pub removed: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ impl Sent {
     }
 }
 
-/// What depends on the process that sends, and on who asks it.
+/// Replaces values that depend on the sending process and on the client's connection.
 fn of_the_moment(fields: &mut HeaderMap) {
     for (name, value) in [
         ("via", "<via>"),
@@ -57,16 +57,16 @@ fn of_the_moment(fields: &mut HeaderMap) {
     }
 }
 
-/// As the gateway does it, with a token that stands for the one to come.
+/// Stamps the fields as the gateway would, with a placeholder for the token.
 fn stamp(gateway: &Gateway, keyed: &Keyed, fields: &mut HeaderMap) {
     let Some(fenced) = &keyed.fenced else { return };
     let upstream = gateway.serving.upstream(keyed.upstream);
-    // Of a number that no other field has.
+    // An epoch that is unlikely to occur in another field.
     let token = Token::new(1_234_567_890_123, 0, 1).expect("a number that a token may have");
     forward::claim(fields, token, &fenced.keys, fenced.mode, upstream);
     let (text, number) = (token.to_string(), token.number().to_string());
     for (name, value) in fields.iter_mut() {
-        // What a client sent under such a name is gone by now.
+        // A client's field of that name has been removed by now.
         if gateway.serving.fields.contains(name.as_str()) && value.as_bytes() == text.as_bytes() {
             *value = HeaderValue::from_static("<token>");
         } else if gateway.serving.fields.contains(name.as_str()) && value.as_bytes() == number.as_bytes() {

@@ -1,4 +1,4 @@
-//! What is explained, for people: one fact per line.
+//! The explanation as text for people, one fact per line.
 
 use std::{
     fmt::{self, Display, Formatter},
@@ -7,7 +7,7 @@ use std::{
 
 use super::explained::{Explained, Kept, TakenLock};
 
-/// As one would write it into a policy.
+/// A duration as a policy would write it.
 pub(super) fn duration(duration: Duration) -> String {
     match duration {
         Duration::ZERO => "0s".to_owned(),

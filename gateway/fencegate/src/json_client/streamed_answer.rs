@@ -1,4 +1,4 @@
-//! An answer that is larger than memory should hold: it is read as it comes.
+//! An answer that may be too large for memory, so it is read in parts.
 
 use std::time::Duration;
 
@@ -9,16 +9,15 @@ use tokio::time::timeout;
 
 use super::{JsonAnswer, JsonClient, NoJsonAnswer};
 
-/// An answer of which the body is still to come.
+/// An answer whose body has not been read yet.
 pub struct Streamed {
     body: Incoming,
-    /// The connection lives as long as this.
+    /// Keeps the connection open.
     _connection: SendRequest<Full<Bytes>>,
 }
 
 impl JsonClient {
-    /// A POST without a body, on a connection that is used for nothing else afterwards. An answer that is not good is read
-    /// as a whole.
+    /// A POST without a body, on a connection that is not used again. An error answer is read as a whole.
     ///
     /// # Errors
     /// [`NoJsonAnswer`] when no head of an answer came within `patience`.
@@ -42,7 +41,7 @@ impl Streamed {
     /// The next part of the body; `None` behind its end.
     ///
     /// # Errors
-    /// It was broken off, or nothing came within `patience`.
+    /// The answer broke off, or nothing came within `patience`.
     pub async fn next(&mut self, patience: Duration) -> Result<Option<Bytes>, NoJsonAnswer> {
         loop {
             let frame = timeout(patience, self.body.frame()).await;

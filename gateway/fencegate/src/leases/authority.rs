@@ -1,4 +1,4 @@
-//! Who a client is that asks for a lease, by what it shows, and which keys it may take.
+//! Recognises the client that asks for a lease, and knows which keys it may take.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use hyper::{HeaderMap, header::AUTHORIZATION};
 
 use crate::bearer::{BadBearer, Bearer};
 
-/// The principals of one plan. Cheap to clone.
+/// The principals of one plan, and their credentials. Cheap to clone.
 #[derive(Clone)]
 pub struct Authority(Arc<[(Principal, Credential)]>);
 
-/// What a principal has to show.
+/// The credential of a principal.
 enum Credential {
     Bearer(Bearer),
     Certificate(Arc<str>),
 }
 
 impl Authority {
-    /// Of a plan without leases: nobody.
+    /// The principals of `leases`; none for a plan without leases.
     ///
     /// # Errors
     /// A file cannot be used.
@@ -38,7 +38,7 @@ impl Authority {
         principals.iter().map(known).collect::<Result<Vec<_>, _>>().map(|all| Self(all.into()))
     }
 
-    /// Takes changed files over, for as long as it is wanted.
+    /// Follows changes of the files, as long as it is polled.
     pub async fn follow(&self) {
         let bearers = self.0.iter().filter_map(|(_, credential)| match credential {
             Credential::Bearer(bearer) => Some(bearer.clone().follow()),
@@ -79,13 +79,13 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 impl Authority {
-    /// A principal of this name is there yet, and may take these keys.
+    /// True if there still is a principal of this name, and it may take these keys.
     pub fn still_grants(&self, principal: &str, keys: &[ResourceKey]) -> bool {
         self.0.iter().any(|(known, _)| *known.name == *principal && may_take(known, keys))
     }
 }
 
-/// It may take all of them.
+/// True if the principal may take all of these keys.
 pub fn may_take(principal: &Principal, keys: &[ResourceKey]) -> bool {
     keys.iter().all(|key| principal.keys.iter().any(|pattern| pattern.matches(key)))
 }

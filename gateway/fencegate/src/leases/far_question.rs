@@ -1,4 +1,4 @@
-//! Asks the gateway that holds a lease, on behalf of a client that has asked another one.
+//! Asks the gateway that holds a lease, for a client that has asked this gateway.
 
 use std::{net::IpAddr, rc::Rc, time::Duration};
 
@@ -26,32 +26,32 @@ use crate::{
     },
 };
 
-/// What is to be asked of another gateway.
+/// A question for another gateway.
 pub(super) struct Question {
     pub(super) method: Method,
-    /// With its query.
+    /// The path with its query.
     pub(super) path: String,
     /// The id of the lease, where the question is about one.
     pub(super) lease: Option<HeaderValue>,
     pub(super) body: Bytes,
     /// For how long the other gateway may take, beside the way there and back.
     pub(super) patience: Duration,
-    /// Whom it is counted for there.
+    /// The client for whom the other gateway counts the question.
     pub(super) client: Option<IpAddr>,
 }
 
-/// The other gateway's answer.
+/// The answer of the other gateway.
 pub(super) struct RemoteAnswer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
-/// For the way there, the gateway itself, and the way back.
+/// The time for the way there, the gateway itself, and the way back.
 const MARGIN: Duration = Duration::from_secs(3);
-/// Far above any document about leases.
+/// Far larger than any document about leases.
 const LONGEST: usize = 1 << 20;
-/// How long connections between gateways lie idle here.
+/// How long idle connections to other gateways are kept.
 const KEPT: Duration = Duration::from_secs(20);
 
 /// Asks other gateways, on one thread.
@@ -72,7 +72,7 @@ impl<N: Network> Remotes<N> {
         let longest = question.patience + MARGIN;
         let answered = tokio::select! {
             answered = timeout(longest, self.asked(member, &question)) => answered,
-            // Nobody waits for it. A question about a lease may have been heard all the same.
+            // The asker has left. The other gateway may still have received the question.
             () = told.closed() => return,
         };
         told.send(answered.unwrap_or_else(|_| Err(away("it did not answer in time")))).ok();
@@ -90,7 +90,7 @@ impl<N: Network> Remotes<N> {
             Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
         };
         match self.sent(ours, question, &way, false).await {
-            // It was closed while it lay idle, and nothing was read of the question.
+            // The connection was closed while it was idle, so the question was not read.
             Err(Unsent::Stale) => self.sent(ours, question, &way, true).await,
             done => done,
         }
@@ -149,7 +149,7 @@ impl<N: Network> Remotes<N> {
 
 /// No answer.
 enum Unsent {
-    /// The connection had ended before the question came to it.
+    /// The connection had ended before the question was sent.
     Stale,
     Away(&'static str),
 }
@@ -179,7 +179,7 @@ fn addressed(ours: &Ours, question: &Question, way: &Way) -> Option<Request<Body
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// In the place of the key of a request.
+/// Stands in the place of a request's key.
 const ABOUT_NO_KEY: &str = "-";
 
 fn away(why: &'static str) -> Refusal {

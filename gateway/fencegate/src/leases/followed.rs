@@ -1,4 +1,4 @@
-//! Who follows which election: one looks for all of them.
+//! Shares one watch of each election among all its followers.
 
 use std::{
     collections::HashMap,
@@ -9,25 +9,25 @@ use tokio::sync::watch;
 
 use super::lease_json::ElectionDocument;
 
-/// The elections that somebody follows at this gateway.
+/// The elections with followers at this gateway.
 #[derive(Clone, Default)]
 pub struct Followed(Arc<Mutex<HashMap<String, Arc<watch::Sender<Seen>>>>>);
 
-/// What was seen last; nothing before the first look.
+/// The last state; `None` before the first look.
 #[derive(Default)]
 pub struct Seen(Option<ElectionDocument>);
 
-/// One who follows.
+/// One follower of an election.
 pub struct Follower {
     seen: watch::Receiver<Seen>,
     first: bool,
 }
 
 impl Followed {
-    /// Follows an election. `watch` is given what is to look, where nobody does yet.
+    /// Follows an election. If nobody watches it yet, `watch` gets the channel to report to.
     pub fn follow(&self, name: &str, watch: impl FnOnce(Arc<watch::Sender<Seen>>)) -> Follower {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the mutex nobody begins beside us. One whose last follower has gone looks no more.
+        // The mutex keeps others from beginning at the same time. A watch whose last follower has left is closed.
         all.retain(|_, told| !told.is_closed());
         let seen = match all.get(name) {
             Some(told) => told.subscribe(),
@@ -44,7 +44,8 @@ impl Followed {
 }
 
 impl Seen {
-    /// Takes it over if somebody else leads, and nobody older: what is read of ZooKeeper may be of a moment ago.
+    /// Takes over a document with another leader, unless that leader is older: an answer of ZooKeeper may be a moment
+    /// old.
     pub fn replaced_by(&mut self, document: ElectionDocument) -> bool {
         let number = |document: &ElectionDocument| document.leader.as_ref().and_then(|leader| leader.number);
         let news = match &self.0 {
@@ -62,7 +63,7 @@ impl Seen {
 }
 
 impl Follower {
-    /// What is seen at first, then each change; `None` when nobody looks any more.
+    /// Returns the present state first, then each change; `None` when nobody watches any more.
     pub async fn next(&mut self) -> Option<ElectionDocument> {
         loop {
             if std::mem::take(&mut self.first)

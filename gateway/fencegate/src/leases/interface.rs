@@ -1,7 +1,7 @@
-//! What clients ask about leases over HTTP, on the listeners that requests come to, below `/.fencegate/v1`.
+//! The HTTP interface for leases, on the public listeners, below `/.fencegate/v1`.
 //!
-//! Every answer is made by who holds the lease: a gateway that is asked about another one's sends the question there. No secret
-//! stands in a path, because logs of proxies have those.
+//! The gateway that holds a lease answers every question about it; other gateways send the question there. No secret
+//! stands in a path, because proxies log paths.
 
 pub mod client_calls;
 mod elections;
@@ -19,7 +19,7 @@ use axum::{
 use self::setting::Interface;
 use crate::refusal::{Reason, Refusal};
 
-/// The routes; [`setting::Applicant`] has to be an extension of each request.
+/// The routes. Each request must have a [`setting::Applicant`] as an extension.
 pub fn routes(interface: Interface) -> Router {
     let v1 = Router::new()
         .route("/leases", get(oversight::list).post(client_calls::acquire))

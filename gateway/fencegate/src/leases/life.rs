@@ -1,4 +1,4 @@
-//! What of a lease changes: how far it has come, until when, and why it is over.
+//! The changing part of a lease: its state, its end, and the reason for the end.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,11 +11,11 @@ use crate::{metrics::WHY, refusal::Refusal};
 pub(super) struct Life {
     pub(super) stage: LifeStage,
     pub(super) ttl: Duration,
-    /// Nobody has renewed it by then, or it is as old as it may become.
+    /// The lease ends then, unless it is renewed. Never later than its greatest age.
     pub(super) expires: Boot,
-    /// Until then its client has been told that nobody else can hold.
+    /// Until then the client was promised that nobody else can hold the key.
     pub(super) promised: Boot,
-    /// Why somebody asks for it back.
+    /// Why an operator asks the client to give the lease back.
     pub(super) revocation: Option<Arc<str>>,
 }
 
@@ -28,7 +28,7 @@ pub(super) enum LifeStage {
     Over {
         why: Why,
         at: Boot,
-        /// Held until what was promised is over.
+        /// Held until the promise to the client is over.
         lock: Option<Arc<LeasedLock>>,
     },
 }
@@ -36,26 +36,26 @@ pub(super) enum LifeStage {
 /// Why a lease is over.
 #[derive(Debug, Clone)]
 pub enum Why {
-    /// By its client.
+    /// Its client gave it back.
     Released,
-    /// Nobody has renewed it in time.
+    /// It was not renewed in time.
     Expired,
-    /// It waited for as long as it was to wait.
+    /// Its wait was over.
     GaveUp,
-    /// By an operator.
+    /// An operator broke it.
     Broken,
     /// The session of its lock ended, or somebody removed the lock node.
     Lost,
-    /// What came of a request under it is not known, or a guard has seen a newer token.
+    /// The outcome of a request under it is unknown, or a guard has seen a newer token.
     Retired,
-    /// It was as old as a lease may become.
+    /// It reached the greatest age of a lease.
     TooOld,
-    /// There was no lock to be had.
+    /// No lock could be granted.
     Refused(Box<Refusal>),
 }
 
 impl Life {
-    /// Why it is over at `now` and nobody has said so yet. `ends`: when it is as old as it may become.
+    /// The reason why the lease is over at `now` without an event. `ends`: when it reaches its greatest age.
     pub(super) fn lapses(&self, now: Boot, ends: Boot) -> Option<Why> {
         let late = if now >= ends { Why::TooOld } else { Why::Expired };
         let expired = (now >= self.expires).then_some(late);

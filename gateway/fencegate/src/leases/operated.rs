@@ -1,4 +1,4 @@
-//! What operators have done about one lease, whichever listener let them in.
+//! The actions of operators on one lease, whichever listener they use.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use super::{
     lease::{Lease, Why},
 };
 
-/// Why an operator's word does nothing.
+/// Why an action has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unheeded {
-    /// No lease of this gateway is called so.
+    /// This gateway has no lease with this reference.
     Unknown,
-    /// It is over already.
+    /// The lease is over.
     Over,
-    /// What its client is to be told is no line of 1 to 256 bytes.
+    /// The reason for the client is not a line of 1 to 256 bytes.
     NoLine,
 }
 
-/// Bytes of what the client is told.
+/// The most bytes of a reason.
 const LONGEST: usize = 256;
 
 impl Leases {
-    /// Asks the client of a lease to give it back: it sees so when it renews, and at once where it watches.
+    /// Asks the client of a lease to give it back. The client sees that when it renews, and at once if it watches.
     ///
     /// # Errors
-    /// There is none of that name here, it is over, or `why` is no line.
+    /// There is no such lease here, it is over, or `why` is not a line.
     pub fn revoke(&self, reference: &str, why: &str, operator: &str) -> Result<Arc<Lease>, Unheeded> {
         let why = line(why)?;
         let lease = self.named(reference)?;
@@ -40,11 +40,11 @@ impl Leases {
         Ok(lease)
     }
 
-    /// Ends a lease without its client. What runs under it runs on, and the lock is given on after that, and not before what its
-    /// client was told is over. `why`: for the client, where nobody has given it a reason before.
+    /// Ends a lease without its client. Requests under it go on. The lock is released when they have ended, and not
+    /// before the promise to the client is over. `why` is the reason for the client, unless it got one before.
     ///
     /// # Errors
-    /// There is none of that name here, it is over, or `why` is no line.
+    /// There is no such lease here, it is over, or `why` is not a line.
     pub fn break_off(
         &self,
         reference: &str,
@@ -63,10 +63,10 @@ impl Leases {
         Ok(lease)
     }
 
-    /// By what operators call it, also for a while after its end.
+    /// A lease by its reference, also for a while after its end.
     ///
     /// # Errors
-    /// There is none of that name here.
+    /// There is no such lease here.
     pub fn named(&self, reference: &str) -> Result<Arc<Lease>, Unheeded> {
         let lease = Reference::parse(reference).and_then(|reference| self.look_up(reference));
         lease.ok_or(Unheeded::Unknown)

@@ -1,4 +1,4 @@
-//! What the thread of the leases is given to do.
+//! The tasks for the thread of the leases.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,12 +11,12 @@ use super::{
 };
 use crate::refusal::Refusal;
 
-/// One of them.
+/// A task for the thread of the leases.
 pub(super) enum Task {
     /// Waits for the lock of a lease.
     Take { lease: Arc<Lease>, wait: Duration },
     /// Asks the gateway whose session has this member node.
     Ask { member: String, question: Question, told: oneshot::Sender<Result<RemoteAnswer, Refusal>> },
-    /// Looks after the files of those who may ask, instead of those before.
+    /// Follow the credential files of these principals, in place of the former ones.
     Follow(Authority),
 }

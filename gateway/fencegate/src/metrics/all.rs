@@ -1,4 +1,4 @@
-//! Every family of this process: those of its requests, and those that its other parts have registered for themselves.
+//! All metric families of this process: those of its requests, and those that its other parts have registered.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,14 +20,14 @@ use super::{
     words::Reloaded,
 };
 
-/// Every family of this process.
+/// All metric families of this process.
 pub struct Metrics {
     families: Families,
     pub(super) requests: Arc<RequestFamilies>,
     pub(super) upstreams: UpstreamFamilies,
     plans: PlanFamilies,
     keys: IntGauge,
-    /// How many there are, where anybody counts.
+    /// Counts the keys, if somebody does.
     counted_keys: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
     access_lost: IntCounter,
     spans_lost: IntCounter,
@@ -36,7 +36,7 @@ pub struct Metrics {
     endpoints: EndpointMetrics,
     clients: ClientMetrics,
     buffered: BufferedMetrics,
-    /// Of a gateway.
+    /// Only in a gateway.
     leases: LeaseMetrics,
 }
 
@@ -74,10 +74,12 @@ impl Metrics {
             counted_keys: OnceLock::new(),
             access_lost: families.register(IntCounter::new(
                 "access_log_lost_total",
-                "Lines of the access log that nobody took in time.",
+                "Lines of the access log that were lost because the reader was too slow.",
             )),
-            spans_lost: families
-                .register(IntCounter::new("spans_lost_total", "Spans that no collector took in time.")),
+            spans_lost: families.register(IntCounter::new(
+                "spans_lost_total",
+                "Spans that were lost because no collector took them in time.",
+            )),
             endpoints: EndpointMetrics::register(&families),
             clients: ClientMetrics::register(&families),
             buffered: BufferedMetrics::register(&families),
@@ -105,24 +107,24 @@ impl Metrics {
         self.plans.reloaded(result);
     }
 
-    /// Routes that are refused because other gateways lock them otherwise.
+    /// How many routes are refused because other gateways lock them in another way.
     pub fn refused_routes(&self, routes: usize) {
         self.plans.refuses(routes);
     }
 
-    /// Lines of the access log that nobody took in time.
+    /// Lines of the access log that were lost.
     pub fn access_lost(&self) -> IntCounter {
         self.access_lost.clone()
     }
 
-    /// Spans that no collector took in time.
+    /// Spans that were lost.
     pub fn spans_lost(&self) -> IntCounter {
         self.spans_lost.clone()
     }
 
-    /// Who knows how many keys somebody wants or holds; asked when somebody scrapes.
+    /// Sets the function that counts the keys which somebody wants or holds. It is called for each scrape.
     pub fn count_keys(&self, count: impl Fn() -> usize + Send + Sync + 'static) {
-        // The first one stays: a process has one keeper.
+        // The first function stays: a process has one keeper of keys.
         drop(self.counted_keys.set(Box::new(count)));
     }
 
@@ -130,7 +132,7 @@ impl Metrics {
         self.leases.clone()
     }
 
-    /// Of the session with this number.
+    /// The metrics of the session with this number.
     pub fn session(&self, number: usize) -> SessionMetrics {
         self.session.numbered(number)
     }
@@ -147,7 +149,8 @@ impl Metrics {
         &self.buffered
     }
 
-    /// Everything as it is now. With thousands of routes that takes a while: not for a thread that others wait for.
+    /// The present values of all families. With thousands of routes this takes a while, so do not call it on a thread
+    /// that others wait for.
     pub fn gathered(&self) -> Gathered {
         Gathered::of(self.families.gather())
     }
@@ -157,7 +160,7 @@ impl Metrics {
         self.requests.waits_so_far()
     }
 
-    /// How long they held them.
+    /// How long requests held their locks, over all routes.
     pub fn holds_so_far(&self) -> Spread {
         self.requests.holds_so_far()
     }
@@ -176,13 +179,13 @@ impl Metrics {
         self.families.text()
     }
 
-    /// What is exposed, sorted by name.
+    /// All families, sorted by name.
     pub fn families(&self) -> Vec<Family> {
         self.families.described()
     }
 }
 
-/// Of the other role's families: nobody scrapes it.
+/// The families of the other role. They are not exposed.
 fn nobodys() -> Families {
     Families::new()
 }

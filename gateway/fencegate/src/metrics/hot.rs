@@ -9,7 +9,7 @@ use std::{
 
 use fencegate_policies::key::ResourceKey;
 
-/// The keys of the last minutes, over all workers. Fed only by requests that had to ask somebody for their lock.
+/// The keys of the last minutes, over all workers. Only requests that did not find their lock here are counted.
 #[derive(Debug, Clone)]
 pub struct Hot(Arc<Mutex<Windows>>);
 
@@ -20,10 +20,10 @@ struct Windows {
     since: Instant,
 }
 
-/// What is shown is of between one and two of these.
+/// The result covers between one and two of these windows.
 const WINDOW: Duration = Duration::from_secs(150);
 
-/// Keys that are counted at a time. What is not among them waited for less than this part of all waiting.
+/// How many keys are counted at a time. A key that is not among them has less than this fraction of all waiting.
 const MOST: usize = 512;
 
 /// Space-saving (Metwally, Agrawal and El Abbadi, 2005): when all places are taken, a new key takes the place of the
@@ -33,14 +33,14 @@ struct Sketch {
     counts: HashMap<ResourceKey, Count>,
 }
 
-/// What is known of one key.
+/// The count of one key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// Microseconds that its requests waited, together; the truth is at most `over` less.
     pub waited: u64,
     pub over: u64,
     pub requests: u64,
-    /// Those that waited in vain.
+    /// Requests that waited in vain.
     pub refused: u64,
 }
 
@@ -52,7 +52,7 @@ impl Default for Hot {
 }
 
 impl Hot {
-    /// A request has its keys, or has them not, after so long.
+    /// A request got its keys, or gave up, after this wait.
     pub fn waited(&self, keys: &[ResourceKey], waited: Duration, refused: bool) {
         let waited = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX).max(1);
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,7 +62,7 @@ impl Hot {
         }
     }
 
-    /// The keys that were waited for longest, and how long ago counting began.
+    /// The keys with the longest waits, and the age of the count.
     pub fn top(&self, most: usize) -> (Vec<(ResourceKey, Count)>, Duration) {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         windows.turn();
@@ -91,7 +91,7 @@ impl Windows {
             return;
         }
         let current = std::mem::take(&mut self.current);
-        // Nobody came for longer than a window: there is nothing of the last one.
+        // No request came for longer than a window, so the last window is empty.
         self.last = if passed < 2 * WINDOW { current } else { Sketch::default() };
         self.since = Instant::now();
     }

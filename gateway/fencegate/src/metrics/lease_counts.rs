@@ -1,16 +1,16 @@
-//! How many leases there are, and why they ended.
+//! Counts leases, and the reasons why they ended.
 
 use fencegate_process::families::Families;
 use prometheus::{IntCounterVec, IntGaugeVec, Opts};
 
-/// Of one gateway. Clones count together.
+/// The lease counters of one gateway. Clones count together.
 #[derive(Clone)]
 pub struct LeaseMetrics {
     leases: IntGaugeVec,
     ended: IntCounterVec,
 }
 
-/// Why leases end.
+/// The reasons why leases end.
 pub const WHY: [&str; 8] =
     ["released", "expired", "gave-up", "broken", "session-lost", "retired", "too-old", "refused"];
 

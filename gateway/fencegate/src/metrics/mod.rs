@@ -1,8 +1,8 @@
-//! What the gateway counts of its requests, routes and upstreams, under the names that its dashboards and alerts use.
-//! Locks, guards and connections count their own in their crates; [`all`] brings all of them together.
+//! The metrics of requests, routes and upstreams, under the names that dashboards and alerts use. Locks, guards and
+//! connections have metrics in their own crates; [`all`] brings all of them together.
 //!
-//! Labels come from the configuration or from enums, never from a request: traffic cannot make series. What is known of
-//! single keys stands in [`hot`], which is no family.
+//! Labels come from the configuration or from enums, never from a request, so traffic cannot make series. [`hot`]
+//! knows single keys, and is no metric family.
 
 mod all;
 pub mod hot;

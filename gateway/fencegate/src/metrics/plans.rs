@@ -1,4 +1,4 @@
-//! What is counted of the plan in force and of readings of its file.
+//! Metrics of the plan in force, and of reloads.
 
 use fencegate_policies::plan::Gateway;
 use fencegate_process::families::Families;
@@ -25,7 +25,7 @@ impl PlanFamilies {
                 &["fingerprint"],
             )),
             reloads: families.register(IntCounterVec::new(
-                Opts::new("config_reloads_total", "Readings of the file, by what came of them."),
+                Opts::new("config_reloads_total", "Readings of the file, by result."),
                 &["result"],
             )),
             reload_successful: families.register(

@@ -1,4 +1,4 @@
-//! What is counted of requests and of their locks, by route.
+//! Metrics of requests and of their locks, by route.
 
 use std::{
     collections::HashMap,
@@ -38,7 +38,7 @@ pub(super) struct RequestFamilies {
     pub(super) guard_refusals: IntCounterVec,
     oldest_waiter: GaugeVec,
     wait_limit: GaugeVec,
-    /// By route. One that a reload has removed stays, because requests of it may still run.
+    /// By route. A route that a reload has removed stays, because its requests may still run.
     waits: Mutex<HashMap<Arc<str>, Arc<Waits>>>,
 }
 
@@ -72,7 +72,7 @@ impl RequestFamilies {
             ),
             acquisitions: often(
                 "lock_acquisitions_total",
-                "Requests for a lock, by what came of them.",
+                "Requests for a lock, by result.",
                 &["route", "mode", "result", "contended"],
             ),
             lock_wait: seconds("lock_wait_seconds", "From asking for a lock to its grant.", SHORT),
@@ -86,7 +86,7 @@ impl RequestFamilies {
             ),
             forwarded: counters(
                 "forwarded_total",
-                "Requests sent on to the gateway that kept their key, by what came of it.",
+                "Requests sent to the gateway that kept their key, by result.",
                 &["route", "result"],
             ),
             tunnels: gauges("tunnels", "Connections that have switched protocols.", &["route"]),
@@ -123,8 +123,8 @@ impl RequestFamilies {
         }
     }
 
-    /// A series that is there before it counts is one that an alert can compare with: the first stale token is one
-    /// too many.
+    /// Makes the series before they count, so that an alert can compare with zero: the first stale token is one too
+    /// many.
     fn begin(&self, route: &str, level: Level) {
         self.outcome_unknown.with_label_values(&[route]);
         for (mode, (result, contended)) in acquisitions() {
@@ -140,13 +140,13 @@ impl RequestFamilies {
         }
     }
 
-    /// What waits for the locks of a route; one count for all workers.
+    /// The waiting requests of a route, counted over all workers.
     pub(super) fn waits(&self, route: &Arc<str>) -> Arc<Waits> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         waits.entry(route.clone()).or_default().clone()
     }
 
-    /// Brings up to date what changes by itself.
+    /// Updates the values that change with time.
     pub(super) fn refresh(&self) {
         for (route, waits) in self.waits.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             self.oldest_waiter.with_label_values(&[&**route]).set(waits.oldest().as_secs_f64());

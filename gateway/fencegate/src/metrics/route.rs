@@ -19,7 +19,7 @@ use super::{
 };
 use crate::refusal::Reason;
 
-/// The series of one route. Those that a request keeps are counted here, and not by all workers together.
+/// The series of one route. Each worker has its own reference counts, so that workers share none.
 pub struct RouteMetrics {
     all: Arc<RequestFamilies>,
     name: Arc<str>,
@@ -34,7 +34,7 @@ pub struct RouteMetrics {
     hold: Rc<Histogram>,
     wait: Histogram,
     handoffs: IntCounter,
-    /// Those met so far.
+    /// The statuses seen so far.
     codes: RefCell<Vec<(StatusCode, IntCounter)>>,
 }
 
@@ -70,7 +70,7 @@ impl RouteMetrics {
         match codes.iter().find(|(known, _)| *known == status) {
             Some((_, counter)) => counter.inc(),
             None => {
-                // A number that is no known status is counted by its class: an upstream could send any.
+                // An unknown status is counted by its class: an upstream could send any number.
                 let known = status.canonical_reason().is_some();
                 let code = if known { status.as_str() } else { class(status) };
                 let counter = self.all.requests.here().with_label_values(&[&*self.name, code]);
@@ -120,7 +120,7 @@ impl RouteMetrics {
 
     pub fn acquired(&self, result: Acquired<'_>, mode: Mode, waited: Duration) {
         if let Acquired::Warm = result {
-            // The hot path: no look-up.
+            // The hot path needs no lookup.
             self.wait.observe(0.0);
             return self.warm[mode as usize].inc();
         }
@@ -135,7 +135,7 @@ impl RouteMetrics {
     }
 }
 
-/// A lock while it is held.
+/// Counts a lock as held while this lives.
 pub struct Holding {
     _held: Counted,
     seconds: Rc<Histogram>,

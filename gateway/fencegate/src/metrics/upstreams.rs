@@ -1,4 +1,4 @@
-//! What is counted of exchanges with upstreams, by upstream.
+//! Metrics of exchanges with upstreams, by upstream.
 
 use fencegate_policies::plan::Upstream;
 use fencegate_process::{
@@ -11,7 +11,7 @@ use super::words::UPSTREAM_ERRORS;
 
 /// The families by upstream.
 pub(super) struct UpstreamFamilies {
-    /// Counted by thread: each request touches it.
+    /// Counted per thread, because each request touches it.
     pub(super) seconds: Sharded<HistogramVec>,
     pub(super) errors: IntCounterVec,
     pub(super) retries: IntCounterVec,
@@ -37,7 +37,7 @@ impl UpstreamFamilies {
         }
     }
 
-    /// Makes the series that an alert looks at before they count.
+    /// Makes the series that alerts look at, before they count.
     pub(super) fn begin(&self, upstream: &Upstream) {
         self.retries.with_label_values(&[&*upstream.name]);
         for kind in UPSTREAM_ERRORS {

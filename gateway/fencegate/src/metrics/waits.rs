@@ -1,4 +1,4 @@
-//! Since when the requests of one route wait, so that the oldest of them can be told.
+//! Since when the requests of one route wait, to find the oldest.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ pub(super) struct Waits(Mutex<Since>);
 
 #[derive(Debug, Default)]
 struct Since {
-    /// By number of arrival: the first is the oldest.
+    /// Numbered in the order of arrival: the first is the oldest.
     waiting: BTreeMap<u64, Instant>,
     next: u64,
 }

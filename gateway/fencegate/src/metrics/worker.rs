@@ -1,4 +1,4 @@
-//! One worker's view of what is counted: the series of its routes, looked up once.
+//! One worker's view of the metrics: the series of its routes, looked up once.
 
 use std::{cell::RefCell, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use prometheus::Histogram;
 use super::{all::Metrics, route::RouteMetrics, words::class};
 use crate::refusal::Reason;
 
-/// Label of requests that no route took.
+/// The label of requests without a route.
 const UNROUTED: &str = "none";
 
 /// One worker's view: the series of its routes, looked up once.
@@ -18,11 +18,11 @@ pub struct WorkerMetrics {
     all: Arc<Metrics>,
     routes: Vec<RouteMetrics>,
     unrouted: RouteMetrics,
-    /// Those met so far; a handful.
+    /// The upstreams and classes seen so far; only a few.
     upstreams: RefCell<Vec<Answers>>,
 }
 
-/// The answers of one upstream that are of one class.
+/// Answers of one upstream and one class.
 struct Answers {
     upstream: String,
     class: &'static str,
@@ -73,7 +73,7 @@ impl WorkerMetrics {
         self.all.upstreams.errors.with_label_values(&[upstream, kind]).inc();
     }
 
-    /// The upstream compares, and knew a newer token.
+    /// An upstream that compares tokens knew a newer one.
     pub fn refused_stale(&self, route: Option<RouteId>) {
         let route = route.map_or(&self.unrouted, |id| self.route(id));
         self.all.requests.refused_stale.with_label_values(&[route.name()]).inc();

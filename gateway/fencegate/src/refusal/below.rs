@@ -1,4 +1,4 @@
-//! What those that a step asks may refuse: crates below this one, and our own trust in guards.
+//! The refusals that a step can meet: those of the crates below, and those of our own trust in guards.
 
 use fencegate_guard::refused as guard;
 use fencegate_http::{listen::responder, upstream::pool::NotConnected};
@@ -15,19 +15,19 @@ use crate::trust::Distrust;
 pub enum Below<'a> {
     /// A request has no key.
     Key(&'a BadKey),
-    /// A request has no name for the operation that it is.
+    /// A request has no valid name for its operation.
     Name(&'a BadKey),
-    /// What has come to a listener never was a request.
+    /// What came to a listener was never a request.
     Listener(responder::Refused),
     Lock(&'a keeper::Refused),
-    /// It does not run inside what has called it.
+    /// The request does not run inside the dispatch in which it was called.
     Call(NotInside),
-    /// By ZooKeeper's record of operations.
+    /// ZooKeeper's record of operations refuses it.
     Once(&'a once::Denied),
     Guard(guard::Word),
     /// There is no connection to the upstream.
     Pool(&'a NotConnected),
-    /// There is one, and the guard at its other end is not believed.
+    /// There is a connection, but the guard at its other end is not believed.
     Trust(&'a Distrust),
 }
 

@@ -1,4 +1,4 @@
-//! The table of reasons: why the gateway answers a request itself, or cannot tell what came of it.
+//! The table of reasons: why the gateway answers a request itself, or why it does not know the outcome.
 
 use fencegate_guard::refused as guard;
 use fencegate_http::{listen::responder, upstream::pool::NotConnected};
@@ -18,21 +18,21 @@ use crate::trust::Distrust;
 pub enum Outcome {
     /// The upstream answered in full.
     Done,
-    /// It did before, and the answer is given again.
+    /// The upstream answered an earlier request, and that answer is replayed.
     Replayed,
-    /// Nothing was sent: repeat it as you like.
+    /// Nothing was sent, so the request can be repeated.
     NotDispatched,
     /// Something was sent and no complete answer came back.
     Unknown,
 }
 
-/// Who is told of a reason.
+/// Who gets to see a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hearers {
     Clients,
-    /// Those that send requests on to each other.
+    /// Gateways that forward requests to each other.
     Gateways,
-    /// A gateway that asks a guard tells its client another one.
+    /// Gateways that ask a guard. They tell their clients another reason.
     AskersOfGuards,
 }
 
@@ -54,14 +54,15 @@ impl Outcome {
     }
 }
 
-// A row: sentences for the documents, where the title does not say it all; name, word, status, outcome, title; in brackets
-// what it translates of those that a step asks. A reason without brackets is a step's own.
+// A row has: sentences for the documents, where the title does not say it all; then name, word, status, outcome,
+// title; then, in brackets, the refusals of other parts that it stands for. A reason without brackets is refused by a
+// step itself.
 macro_rules! reasons {
     ($($hearers:ident { $(
         $(#[doc = $note:literal])*
         $name:ident = $word:literal, $status:literal, $outcome:ident, $title:literal $([$($below:tt)+])?;
     )* })*) => {
-        /// Why the gateway refuses, or cannot tell what came of a request. One list for metrics, logs, and answers.
+        /// Why the gateway refuses, or does not know the outcome. One list for metrics, logs and answers.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Reason { $($(#[doc = $title] $(#[doc = $note])* $name,)*)* }
 
@@ -73,7 +74,8 @@ macro_rules! reasons {
                 match self { $($(Self::$name => $word,)*)* }
             }
 
-            /// Reads [`Reason::word`] back. Of reasons with one word the first: the recorded one is what guards send.
+            /// Reads [`Reason::word`] back. Of several reasons with one word the first is returned: it is the
+            /// recorded one, which guards send.
             pub fn parse(word: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|reason| reason.word() == word)
             }
@@ -87,7 +89,7 @@ macro_rules! reasons {
                 match self { $($(Self::$name => Outcome::$outcome,)*)* }
             }
 
-            /// For the client: nothing in it tells of hosts, holders, or keys.
+            /// The text for the client. It tells nothing about hosts, holders or keys.
             pub fn title(self) -> &'static str {
                 match self { $($(Self::$name => $title,)*)* }
             }
@@ -126,9 +128,11 @@ reasons! {
         Malformed = "malformed", 400, NotDispatched, "the request is malformed"
             [Listener(responder::Refused::Malformed(_))];
         BodyBroken = "malformed", 400, Unknown, "the body of the request broke off after a part of it was sent on";
-        /// Of an interface for leases: neither a token nor a client certificate that the policy knows.
+        /// On the interface for leases: the request has neither a token nor a client certificate that the policy
+        /// knows.
         LeaseCredentials = "lease-credentials", 401, NotDispatched, "who asks for the lease is not known";
-        /// Its secret is another one, its keys or its mode are not enough, or its client may not have it.
+        /// The secret is wrong, the keys or the mode of the lease do not cover the request, or its client may not
+        /// hold it.
         LeaseForbidden = "lease-forbidden", 403, NotDispatched, "the lease is not good for this";
         NoRoute = "no-route", 404, NotDispatched, "nothing is served here";
         Method = "method", 405, NotDispatched, "the method is not served";
@@ -136,29 +140,30 @@ reasons! {
             [Listener(responder::Refused::Slow)];
         /// An upload that is streamed stopped halfway, after its first part was sent.
         SlowUpload = "slow-request", 408, Unknown, "the rest of the request did not arrive in time";
-        /// Its answer is not kept; `recorded_status` is the status of then.
+        /// The answer is not kept; `recorded_status` is the status that it had.
         AlreadyDone = "already-done", 409, Done, "the operation was done before"
             [Once(once::Denied::Done { status: None | Some(..400) })];
-        /// `recorded_status` says it as well; the answer is not kept.
+        /// `recorded_status` is that status; the answer itself is not kept.
         AlreadyRefused = "already-refused", 409, Replayed, "the service has answered this operation before, with this status"
             [Once(once::Denied::Done { status: Some(400..) })];
-        /// With `store: zookeeper` it may be told for a while of an operation of which nothing was sent: where ZooKeeper's
-        /// answer to the record was lost, until its gateway has taken the record back.
+        /// With `store: zookeeper` it can come for a while although nothing was sent: ZooKeeper's answer to the
+        /// record was lost, and the gateway has not taken the record back yet.
         InProgress = "in-progress", 409, Unknown, "the same operation is running"
             [Once(once::Denied::InProgress) | Guard(guard::Word::InProgress)];
-        /// It is recorded so, and `operation_ref` names it. With `store: zookeeper` it may be told, as `in-progress` may, for
-        /// a while of an operation of which nothing was sent.
+        /// The operation is recorded as unknown, and `operation_ref` names it. With `store: zookeeper` it can come
+        /// for a while although nothing was sent, as `in-progress` can.
         OutcomeRecordedUnknown = "outcome-unknown", 409, Unknown, "what came of this operation is not known"
             [Once(once::Denied::Unknown { .. }) | Guard(guard::Word::OutcomeUnknown)];
-        /// Its route lets another number of requests hold the resource at once than those who hold it go by: in another gateway, or as a
-        /// lease. The first one decides until it leaves.
+        /// The route allows another number of holders than the present holders do: those came through another
+        /// gateway, or hold a lease. The first holder decides until it leaves.
         PermitsDiffer = "permits-differ", 409, NotDispatched, "others hold the resource with another number of permits"
             [Lock(keeper::Refused::PermitsDiffer)];
-        /// A service has called it from a dispatch, by the ticket that it shows, and it never waits for a lock. Nothing was sent: the
-        /// service may ask again, better when its own request is over.
+        /// A service has called back while it works on a dispatch, and shows the ticket of the dispatch. Such a
+        /// request never waits for a lock. Nothing was sent: the service may ask again, best when its own request is
+        /// over.
         DeadlockAvoided = "deadlock-avoided", 409, NotDispatched, "it would have to wait for the request that it was called from, or for one that may wait for that"
             [Call(NotInside::NotInnermost | NotInside::TooDeep | NotInside::Upgrade) | Guard(guard::Word::DeadlockAvoided)];
-        /// A service has called it from a dispatch, by the ticket that it shows; or it is under a client's lease.
+        /// A service has called back and shows a ticket, or the request is under a client's lease.
         StaleToken = "stale-token", 412, NotDispatched, "the lease is over, or the request that it was called from, or the lock of either"
             [Call(NotInside::NotHere | NotInside::NotInFlight | NotInside::Over)];
         BodyTooLarge = "body-too-large", 413, NotDispatched, "the body is too large";
@@ -168,25 +173,25 @@ reasons! {
         Misdirected = "misdirected", 421, NotDispatched, "this host is not served here";
         IdempotencyMismatch = "idempotency-mismatch", 422, NotDispatched, "the Idempotency-Key was used for another request"
             [Once(once::Denied::Mismatch) | Guard(guard::Word::IdempotencyMismatch)];
-        /// Another one holds it, and the wait is over. `locked_status` may say 409, 429 or 503 instead.
+        /// Another holder has it, and the wait is over. `locked_status` may make it 409, 429 or 503.
         Locked = "locked", 423, NotDispatched, "the resource is busy"
             [Lock(keeper::Refused::Locked)];
-        /// With `fencing: delay`: the gateway waits on, whoever asks, and `Retry-After` says for how long. `locked_status`
-        /// counts here, too.
+        /// With `fencing: delay`: the resource stays closed for everybody, and `Retry-After` says for how long.
+        /// `locked_status` counts here, too.
         Delayed = "delayed", 423, NotDispatched, "the resource rests until what its last holder sent is over"
             [Lock(keeper::Refused::Delayed(_))];
-        /// A proxy before us took it so.
+        /// A proxy in front of the gateway accepted the request before its TLS handshake was complete.
         EarlyData = "early-data", 425, NotDispatched, "not accepted as early data";
-        /// `lease: required` of its route.
+        /// The route has `lease: required`.
         LeaseRequired = "lease-required", 428, NotDispatched, "a lease is required: the field `Fencing-Lease`";
         QueueFull = "queue-full", 429, NotDispatched, "too many requests wait for the resource"
             [Lock(keeper::Refused::QueueFull)];
-        /// Its share is `limits.per_client`, and `client_share` of a route.
+        /// The limits are `limits.per_client`, and `client_share` of a route.
         ClientLimit = "client-limit", 429, NotDispatched, "too many requests of this client";
-        /// Its share of them is `once.client_share`.
+        /// The limit is `once.client_share`.
         ClientOperations = "client-operations", 429, NotDispatched, "too many operations of this client are remembered"
             [Once(once::Denied::ClientFull)];
-        /// `leases.most` and `leases.per_principal`.
+        /// The limits are `leases.most` and `leases.per_principal`.
         LeaseLimit = "lease-limit", 429, NotDispatched, "too many leases";
         HeaderTooLarge = "header-too-large", 431, NotDispatched, "the header is too large"
             [Listener(responder::Refused::HeaderTooLarge)];
@@ -195,7 +200,7 @@ reasons! {
             [Pool(NotConnected::Io { .. } | NotConnected::Everywhere)];
         OutcomeUnknown = "outcome-unknown", 502, Unknown, "the service broke off; what came of the request is not known";
         OutcomeLate = "outcome-unknown", 504, Unknown, "the service did not answer in time; what came of the request is not known";
-        /// It is told where the upstream is not `direct`, and of a duplicate.
+        /// It comes where the upstream is not `direct`, and for a duplicate.
         OutcomeRefused = "outcome-unknown", 502, Unknown, "the guard refused it; whether a copy of it passed before is not known";
         Fenced = "fenced", 503, NotDispatched, "a newer holder has the resource";
         Busy = "busy", 503, NotDispatched, "an older request still works on the resource"
@@ -210,15 +215,16 @@ reasons! {
             [Lock(keeper::Refused::Service(_)) | Once(once::Denied::Service(_))];
         Suspended = "suspended", 503, NotDispatched, "the hold of the resource could not be proven in time"
             [Once(once::Denied::Lost) | Call(NotInside::Unproven)];
-        /// Its session lives, as ZooKeeper says. What is under the lease waits, or asks again.
+        /// The session of that gateway lives, as ZooKeeper says. A request under the lease waits, or is repeated
+        /// later.
         LeaseAway = "lease-away", 503, NotDispatched, "the gateway that holds the lease cannot be reached";
-        /// Its key templates or layouts are others than those of a gateway that was there before: two locks for one
-        /// resource. `fencegate reload --dry-run --fleet` says which, and of whom.
+        /// The key templates or layouts differ from those of an older gateway, so one resource would have two locks.
+        /// `fencegate reload --dry-run --fleet` names the routes and the other gateway.
         ConfigMismatch = "config-mismatch", 503, NotDispatched, "another gateway locks the resource in another way";
         /// Nobody has run `fencegate era init` yet.
         NotInitialised = "not-initialised", 503, NotDispatched, "the lock service was not set up for this gateway yet"
             [Lock(keeper::Refused::NotInitialised(_))];
-        /// It may have been wiped as well; an operator has to act.
+        /// ZooKeeper may have been wiped as well. An operator has to act.
         RolledBack = "rolled-back", 503, NotDispatched, "the lock service was restored to an older state"
             [Lock(keeper::Refused::RolledBack(_))];
         Guard = "guard", 503, NotDispatched, "the guard is away or refused"
@@ -232,7 +238,7 @@ reasons! {
         /// The share of the route is `once.share`.
         RouteOperations = "route-operations", 503, NotDispatched, "too many operations of this kind are remembered"
             [Once(once::Denied::RouteFull)];
-        /// All room for them is used up.
+        /// All room for operations is used up.
         OperationsFull = "operations-full", 503, NotDispatched, "too many operations are remembered"
             [Once(once::Denied::Full)];
         Draining = "draining", 503, NotDispatched, "the gateway is stopping";
@@ -266,7 +272,7 @@ reasons! {
 }
 
 impl Reason {
-    /// Words in which a guard tells that it let nothing through, or what came of an operation before.
+    /// The words by which a guard tells that it let nothing in, or how an earlier operation ended.
     pub fn is_of_a_guard(self) -> bool {
         guard::Word::ALL.iter().any(|word| Self::from(Guard(*word)) == self)
     }
@@ -288,8 +294,8 @@ mod tests {
         let mut words: Vec<_> = Reason::ALL.iter().map(|reason| reason.word()).collect();
         words.sort_unstable();
         words.dedup();
-        // outcome-unknown has three statuses: broken, late, recorded; and it may be a refusal that proves nothing. Of a slow request, and of one whose body breaks off,
-        // a part may have been sent on.
+        // `outcome-unknown` has three statuses: broken off, late, recorded. It also stands for a refusal that proves
+        // nothing. Of a slow request, and of one whose body breaks off, a part may have been sent.
         assert_eq!(words.len(), Reason::ALL.len() - 5);
     }
 }

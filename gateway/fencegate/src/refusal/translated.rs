@@ -1,4 +1,4 @@
-//! Refusals of those that a step asks, as refusals of ours: the table knows the reason, and what else they say goes along.
+//! Turns refusals of other parts into ours. The table gives the reason; further facts of the refusal are kept.
 
 use fencegate_guard::refused as guard;
 use fencegate_http::{listen::responder, upstream::pool::NotConnected};
@@ -19,12 +19,12 @@ impl Refusal {
         Self::translated(Below::Key(bad), bad.to_string())
     }
 
-    /// Of the name of an operation.
+    /// A refusal because of the name of an operation.
     pub fn of_name(bad: &BadKey) -> Self {
         Self::translated(Below::Name(bad), bad.to_string())
     }
 
-    /// `locked_status`: what a route answers where somebody else has the resource.
+    /// `locked_status`: the status of the route for a key that another holder has.
     pub fn of_lock(refused: &keeper::Refused, locked_status: u16) -> Self {
         let refusal = Self::translated(Below::Lock(refused), refused.to_string());
         match refused {
@@ -34,7 +34,7 @@ impl Refusal {
         }
     }
 
-    /// Of a request that shows what it was called from.
+    /// A refusal of a request that shows in which dispatch it was called.
     pub fn of_call(refused: NotInside) -> Self {
         Self::translated(Below::Call(refused), refused.to_string())
     }

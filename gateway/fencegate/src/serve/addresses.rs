@@ -1,4 +1,4 @@
-//! Takes the addresses of a process before anybody is told of them, and refuses those that belong to another process.
+//! Binds the addresses of a process before they are advertised, and refuses addresses of another process.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -14,12 +14,12 @@ use tracing::info;
 use super::not_serving::NotServing;
 use crate::siblings;
 
-/// What this machine calls itself: the name of a gateway whose policy does not say one.
+/// The host name, which names a gateway whose policy has no name.
 pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Listens for operators. `beside`: another gateway may listen there, which is about to stop.
+/// Binds the admin listener. `beside`: another gateway that is about to stop may listen there.
 pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListener, NotServing> {
     let bound = Bound::take(&Bind::Tcp(address), takeover(beside));
     let listener = bound
@@ -34,7 +34,7 @@ pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListene
     Ok(listener)
 }
 
-/// Keeps the address at which other gateways reach us, before they are told of it: the workers listen there later.
+/// Binds the address for other gateways before it is advertised. The workers listen there later.
 pub(super) fn reserve(peer: &plan::PeerListener, beside: bool) -> Result<(Socket, SocketAddr), NotServing> {
     let address = peer.address;
     let kept = Bound::take(&Bind::Tcp(address), takeover(beside)).and_then(|_| reserved(address));
@@ -42,7 +42,7 @@ pub(super) fn reserve(peer: &plan::PeerListener, beside: bool) -> Result<(Socket
     kept.map_err(|source| NotServing::Listen { listener: siblings::NAME.into(), address, source })
 }
 
-/// Takes the place of the public listener, for all workers.
+/// Binds the public listener, for all workers.
 pub(super) fn public(listener: &plan::Listener, beside: bool) -> Result<Bound, NotServing> {
     Bound::take(&listener.address, takeover(beside)).map_err(|source| {
         let (name, address) = (listener.name.clone(), listener.address.to_string());
@@ -53,7 +53,7 @@ pub(super) fn public(listener: &plan::Listener, beside: bool) -> Result<Bound, N
     })
 }
 
-/// `beside`: another gateway may listen there, which is about to stop.
+/// `beside`: another gateway that is about to stop may listen there.
 fn takeover(beside: bool) -> Takeover {
     if beside { Takeover::FromTheOneBefore } else { Takeover::Never }
 }

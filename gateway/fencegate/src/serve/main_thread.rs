@@ -21,8 +21,8 @@ impl MainThread {
         Ok(Self { runtime, signals })
     }
 
-    /// Lets nothing new begin, and waits until the workers have ended what runs, or have given up. A second signal ends
-    /// the process at once. Returns how many requests were left at work.
+    /// Stops new work and waits until the workers have finished or have given up. A second signal ends the process at
+    /// once. Returns how many requests were left at work.
     pub(super) fn drain(self, manager: Manager, base: &Base, staff: Staff) -> usize {
         info!("draining");
         manager.stopping();

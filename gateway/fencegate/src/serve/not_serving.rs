@@ -43,7 +43,7 @@ pub enum NotServing {
     NotDrained(usize),
 }
 
-/// What most often helps.
+/// The most frequent remedy.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::AddrInUse => {

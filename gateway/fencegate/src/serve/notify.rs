@@ -1,5 +1,5 @@
-//! Tells the service manager how far a start, a reload or an end has come, and that the process has not hung, where one listens:
-//! the datagrams of sd_notify(3).
+//! Tells the service manager about start, reload and end, and that the process still works, with the datagrams of
+//! sd_notify(3).
 
 use std::{
     env,
@@ -23,21 +23,21 @@ use tracing::warn;
 
 use super::threads::Threads;
 
-/// The service manager that has started this process, if it wants to be told. Mostly there is none.
+/// The service manager that has started this process, if it wants reports. Often there is none.
 #[derive(Debug)]
 pub(super) struct Manager {
     address: Option<SocketAddr>,
-    /// It kills a process that has said for so long nothing of its threads.
+    /// It kills a process that has not reported its threads for so long.
     watchdog: Option<Duration>,
-    /// It was told that the start is over.
+    /// The end of the start was reported.
     started: AtomicBool,
 }
 
-/// How often it is looked whether the start is over. Nobody waits for this but a person at a terminal.
+/// How often the end of the start is checked. Only a person at a terminal waits for it.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Manager {
-    /// As `NOTIFY_SOCKET` says: a path, or behind `@` a name that is no file.
+    /// The address in `NOTIFY_SOCKET`: a path, or an abstract name behind `@`.
     pub(super) fn found() -> Self {
         let named = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
         let address = named.and_then(|name| match address(&name) {
@@ -52,7 +52,7 @@ impl Manager {
         Self { address, watchdog, started: AtomicBool::new(false) }
     }
 
-    /// Waits until `is_ready`, and says so. Then it has nothing more to do, and never ends.
+    /// Waits until `is_ready`, and reports the end of the start. Never returns.
     pub(super) async fn told_when(&self, is_ready: impl Fn() -> bool) {
         if self.address.is_some() {
             while !is_ready() {
@@ -64,7 +64,8 @@ impl Manager {
         std::future::pending().await
     }
 
-    /// Tells that `reload` is under way, and that it is over. In the time of the start nothing is told: `READY=1` would end it.
+    /// Reports the begin and the end of `reload`. During the start nothing is reported, because `READY=1` would end
+    /// the start.
     pub(super) async fn told_of<R>(&self, reload: impl Future<Output = R>) -> R {
         let told = self.started.load(Ordering::Relaxed);
         if told {
@@ -77,7 +78,7 @@ impl Manager {
         reloaded
     }
 
-    /// Tells, twice in the time after which a process counts as hung, that each of `threads` has turned. Never ends.
+    /// Reports that all of `threads` still run, twice within the watchdog's time. Never returns.
     pub(super) async fn told_of_turns(&self, threads: &Threads) {
         if let Some(within) = self.watchdog {
             let mut due = interval(within / 2);
@@ -91,7 +92,7 @@ impl Manager {
         std::future::pending().await
     }
 
-    /// Tells that the process drains: what runs is finished, and nothing new is begun.
+    /// Reports the drain: requests in progress are finished, and nothing new is begun.
     pub(super) fn stopping(&self) {
         self.tell("STOPPING=1");
     }
@@ -112,16 +113,16 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
     }
 }
 
-/// `whom`: the process that is meant, where it is named.
+/// `whom` is the process id for which the watchdog is meant, if there is one.
 fn watchdog(within: Option<&str>, whom: Option<&str>) -> Option<Duration> {
     if whom.is_some_and(|whom| whom != process::id().to_string()) {
         return None;
     }
-    // Its half is what a timer waits for.
+    // The timer waits for half of the time.
     within?.parse().ok().filter(|within| *within >= 2).map(Duration::from_micros)
 }
 
-/// The clock by which systemd tells a reload from the one before.
+/// The clock by which systemd tells two reloads apart.
 fn monotonic() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::try_from(now).unwrap_or_default()

@@ -1,12 +1,12 @@
-//! Lets the process open as many files as it may: every connection is one.
+//! Raises the limit of open files: every connection needs one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-/// Raises the soft limit to the hard one, and returns it; `None` means that there is none.
+/// Raises the soft limit to the hard limit, and returns it; `None` for no limit.
 ///
-/// Systems start their processes with a soft limit of 1024, for the sake of programs that use `select`. With it a
-/// thousand idle clients would take every descriptor, those of connections to upstreams and to ZooKeeper among them.
+/// Systems start processes with a soft limit of 1024, because of programs that use `select`. With that limit a
+/// thousand idle clients would take all descriptors, also those for upstreams and ZooKeeper.
 pub fn allow_many() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
@@ -21,7 +21,7 @@ pub fn allow_many() -> Option<u64> {
     }
 }
 
-/// Warns where so many client connections would leave nothing for the others.
+/// Warns if so many client connections would leave no descriptors for other uses.
 pub(super) fn suffice(connections: usize) {
     // A request in flight has a connection to its upstream.
     let wanted = 2 * connections as u64 + OTHERS;
@@ -33,5 +33,5 @@ pub(super) fn suffice(connections: usize) {
     }
 }
 
-/// Listeners, sessions, stores, the admin listener, and pooled connections that wait.
+/// Descriptors for listeners, sessions, stores, the admin listener, and idle pooled connections.
 const OTHERS: u64 = 256;

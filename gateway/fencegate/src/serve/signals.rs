@@ -1,4 +1,4 @@
-//! The signals that a process hears from its start to its end, and what each of them demands.
+//! The signals that a process handles from start to end, and what each asks for.
 
 use std::io;
 
@@ -8,14 +8,14 @@ use tokio::{
 };
 use tracing::warn;
 
-/// What a signal demands of the process.
+/// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Demand {
     End,
     Reload,
 }
 
-/// SIGTERM and SIGINT, and SIGHUP. Until the process hears these, each of them kills it.
+/// SIGTERM, SIGINT and SIGHUP. Before they are handled, each of them kills the process.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -23,7 +23,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// To be called before anything listens: what has begun is to be ended in order.
+    /// Call this before anything listens, so that all that begins can end in order.
     pub(super) fn heard_on(runtime: &Runtime) -> io::Result<Self> {
         let _context = runtime.enter();
         Ok(Self {
@@ -50,7 +50,7 @@ impl Signals {
         }
     }
 
-    /// For the time of the drain: the next signal that demands the end does not wait for it.
+    /// During the drain: a further signal that asks for the end stops the process at once.
     pub(super) async fn give_up_at_the_second(mut self) {
         self.end().await;
         warn!("second signal: stopping at once; locks go by the session timeout");

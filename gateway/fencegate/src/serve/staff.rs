@@ -33,29 +33,29 @@ use crate::{
 /// What workers are given beside the plan and the base of their process.
 pub(super) struct Equipment<R> {
     pub(super) role: R,
-    /// How many workers there are to be.
+    /// The number of workers.
     pub(super) workers: usize,
-    /// Another process may have the same addresses, and is about to stop.
+    /// Another process that is about to stop may have the same addresses.
     pub(super) beside: bool,
-    /// How far the tokens of the guards among the upstreams have come.
+    /// How far tokens have come, and which installation they belong to.
     pub(super) memory: Arc<Memory>,
-    /// What this process is to other gateways, where they reach it.
+    /// The address and credentials of this process for other gateways, if they reach it.
     pub(super) ours: Option<Ours>,
 }
 
 /// The threads of the workers.
 pub(super) struct Staff {
     threads: Vec<thread::JoinHandle<Drained>>,
-    /// One for each worker, to have it turn to another plan.
+    /// One channel for each worker, to give it another plan.
     turns: Vec<mpsc::UnboundedSender<Turn>>,
 }
 
-/// As many workers as a process has unless it is told otherwise.
+/// The default number of workers.
 pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What all workers share. From here on the endpoints of the upstreams are looked after.
+/// The parts that all workers share. From here on the endpoints of the upstreams are checked.
 ///
 /// # Errors
 /// A file of TLS cannot be used, or the machine has no thread.
@@ -100,7 +100,7 @@ impl Staff {
         let mut staff = Self { threads: Vec::new(), turns: Vec::new() };
         for _ in 0..workers {
             let Started { place: bound, thread, turns } = worker::start(Sockets, place, shared.clone())?;
-            // Port 0: the others listen on what the first one got.
+            // With port 0 the first worker chooses the port, and the others listen on the same.
             place = bound;
             staff.threads.push(thread);
             staff.turns.push(turns);
@@ -128,7 +128,7 @@ fn left_behind(worker: thread::Result<Drained>) -> usize {
         Ok(Drained::Clean) => 0,
         Ok(Drained::Left { exchanges }) => {
             warn!(exchanges, "drain took too long");
-            // A connection without an exchange holds no lock; it only did not take its answer.
+            // A connection without an exchange holds no lock: its client only did not take the answer.
             exchanges
         }
         Err(_) => {

@@ -1,8 +1,8 @@
-//! The threads that requests and locks depend on: each can be asked whether it still turns.
+//! The threads on which requests and locks depend. Each can be asked whether it still runs its tasks.
 //!
-//! A thread that computes without end, or waits for a lock or a disk without its runtime, answers nothing. That is what a service
-//! manager calls hung. The thread of the admin listener is not among them, and neither is the one that makes a guard's words
-//! durable: no request is helped by a restart because a page or a disk is slow.
+//! A thread that computes without end, or blocks on a lock or a disk, answers nothing. A service manager calls that
+//! hung. Two threads are left out: the one of the admin listener and the one that writes a guard's store. A restart
+//! would help no request if only a page or a disk is slow.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -11,7 +11,7 @@ use std::sync::{
 
 use tokio::sync::{mpsc, oneshot};
 
-/// Those of one process.
+/// The threads of one process.
 #[derive(Debug, Clone, Default)]
 pub struct Threads(Arc<Members>);
 
@@ -21,36 +21,38 @@ struct Members {
     may_end: AtomicBool,
 }
 
-/// Answered by a thread at its next turn.
+/// A thread answers it the next time that it runs its tasks.
 type Question = oneshot::Sender<()>;
 
 impl Threads {
-    /// Counts a thread in. What is returned answers for it: to be run as a task of its runtime, for as long as that runs.
+    /// Registers a thread. The returned future answers for it: run it as a task of the thread's runtime, as long as
+    /// that runs.
     pub(super) fn joined(&self) -> impl Future<Output = ()> + use<> {
         let (asked, mut questions) = mpsc::unbounded_channel::<Question>();
         self.0.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
         async move {
             while let Some(question) = questions.recv().await {
-                // Fails when nobody waits for it any more.
+                // Fails if nobody waits for the answer any more.
                 question.send(()).ok();
             }
         }
     }
 
-    /// From now on a thread that has ended is not waited for.
+    /// From now on threads that have ended are ignored.
     pub(super) fn may_end(&self) {
         self.0.may_end.store(true, Ordering::Relaxed);
     }
 
-    /// Returns when each thread has turned since the call. One that has ended before it may turns no more: then this never returns.
+    /// Returns when each thread has answered once since the call. If a thread has ended too early, this never
+    /// returns.
     pub(super) async fn turned(&self) {
         let asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // All are asked before the first one is waited for.
+        // All threads are asked before the first answer is awaited.
         let answers: Vec<_> = asked
             .iter()
             .map(|asked| {
                 let (question, answer) = oneshot::channel();
-                // Where it fails, the answer does as well.
+                // If the question cannot be sent, its answer fails as well.
                 asked.send(question).ok();
                 answer
             })

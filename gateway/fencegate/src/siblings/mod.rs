@@ -1,8 +1,8 @@
-//! What the gateways of one installation say to each other: who keeps a key answers for it, instead of handing it over each
-//! time.
+//! What the gateways of one installation say to each other. The gateway that keeps a key also serves requests of
+//! other gateways for it, so that the key need not be handed over each time.
 //!
-//! [`field`] is how they ask and prove, [`outcome`] what an answer of one says, [`trunk`] the connections between them,
-//! [`ours`] what this process is to the others. What is sent on, and when, decides [`crate::steps::fence`].
+//! [`field`] is how they ask and prove, [`outcome`] reads an answer, [`trunk`] has the connections, and [`ours`] is
+//! this process as the others see it. [`crate::steps::fence`] decides what is forwarded.
 
 pub mod field;
 pub mod ours;

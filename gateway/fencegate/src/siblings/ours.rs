@@ -1,4 +1,4 @@
-//! What this process is to the other gateways: where they reach it, and what both sides show each other.
+//! This process as other gateways see it: its address, and the certificates of both sides.
 
 use std::{
     net::SocketAddr,
@@ -28,17 +28,17 @@ use fencegate_http::{
 pub struct Ours {
     /// The gateway's name.
     pub name: Arc<str>,
-    /// What is listened on.
+    /// The address on which the process listens.
     pub address: SocketAddr,
-    /// What the others are told of it.
+    /// The address that is advertised, and the pass.
     pub reach: Reach,
-    /// What is shown to who connects, and asked of it. `None`: plain text.
+    /// The certificates for accepted connections. `None`: plain text.
     pub certificates: Option<Arc<Certificates>>,
-    /// The same for those that we connect to.
+    /// The same for connections that this process opens.
     pub secured: Option<Arc<Secured>>,
 }
 
-/// TLS between gateways cannot be spoken.
+/// Why TLS between gateways is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum BadPeerTls {
     #[error(transparent)]
@@ -50,7 +50,7 @@ pub enum BadPeerTls {
 }
 
 impl Ours {
-    /// `bound`: the address that is listened on.
+    /// `bound` is the address of the listener.
     ///
     /// # Errors
     /// The files for TLS cannot be used.
@@ -68,7 +68,7 @@ impl Ours {
         Ok(Self { name, address: bound, reach, certificates, secured })
     }
 
-    /// The limits and the time limits are those of the public listener.
+    /// The listener for gateways. It has the limits of the public listener.
     pub fn listener(&self, public: &Listener) -> Listener {
         Listener {
             name: NAME.into(),
@@ -76,17 +76,17 @@ impl Ours {
             protocols: Protocols::Http1,
             tls: None,
             proxy_protocol: ProxyProtocol::Off,
-            // Other gateways speak for many clients.
+            // Another gateway speaks for many clients, so it has no limit of one client.
             limits: Limits { connections_per_client: None, ..public.limits.clone() },
             ..public.clone()
         }
     }
 }
 
-/// What the listener is called.
+/// The name of the listener.
 pub const NAME: &str = "peer";
 
-/// Whoever listens on port 0 is reached on the port that it gets.
+/// A listener on port 0 is advertised with the port that it got.
 fn advertised(peer: &plan::PeerListener, bound: SocketAddr) -> String {
     match peer.advertise.rsplit_once(':') {
         Some((host, _)) if peer.address.port() == 0 => format!("{host}:{}", bound.port()),
@@ -107,7 +107,7 @@ fn asked(tls: &PeerTls) -> plan::Tls {
     plan::Tls { ca_file: Some(tls.ca_file.clone()), server_name: None, client: Some(client) }
 }
 
-/// Takes other files over when they change, as long as somebody needs them.
+/// Follows changes of the certificate files, as long as somebody uses them.
 fn followed(tls: &plan::Tls) -> Result<Arc<Secured>, BadPeerTls> {
     let secured = Arc::new(Secured::open(tls)?);
     let watched = Arc::downgrade(&secured);
@@ -130,7 +130,7 @@ fn follow(secured: &Weak<Secured>) {
     }
 }
 
-/// How often files are looked at.
+/// How often the files are checked.
 const LOOK: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Connections of one worker to other gateways: each carries one exchange at a time, and waits a while for the next.
+//! Connections of one worker to other gateways. Each carries one exchange at a time, and is then kept for a while.
 
 use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
 
@@ -33,25 +33,26 @@ struct Lying {
     until: Instant,
 }
 
-/// Connections that wait for an exchange, by the address that they lead to.
+/// Idle connections, by their address.
 #[derive(Default)]
 pub struct Idle(RefCell<HashMap<Arc<str>, Vec<Lying>>>);
 
-/// At most. A gateway that listens closes what lies idle for its own `timeouts.idle`, 60 s unless it says otherwise; a
-/// request that meets this on its way would have an unknown outcome.
+/// How long an idle connection is kept at most. The other gateway closes idle connections after its own
+/// `timeouts.idle`, 60 s by default. A request that met this end on its way would have an unknown outcome.
 const KEPT: Duration = Duration::from_secs(30);
-/// Connections to one gateway that are kept.
+/// How many connections to one gateway are kept.
 const MOST: usize = 64;
-/// Gateways that connections are kept to.
+/// To how many gateways connections are kept.
 const MOST_WAYS: usize = 256;
-/// How often they are looked through.
+/// How often idle connections are checked.
 const SWEEP: Duration = Duration::from_secs(5);
-/// For an answer that was complete before its request: then the rest of that goes, or the connection does.
+/// How long to wait after an answer that was complete before its request: the rest of the request is sent by then, or
+/// the connection is closed.
 const REST: Duration = Duration::from_secs(1);
-/// For a connection, with its first exchange. A gateway that is not there is found out soon: the request waits meanwhile,
-/// and can queue here.
+/// The longest time for a connection and its first exchange. The request waits meanwhile and can still queue here, so
+/// a gateway that is away should be noticed soon.
 const CONNECT: Duration = Duration::from_secs(1);
-/// The least that connecting and its first exchange may take, where there is next to nothing left to wait.
+/// The shortest such time, also if the request has almost no time left.
 const AT_LEAST: Duration = Duration::from_millis(50);
 /// An answer has the fields of the upstream's and our own.
 const WIDER: Heads = Heads { fields: 288, bytes: 128 << 10 };
@@ -59,7 +60,7 @@ const WIDER: Heads = Heads { fields: 288, bytes: 128 << 10 };
 const MOST_ADDRESSES: usize = 8;
 
 impl Idle {
-    /// The youngest one that is ready. Those of an older process at the same address are closed.
+    /// Takes the newest connection that is ready. Connections to a former process at this address are closed.
     fn take(&self, way: &Way) -> Option<Connection> {
         let mut all = self.0.borrow_mut();
         let lying = all.get_mut(&way.address)?;
@@ -80,7 +81,7 @@ impl Idle {
         }
     }
 
-    /// The way leads nowhere any more.
+    /// Closes the connections of a way that leads nowhere any more.
     pub fn forget(&self, way: &Way) {
         self.0.borrow_mut().remove(&way.address);
     }
@@ -90,7 +91,7 @@ impl Idle {
         self.0.borrow().values().map(Vec::len).sum()
     }
 
-    /// Closes what nobody has used for a while, for ever.
+    /// Closes connections that were idle for too long, for ever.
     pub async fn tend(&self) {
         loop {
             sleep(SWEEP).await;
@@ -103,23 +104,24 @@ impl Idle {
     }
 }
 
-/// What a connection to another gateway is made with.
+/// The settings of new connections to other gateways.
 pub struct Dialling<'a, N> {
     pub network: &'a N,
     pub clock: &'a SharedClock,
     pub secured: Option<&'a Secured>,
-    /// How long they may lie idle, at most.
+    /// How long they may be idle.
     pub kept: Duration,
-    /// What the request may wait yet. Half of it is for a connection: whoever gets none queues here with the rest.
+    /// How long the request may still wait. Half of that time is for the connection: a request that gets none queues
+    /// here for the rest.
     pub left: Duration,
 }
 
 impl<N: Network> Dialling<'_, N> {
     /// # Errors
-    /// Nobody is there, or not who should be. Nothing of a request was sent.
+    /// Nobody is there, or another process. Nothing of a request was sent.
     ///
     /// # Cancellation
-    /// A connection that was being made is closed.
+    /// A connection in progress is closed.
     async fn reach(&self, way: &Way) -> io::Result<Connection> {
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let longest = (self.left / 2).clamp(AT_LEAST, CONNECT);
@@ -137,7 +139,7 @@ impl<N: Network> Dialling<'_, N> {
         let addresses: Vec<_> = found.map(|socket| Address::new(socket, way.address.clone())).collect();
         let (_, stream) = dial(self.network, &addresses, CONNECT, |_| {}).await?;
         let gate = Rc::new(Gate::new(self.clock.clone()));
-        // On the socket itself, below TLS: what counts is what was given to the kernel.
+        // The gate is on the socket itself, below TLS: it counts the bytes that were given to the kernel.
         let gated = Gated::new(stream, gate.clone());
         let (speaks, generation) = match self.secured {
             None => (speak::http1_with(gated, WIDER).await?, None),
@@ -150,9 +152,9 @@ impl<N: Network> Dialling<'_, N> {
     }
 }
 
-/// Asks who is there, before anything of a client is written and before the pass is shown. Another process may have
-/// got the address since. And a gateway that takes no more connections, or refuses our certificate, lets TCP and TLS
-/// go through on our side first: only an answer says that what comes next will be read.
+/// Asks who is there before anything of a client is written and before the pass is shown: another process may have
+/// got the address. Also, a gateway that takes no more connections, or refuses our certificate, first lets TCP and
+/// TLS succeed on our side. Only an answer shows that the next bytes will be read.
 async fn prove(connection: &mut Connection, way: &Way) -> io::Result<()> {
     let nonce = Nonce::new(&SystemRandomness);
     let question = field::question(&way.address, &nonce)
@@ -163,11 +165,11 @@ async fn prove(connection: &mut Connection, way: &Way) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "who is there does not know the pass"));
     }
     drop(answer);
-    // What is counted from here on is of a request.
+    // The gate counts bytes of requests from here on.
     if connection.settled().await { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// A connection while it carries an exchange. Unless it is given back, it ends with the lend.
+/// A connection during an exchange. It is closed with this, unless it is given back.
 pub struct Lend {
     connection: Option<Connection>,
     idle: Rc<Idle>,
@@ -177,7 +179,7 @@ pub struct Lend {
 }
 
 impl Lend {
-    /// `fresh`: one that has carried nothing yet.
+    /// `fresh`: use a new connection only.
     pub async fn of<N: Network>(
         dialling: &Dialling<'_, N>,
         idle: &Rc<Idle>,
@@ -197,7 +199,7 @@ impl Lend {
         self.connection.as_mut().expect("taken only when the lend ends")
     }
 
-    /// Sends a request, and counts what of it is written from here on.
+    /// Sends a request, and counts its written bytes from here on.
     pub fn send(
         &mut self,
         request: Request<Body>,
@@ -216,7 +218,7 @@ impl Lend {
         self.connection().reused
     }
 
-    /// No byte is written any more. True if none was since [`Self::send`].
+    /// Stops writing. True if no byte was written since [`Self::send`].
     pub fn give_up(&mut self) -> bool {
         let gate = &self.connection().gate;
         gate.shut(Why::Abandoned);
@@ -235,14 +237,14 @@ impl Lend {
         });
     }
 
-    /// An answer, as it is given to a client; the connection goes back by itself at its end.
+    /// The body of an answer. At its end the connection goes back by itself.
     pub fn body(self, incoming: Incoming, trailers: Trailers, idle: Duration) -> Body {
         let lent = Lent(Some(self));
         Body::from_answer((incoming, Version::HTTP_11), trailers, idle).telling(Box::new(lent))
     }
 }
 
-/// The connection that an answer comes over, as its body keeps it.
+/// The connection of an answer, kept by its body.
 struct Lent(Option<Lend>);
 
 impl Observer for Lent {

@@ -1,5 +1,5 @@
-//! Takes the answer to a fenced request in full before the key is given on; a larger one goes through a task that keeps
-//! the key until the upstream has sent it all.
+//! Takes the answer to a fenced request in full before the key is released. Where the answer is too large, a task
+//! keeps the key until the upstream has sent all of it.
 
 use std::{future::poll_fn, time::Duration};
 
@@ -24,31 +24,32 @@ use tracing::{info, warn};
 
 use crate::refusal::{Reason, Refusal};
 
-/// What has to be kept until an answer is complete. Dropped without a word: nobody saw the end.
+/// Keeps the key until an answer is complete. Dropped without a call of the last three methods, it counts as an
+/// exchange without a seen end.
 #[expect(async_fn_in_trait, reason = "nothing here may ask for Send")]
 pub trait Keep: 'static {
     /// Returns when the rest of the answer is not worth waiting for.
     async fn lapsed(&self);
-    /// The upstream has answered in full. `body` where it is here in full.
+    /// The upstream has answered in full. `body` is there if it was taken in full.
     async fn complete(self, head: &Parts, body: Option<&Bytes>);
-    /// The other side has ended it in the middle of the answer.
+    /// The upstream has ended the answer in the middle.
     fn broken(self);
-    /// We have, and it may still be at work.
+    /// The gateway has ended the exchange, and the upstream may still be at work.
     fn left(self);
-    /// For the log.
+    /// The keys, for the log.
     fn keys(&self) -> String;
 }
 
-/// How much of an answer is taken, and how long it may pause.
+/// How much of an answer is taken in full, and how long its parts may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Bytes that are taken in full.
+    /// The most bytes that are taken in full.
     pub most: usize,
-    /// For a client to take a piece of a larger one.
+    /// How long the client may take nothing of a larger answer.
     pub idle: Duration,
-    /// For a client to take all of it.
+    /// How long the client may take for the whole answer.
     pub total: Duration,
-    /// That a tunnel goes on.
+    /// The longest time that a tunnel may go on.
     pub tunnel: Duration,
 }
 
@@ -62,7 +63,7 @@ enum Broken {
 }
 
 impl Broken {
-    /// A limit of time is ours: the other side may still be at work.
+    /// After a time limit of our own the upstream may still be at work.
     fn ends(&self, keep: impl Keep) {
         match self {
             Self::Body(BodyError::Stalled(_) | BodyError::Overdue { .. }) => keep.left(),
@@ -71,8 +72,9 @@ impl Broken {
     }
 }
 
-/// Takes the answer. The key is free when the last byte is here, not when the client has read it. One that finds no room
-/// goes on to the client while it comes, as one that is too large does: it was dispatched, and cannot be refused.
+/// Takes the answer. The key is free when the last byte is here, not when the client has read it. If memory is short,
+/// the answer goes on to the client in pieces, as one that is too large does: the request was dispatched, so it
+/// cannot be refused.
 pub async fn take<K: Keep>(
     reply: Reply,
     keep: K,
@@ -137,14 +139,14 @@ struct Answer<K> {
     head: Parts,
     keep: K,
     idle: Duration,
-    /// The client is not waited for any longer.
+    /// Until when the gateway waits for the client.
     by: Instant,
 }
 
 impl<K: Keep> Answer<K> {
-    /// Ends with the answer, or with its breaking off. A client that goes away, or that takes too long, changes nothing
-    /// but that the rest is read and thrown away: the upstream is at work until then, and what came of the request is
-    /// known at the end, whoever has read it.
+    /// Ends with the answer, or where the answer breaks off. If the client leaves or is too slow, the rest is read
+    /// and thrown away. The upstream is at work until the end of its answer, and only that end says how the request
+    /// came out.
     async fn pipe(self, begun: (Pieces, Option<Bytes>), mut rest: Body, feed: mpsc::Sender<Piece>) {
         let mut feed = Some(feed);
         if let Err(why) = self.pump(begun, &mut rest, &mut feed).await {
@@ -155,13 +157,13 @@ impl<K: Keep> Answer<K> {
         rest.settled().await;
         self.keep.complete(&self.head, None).await;
         if let Some(feed) = feed {
-            // Fails when the client has gone.
+            // Fails if the client has left.
             feed.send(Piece::End).await.ok();
         }
     }
 
-    /// `feed` is taken away where the client has gone, or is not waited for any longer: it sees that its answer ends
-    /// before it is complete.
+    /// Passes pieces on until `feed` is gone. `feed` is dropped when the client has left or is too slow, and the
+    /// client then sees an answer that breaks off.
     async fn pump(
         &self,
         (begun, more): (Pieces, Option<Bytes>),

@@ -1,5 +1,5 @@
-//! Takes the body of a fenced request in full before the lock is asked for: a slow client never holds a key. Where its
-//! route streams large bodies, the rest of one is left where it is until the key is ours.
+//! Takes the body of a fenced request in full before the lock is requested, so that a slow client never holds a key.
+//! Where the route streams large bodies, the rest of such a body stays unread until the request has its key.
 
 use std::{future::poll_fn, mem, pin::Pin, sync::Arc};
 
@@ -22,7 +22,7 @@ use crate::{
     steps::incoming::Incoming,
 };
 
-/// The body of a fenced request is here in full; where its route streams large ones, as much of it as is taken before.
+/// A request whose body was taken in full; of a large body that is streamed, only its beginning.
 pub struct Loaded<R>(pub R);
 
 impl<R: Incoming> Incoming for Loaded<R> {
@@ -35,7 +35,7 @@ impl<R: Incoming> Incoming for Loaded<R> {
     }
 }
 
-/// What bounds the bodies that are taken.
+/// The limits for bodies.
 #[derive(Clone)]
 pub struct Buffering {
     pub plan: Arc<Plan>,
@@ -49,7 +49,7 @@ pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
 ) -> Result<Reply, Refusal> {
     if request.is_fenced() {
         late_enough(request.http().headers())?;
-        // Most requests have no body, and need not be as large as taking one is.
+        // Most requests have no body. For them the large future that takes one is not made.
         if request.http().body().bytes() != Some(&[]) {
             let large = request.large_bodies();
             Box::pin(load(buffering, request.http(), large)).await?;
@@ -68,17 +68,18 @@ async fn load(
     let most = most(max_body, budget.largest(), large);
     let why = if most < max_body { ", all that one body may take of `limits.buffered`" } else { "" };
     let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes{why}"));
-    // What is announced as too large is not read at all.
+    // A body that announces too large a length is not read at all.
     if large == LargeBodies::Refuse && body.size_hint().lower() > most as u64 {
         return Err(too_large());
     }
     let limit = plan.listener.timeouts.request_body;
-    // Also of a large one: who is slow from the start never gets the key.
+    // The limit counts for the beginning of a large body as well: a client that is slow from the start never gets the
+    // key.
     let taken = timeout(limit, take(&mut body, (most, large), budget)).await;
     let slow = |_| Refusal::new(Reason::SlowRequest, format!("no complete body within {limit:?}"));
     let body = match (taken.map_err(slow)??, large) {
         (Taken::Whole(whole), _) => {
-            // A body that came in chunks has a length now; one that had a length has the same.
+            // A body that came in chunks gets its length here.
             if !whole.is_empty() {
                 http.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
             }
@@ -91,17 +92,17 @@ async fn load(
     Ok(())
 }
 
-/// How much of a body is taken. One that finds no room even by itself is too large, now and later.
+/// How much of a body is taken. A body that would not fit into an empty memory is too large at any time.
 fn most(max_body: usize, largest: usize, large: LargeBodies) -> usize {
     match large {
         LargeBodies::Refuse => max_body.min(largest),
-        // A piece comes on top, and has to find room as well.
+        // The piece that passes the limit has to find room as well.
         LargeBodies::Stream { .. } => max_body.min(largest / 2),
     }
 }
 
-/// A proxy before us took the request before its handshake was complete: anybody who has seen it can send it again
-/// (RFC 8470, 5.1).
+/// Refuses a request that a proxy accepted before the TLS handshake was complete: anybody who has recorded such a
+/// request can send it again (RFC 8470, 5.1).
 fn late_enough(headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.contains_key(EARLY_DATA) {
         return Err(Refusal::new(Reason::EarlyData, "the request was early data"));
@@ -114,7 +115,7 @@ const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 /// What was taken of a body.
 enum Taken {
     Whole(Bytes),
-    /// A little more than what may be taken; nothing, where that is refused.
+    /// The beginning of a body, a little more than the limit. Empty where large bodies are refused.
     Front(Bytes),
 }
 

@@ -1,5 +1,5 @@
-//! Reads what a service shows that calls back: the ticket and the token of the dispatch that it works for. Whether that
-//! dispatch is in flight is asked where the key is.
+//! Reads the ticket and the token that a service shows when it calls back while it works on a dispatch. Whether that
+//! dispatch is still in flight is asked later, where its lock is held.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use crate::{
     ticketing::Ticketing,
 };
 
-/// Reads the lease that a request is under. Whose it is, and for what it is good, is asked where the keys are known.
+/// Reads the lease that a request names. Its owner and its keys are checked where the keys of the request are known.
 pub fn read_lease(request: &Clean) {
     if let Some(line) = request.presented.get(FENCING_LEASE) {
         let shown = match setting::shown(&request.presented) {
@@ -27,16 +27,16 @@ pub fn read_lease(request: &Clean) {
     }
 }
 
-/// `tickets`: ours, where calls back are allowed on any route. It is a part of the step that asks whether a request goes round,
-/// which needs it.
+/// `tickets`: our tickets, where some route may be called back. This is part of the step that detects loops, because
+/// that step needs the result.
 pub fn read(tickets: Option<&Ticketing>, request: &Clean) {
     if let Some(shown) = tickets.and_then(|tickets| shown(&request.presented, tickets)) {
         request.request.notes.shown.get_or_init(|| shown);
     }
 }
 
-/// `None` where it shows nothing, or nothing that one of ours has signed: whoever makes a ticket up is told neither that it is
-/// wrong nor why, and is served as if it had none.
+/// `None` where the request shows no ticket, or no ticket that a gateway of ours has signed. A forger is not told
+/// about the mistake, and is served as a request without a ticket.
 fn shown(presented: &HeaderMap, tickets: &Ticketing) -> Option<ShownTicket> {
     let ticket = match present::ticket(presented) {
         Ok(ticket) => ticket,

@@ -1,5 +1,4 @@
-//! Reads what a request wants to be let in with: token, key, mode, ticket, operation. Answers what gateways ask of the
-//! guard itself.
+//! Reads the claim of a request: token, key, mode, ticket, operation. Answers what gateways ask of the guard itself.
 
 pub mod present;
 
@@ -38,21 +37,21 @@ use crate::{
     unbelieved::{Stranger, Unbelieved},
 };
 
-/// At a guard: what it asks to be let in with is known, and may be refused.
+/// At a guard: the claim of the request is known, and may still be refused.
 pub struct Presented {
     pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
     pub plan: Planned,
     pub upstream: UpstreamId,
-    /// `None` for what may pass without a token.
+    /// `None` for a request that may pass without a token.
     pub claimed: Option<Claimed>,
 }
 
-/// What a gateway claims of a dispatch; its form and its ticket are in order.
+/// A claim that has the right form and, where needed, a valid ticket.
 pub struct Claimed {
     pub claim: Claim,
     pub operation: Option<Operation>,
-    /// For the service, where it may call back.
+    /// The ticket for the service, where the service may call back.
     pub ticket: Option<HeaderValue>,
 }
 
@@ -71,23 +70,24 @@ impl Incoming for Presented {
 pub struct Claiming {
     pub guard: Arc<Guard>,
     pub plan: Planned,
-    /// Where tickets are required.
+    /// What tickets are verified with, where they are required.
     pub tickets: Option<Arc<Verifier>>,
     pub bypass: Arc<Bypass>,
     /// For operators.
     pub unbelieved: Arc<Unbelieved>,
 }
 
-/// What may pass without a token.
+/// The requests that may pass without a token.
 #[derive(Debug, Clone)]
 pub struct Bypass {
-    /// Methods that need none.
+    /// Methods that need no token.
     pub unfenced: Vec<String>,
-    /// What becomes of the others.
+    /// What happens to requests with another method.
     pub missing: Missing,
 }
 
-/// Every connection of a gateway begins with this question. It is nobody's request, and counts as nobody's.
+/// Answers the question with which every connection of a gateway begins. It is no client's request, and is not
+/// counted as one.
 pub async fn announce<S: Serve<Clean>>(
     claiming: &Claiming,
     request: Clean,
@@ -139,7 +139,7 @@ impl Claiming {
         let operation = present::operation(presented, self.guard.rules.journal.keep.as_secs())?;
         let parent = present::parent(presented)?;
         if self.tickets.is_none() && parent.is_some_and(|parent| parent.same_tenure(claim.token)) {
-            // Whoever reaches it could make up that something runs beside something else.
+            // Without tickets anybody could claim that a request runs inside another one.
             return Err(Refused::Called);
         }
         claim.parent = parent;
@@ -149,7 +149,7 @@ impl Claiming {
         Ok(Claimed { claim, operation, ticket: present::passed_on(presented) })
     }
 
-    /// Without a claim that counts: the few that may pass all the same.
+    /// A request without a valid claim: only few may pass.
     fn unclaimed(
         &self,
         http: &Request<Body>,
@@ -175,14 +175,14 @@ impl Claiming {
         Err(self.guard.refuse(refused, None).into())
     }
 
-    /// Of a method that needs no token. What may be of another method, or of another path, to the service is not.
+    /// The method needs no token. A field that makes another method or path of the request rules that out.
     fn is_unfenced(&self, http: &Request<Body>) -> bool {
         let method = http.method().as_str();
         self.bypass.unfenced.iter().any(|unfenced| unfenced == method) && overridden(http.headers()).is_none()
     }
 
-    /// Whoever comes with no claim, or with one that no gateway has made, has to be found. What it asked for often names a
-    /// key, and is told where keys are.
+    /// Reports a caller without a valid claim, so that operators can find it. The path often contains a key, so it is
+    /// logged only where keys are.
     fn tell(&self, http: &Request<Body>, refused: &Refused, notes: &Notes, peer: &Peer) {
         let shown = Names(self.plan.log.keys).shows_targets();
         let path = shown.then(|| http.uri().path().escape_debug());
@@ -194,7 +194,7 @@ impl Claiming {
         let client = client.map(tracing::field::display);
         let request_id = notes.request_id.get().and_then(|name| name.to_str().ok());
         if *refused == Refused::TokenMissing {
-            // Somebody reaches the guard without the gateway.
+            // Somebody reaches the guard without a gateway.
             warn!(%peer, client, request_id, %method, path, "guard.bypass");
         } else {
             warn!(%peer, client, request_id, %method, path, reason, "guard.not_believed");
@@ -202,7 +202,8 @@ impl Claiming {
     }
 }
 
-/// Who forwarded this says how many hops it came through before; one more stands between.
+/// The gateway says how many hops the request came through before. One more entry means that something stands between
+/// gateway and guard.
 fn is_relayed(hops: u32, presented: &HeaderMap) -> bool {
     let before = presented.get(FENCING_HOPS).and_then(|value| value.to_str().ok()?.parse().ok());
     hops > before.unwrap_or(0)

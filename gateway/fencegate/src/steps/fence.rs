@@ -62,7 +62,7 @@ pub async fn fence<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
     };
     match request.fenced.take() {
         None => next.serve(permitted(request, None)).await,
-        // Not in what a request without a lock carries along.
+        // Boxed, so that a request without a lock does not carry this future along.
         Some(fenced) => {
             let (notes, staying) = (request.notes.clone(), staying(&request, &fenced));
             let stay = Rc::new(fencing.stays.begin(&fenced.keys, &staying));
@@ -93,9 +93,9 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
     };
     let (patience, mut second) = match called {
         Called::ByNobody => (wait(&request, fence), fencing.second(&request, fence)),
-        // For its turn; what is refused there is not asked for again under another lock.
+        // The request waits for its turn under the lease. It is not tried again under another lock.
         Called::Under(_) => (wait(&request, fence), None),
-        // Its caller waits for it, and others wait for its caller.
+        // The caller waits for this request, and others wait for the caller, so it must not wait itself.
         Called::Inside(_) | Called::Beside => (Duration::ZERO, None),
     };
     let deadline = elsewhere::deadline(&request, Instant::now() + patience);
@@ -110,7 +110,7 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
             return observed(fence.enforce, refusal, request, &mut client, next).await;
         }
         let waited = match &called {
-            // Not in what every request carries along.
+            // Boxed, so that other requests do not carry this future along.
             Called::Inside(from) => {
                 Box::pin(fencing.inside(&request, (&fenced, fence), from, &mut client)).await
             }
@@ -132,7 +132,7 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
                     ..held
                 })
             }
-            // Counted until the answer is through, as one of ours is.
+            // The request is counted until its answer is through, as one that is served here.
             Ok(Waited::Answered(reply)) => {
                 return Ok((*reply).map(|body| body.keeping((share, fenced.running))));
             }
@@ -141,7 +141,8 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
                 return observed(fence.enforce, refusal, request, &mut client, next).await;
             }
         };
-        // Another session than the one that was asked about: it has looked at the others for itself.
+        // The lock is held by another session than the one that was asked. That session has to agree with other
+        // gateways as well.
         if !matches!(called, Called::Inside(_) | Called::Under(_)) && !fencing.is_agreed(&fenced, &held) {
             continue;
         }
@@ -149,7 +150,7 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
         if client.is_gone() && request.http.body().upload().is_some() {
             return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
         }
-        // Whoever hung up while the second attempt waited may have asked elsewhere since.
+        // A client that left during the second attempt may already have asked elsewhere.
         if let Some(refusal) = first.take_if(|_| client.is_gone()) {
             return Err(refusal);
         }
@@ -159,9 +160,10 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
             Ok(reply) => return Ok(reply),
             Err(refusal) => refusal,
         };
-        // Nothing was dispatched: a newer tenure was before us, or the proof ended. Once, and never after a byte left.
+        // Nothing was dispatched: a newer tenure came first, or the proof ended. So one more attempt is safe, because
+        // no byte has left.
         match (refusal.reason, second.take()) {
-            // Nobody waits for it any more: it may have been asked for again elsewhere.
+            // A client that has left may have asked again elsewhere.
             (Reason::Fenced, Some(again)) if !client.is_gone() => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 fencing.keeper.session_for(&fenced.keys[0], left).await;
@@ -176,7 +178,7 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
     }
 }
 
-/// What is told of a request at its keys.
+/// The entry of a running request in [`crate::stays::Stays`].
 fn staying(request: &Keyed, fenced: &Fenced) -> Staying {
     Staying {
         request: request.notes.request_id.get().cloned(),
@@ -187,13 +189,13 @@ fn staying(request: &Keyed, fenced: &Fenced) -> Staying {
     }
 }
 
-/// What is told of it afterwards.
+/// The entry of a finished request in [`crate::stays::Stays`].
 fn over(staying: Staying, notes: &Notes, came: &Result<Reply, Refusal>) -> Over {
     let (status, outcome, reason) = match came {
         Ok(reply) => (reply.status(), Outcome::Done, None),
         Err(refusal) => (refusal.status(), refusal.outcome(), Some(refusal.reason)),
     };
-    // Another gateway has answered: it knows what came of it.
+    // Another gateway has answered, and it knows the outcome.
     let told = notes.told.get();
     Over {
         request: staying.request,
@@ -207,8 +209,8 @@ fn over(staying: Staying, notes: &Notes, came: &Result<Reply, Refusal>) -> Over 
     }
 }
 
-/// Where one only looks on, a request without a lock goes out without a token, and says why it would not have; but not
-/// for a client that has gone away while it waited.
+/// On a route that only observes, the request goes out without a token, and its refusal is only reported. A client
+/// that left while it waited is refused all the same.
 async fn observed<S: Serve<Permitted<Rc<HeldTenure>>>>(
     enforce: Enforce,
     refusal: Refusal,
@@ -236,7 +238,7 @@ fn permitted(request: Keyed, hold: Option<Rc<HeldTenure>>) -> Permitted<Rc<HeldT
 }
 
 impl<N: Network> Fencing<N> {
-    /// A place among those of its client that wait for or hold keys of the route; `None` where they are not counted.
+    /// A place in the client's share of the route; `None` where shares are not limited.
     fn share(&self, request: &Keyed, fenced: &Fenced, fence: &Fence) -> Result<Option<Share>, Refusal> {
         let Some(most) = fence.client_share else { return Ok(None) };
         let client = Who::at(request.notes.client.get().expect("set where the client is named"));
@@ -247,15 +249,15 @@ impl<N: Network> Fencing<N> {
             .ok_or_else(|| Refusal::new(Reason::ClientLimit, "the client has its share of the route"))
     }
 
-    /// The request once more, where there is a second attempt: a guard may tell us that another tenure was before us.
-    /// There is none of a body that is streamed: what was read of it is gone.
+    /// A copy of the request for a second attempt, in case a guard says that a newer tenure came first. A streamed
+    /// body cannot be sent again.
     fn second(&self, request: &Keyed, fence: &Fence) -> Option<Keyed> {
         let upstream = request.plan.upstream(request.upstream);
         let guarded = upstream.fencing == Level::Guard && self.guards.is_direct(upstream);
         (guarded || fence.enforce == Enforce::Observe).then(|| request.again())?
     }
 
-    /// Waits until nothing runs any more that may be about the same resource under another key.
+    /// Waits until no request runs that may lock the same resource under a key of the former plan.
     async fn opened(
         &self,
         request: &Keyed,
@@ -314,15 +316,15 @@ impl<N: Network> Fencing<N> {
         notes.proof_lost.set(!hold.tenure.evidence().holds(self.clock.now()));
         match &taken {
             Err(refusal) if refusal.retires() => {
-                // The upstream may still be at work under this token, or knows a newer one. Without the word that all
-                // is known, dropping the tenure retires it: nothing is dispatched under it again, and what comes next
-                // carries a larger one.
+                // The upstream may still be at work under this token, or knows a newer one. Dropping the tenure
+                // without saying that all is known retires it: nothing more is dispatched under it, and the next
+                // tenure has a larger token.
                 let token = notes.token.get().map(|token| token.to_string());
                 hold.tenure.retire();
                 warn!(keys = shown::keys(&hold.keys), token, why = refusal.reason.word(), "tenure.retired");
             }
             Err(_) => hold.tenure.known(),
-            // Said by who has taken the answer to its end.
+            // Whoever has read the answer to its end reports that end.
             Ok(_) => {}
         }
         taken

@@ -1,4 +1,4 @@
-//! The end of the path: takes a connection, stamps the request, sends it, and says what is known of its fate.
+//! The end of the request path: takes a connection, stamps and sends the request, and reports how far it got.
 
 mod deadlines;
 mod fate;
@@ -64,9 +64,10 @@ pub struct Forward<N> {
     pub metrics: Rc<WorkerMetrics>,
     pub guards: Arc<Guards>,
     pub fleets: Arc<Fleets>,
-    /// Those of the plan, counted at this worker.
+    /// The reserved fields of the plan. Each worker has an `Arc` of its own, so that workers share no reference
+    /// count.
     pub fields: Arc<ReservedFields>,
-    /// Tunnels of unfenced requests.
+    /// The tunnels of unfenced requests.
     pub running: TaskTracker,
     pub drain: CancellationToken,
 }
@@ -90,7 +91,7 @@ impl<N: Network, H: Right> Serve<Permitted<H>> for Forward<N> {
             })?;
             let dispatch = hold.as_ref().map(|hold| stamp(http.headers_mut(), hold, upstream)).transpose()?;
             notes.token.set(dispatch.as_ref().map(|dispatch| dispatch.token));
-            // Never of a fenced request: what a byte was written of may have been executed.
+            // A fenced request has no spare copy: after one written byte it may have been executed.
             let spare = match hold {
                 None if !notes.fenced.get() && !tour.fresh && lend.pooled().reused && asked.is_none() => {
                     once_more(&http)
@@ -111,7 +112,7 @@ impl<N: Network, H: Right> Serve<Permitted<H>> for Forward<N> {
     }
 }
 
-/// What requests that belong to one endpoint have in common.
+/// A number that is the same for requests that should go to one endpoint.
 fn affinity(http: &Request<Body>, hold: Option<&impl Right>) -> u64 {
     pick::hash(&hold.map_or_else(|| http.uri().path().to_owned(), |hold| listed(hold.keys())))
 }
@@ -124,7 +125,7 @@ fn frame(http: &mut Request<Body>) {
     }
 }
 
-/// A body that breaks while it goes up under a key: then it is we who end the exchange.
+/// If the body of a fenced request breaks off, the gateway has ended the exchange.
 fn cuts(http: &mut Request<Body>, gate: &Rc<Gate>) {
     let body = mem::replace(http.body_mut(), Body::empty());
     *http.body_mut() = body.telling(Box::new(Cuts(gate.clone())));
@@ -134,11 +135,11 @@ fn large_bodies(route: &Route) -> Option<LargeBodies> {
     route.fence.as_ref().map(|fence| fence.large_bodies)
 }
 
-/// What one attempt is made with, beside its connection.
+/// What one attempt needs beside its connection.
 struct Way<'a> {
-    /// The client wants to go on in another protocol.
+    /// The client asks to switch to another protocol.
     asked: Option<AskedUpgrade>,
-    /// What may be sent once more, if the connection dies without a word.
+    /// A copy of the request, if it may be sent again over a connection that died without a word.
     spare: Option<Spare>,
     plan: &'a Planned,
     notes: &'a Notes,
@@ -206,7 +207,7 @@ impl<N: Network> Forward<N> {
         }
     }
 
-    /// What is broken right behind its head is told as such: the client has seen nothing of it yet.
+    /// An answer that breaks off right after its head is refused as such: the client has seen nothing of it.
     async fn unfenced(&self, answer: AnswerHead<'_>) -> Result<Reply, Failed> {
         let endpoint = answer.lend.endpoint().clone();
         let upstream = answer.lend.upstream().name.clone();
@@ -221,7 +222,7 @@ impl<N: Network> Forward<N> {
         }
     }
 
-    /// The answer to a dispatch: what a guard says of it is read here, and so is the word of an upstream that compares.
+    /// The answer to a dispatch. Reads the report of a guard, or the refusal of an upstream that compares tokens.
     async fn fenced(&self, answer: AnswerHead<'_>, token: Token, notes: &Notes) -> Result<Reply, Failed> {
         let (upstream, headers) = (answer.lend.upstream(), answer.response.headers());
         match upstream.fencing {
@@ -257,7 +258,7 @@ impl<N: Network> Forward<N> {
         Err(Failed::Refused(refusal))
     }
 
-    /// A client that let its time pass says nothing about the endpoint.
+    /// The upstream took too long, or the client did. A slow client is not held against the endpoint.
     fn too_late(&self, lend: &Lend, late: Overdue, limit: Duration) -> Failed {
         let detail = match late {
             Overdue::Answer => {
@@ -274,13 +275,13 @@ impl<N: Network> Forward<N> {
         self.abandoned(lend, "timeout", Reason::OutcomeLate, detail)
     }
 
-    /// Not waited for any longer.
+    /// The gateway waits no longer for the answer.
     fn abandoned(&self, lend: &Lend, kind: &'static str, reason: Reason, detail: String) -> Failed {
         self.metrics.upstream_error(&lend.upstream().name, kind);
         Failed::Refused(given_up(lend.gate(), reason, detail))
     }
 
-    /// It answers with what HTTP does not have here.
+    /// The answer is one that HTTP does not allow here.
     fn off_protocol(&self, lend: &Lend, what: &str) -> Failed {
         lend.gate().shut(Why::Cut);
         self.metrics.upstream_error(&lend.upstream().name, "protocol");

@@ -1,4 +1,4 @@
-//! Takes off a request what must not pass a proxy, and says its host in one spelling.
+//! Removes the fields of a request that must not pass a proxy, and writes its host in one spelling.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::{
     steps::{screen::Screened, upgrade::Invitation},
 };
 
-/// No hop-by-hop field, no field that only we may write.
+/// A request without hop-by-hop fields, and without fields that only the gateway may write.
 pub struct Clean {
     pub request: Screened,
-    /// The fields taken off that only we may write: claims, until somebody has verified them.
+    /// The removed fields that only a gateway may write. They are claims until somebody verifies them.
     pub presented: HeaderMap,
 }
 
@@ -29,11 +29,11 @@ pub fn hygiene(plan: &Arc<Plan>, mut request: Screened) -> Result<Clean, Stops> 
         request.http.extensions_mut().insert(wanted);
     }
     let headers = request.http.headers_mut();
-    // Before anything of ours is added: a client may name our field in `Connection` to have it taken off again.
+    // Done before our own fields are added: a client may name one of ours in `Connection` to have it removed.
     let presented = clean(headers, &plan.fields);
     headers.remove(header::TRAILER);
     headers.remove(header::EXPECT);
-    // One spelling of the host, also for absolute targets, which are forwarded in origin form.
+    // The host has one spelling. Absolute targets are forwarded in origin form, so their host is written here.
     let host = request.host.as_str();
     if headers.get(header::HOST).is_none_or(|said| said != host) {
         let host = HeaderValue::from_str(host).expect("a canonical host is visible ASCII");
@@ -42,7 +42,8 @@ pub fn hygiene(plan: &Arc<Plan>, mut request: Screened) -> Result<Clean, Stops> 
     Ok(Clean { request, presented })
 }
 
-/// `TE: trailers` is of one hop like all of `TE`, and said again to an upstream that can send trailers.
+/// The client accepts trailers. `TE` belongs to one hop, so it is written anew for an upstream that can send
+/// trailers.
 fn takes_trailers(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(header::TE).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))

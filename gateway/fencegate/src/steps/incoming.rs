@@ -1,21 +1,21 @@
-//! What the steps that take a body in full, and those that let its client go, have to know of a request.
+//! What the steps that buffer a body, or detach a client, need to know about a request.
 
 use fencegate_http::{body::Body, upstream::speak::TakesTrailers};
 use fencegate_policies::plan::LargeBodies;
 use hyper::Request;
 
-/// A request that may have to be here in full, and to outlive its client.
+/// A request whose body may have to be taken in full, and that may outlive its client.
 pub trait Incoming {
     fn http(&mut self) -> &mut Request<Body>;
     fn is_fenced(&self) -> bool;
 
-    /// What becomes of a body that is larger than what is taken in full.
+    /// What happens to a body that is too large to be taken in full.
     fn large_bodies(&self) -> LargeBodies {
         LargeBodies::Refuse
     }
 }
 
-/// A request once more; `None` where its body is not here in full.
+/// A copy of a request; `None` if its body is not here in full.
 pub fn copy(http: &Request<Body>) -> Option<Box<Request<Body>>> {
     let mut copy = Box::new(Request::new(http.body().again()?));
     *copy.method_mut() = http.method().clone();

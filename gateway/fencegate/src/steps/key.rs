@@ -1,5 +1,5 @@
-//! Derives the keys of a fenced request from the path that is forwarded and the body that is here in full. Below it
-//! nothing changes them.
+//! Derives the keys of a fenced request from its path as forwarded and from its buffered body. After this step the
+//! keys do not change.
 
 pub mod name;
 
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// The keys are fixed.
+/// A request whose keys are known.
 pub struct Keyed {
     pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
@@ -35,22 +35,22 @@ pub struct Keyed {
     pub fenced: Option<Fenced>,
 }
 
-/// On a fenced route.
+/// The lock of a request on a fenced route.
 pub struct Fenced {
     pub route: RouteId,
-    /// Sorted, without doubles, at least one.
+    /// Sorted, each once, at least one.
     pub keys: Rc<[ResourceKey]>,
-    /// Where the lock of each of them lies, in their order.
+    /// Where the lock of each key lies, in the order of the keys.
     pub sites: Rc<[LockSite]>,
     pub mode: Mode,
-    /// What is to happen at most once.
+    /// The operation, where the route has `once`.
     pub operation: Option<Rc<Operation>>,
     /// Kept for as long as anything of the request runs: another plan may wait for its end.
     pub running: Rc<Running>,
 }
 
 impl Keyed {
-    /// The same request once more; `None` where its body is not here in full.
+    /// A copy of the request; `None` if its body is not here in full.
     pub fn again(&self) -> Option<Self> {
         let http = copy(&self.http)?;
         let Self { notes, plan, upstream, .. } = self;
@@ -77,7 +77,7 @@ impl Incoming for Keyed {
 pub async fn key<S: Serve<Keyed>>(_: &(), request: Loaded<Routed>, next: &S) -> Result<Reply, Refusal> {
     let Loaded(routed) = request;
     let fenced = match fenced(&routed) {
-        // Where one only looks on, a request without a key goes out without a token.
+        // On a route that only observes, a request without a key goes out without a token.
         Err(refusal) if routed.fence().is_some_and(|fence| fence.enforce == Enforce::Observe) => {
             routed.notes.observed.set(Some(refusal.reason));
             None
@@ -89,10 +89,10 @@ pub async fn key<S: Serve<Keyed>>(_: &(), request: Loaded<Routed>, next: &S) -> 
     }
     let observes = routed.fence().is_some_and(|fence| fence.enforce == Enforce::Observe);
     let Routed { http, notes, plan, upstream, running, .. } = routed;
-    // It may pass without a lock. Whoever comes when its route no longer only observes waits for its end.
+    // The request may pass without a lock. After a reload that ends `observe`, later requests wait for its end.
     notes.unlocked.replace(running.filter(|_| observes));
     let served = next.serve(Keyed { http, notes: notes.clone(), plan, upstream, fenced }).await;
-    // A tunnel has its own by now.
+    // A tunnel keeps its own by now.
     match notes.unlocked.take() {
         Some(running) => served.map(|reply| reply.map(|body| body.holding(running))),
         None => served,
@@ -127,7 +127,7 @@ fn named(
     Ok((keys.into(), operation(routed, fence, &values)?))
 }
 
-/// What the client calls the operation that this request is, on routes where one happens at most once.
+/// The operation of a request, on a route with `once`.
 fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<Option<Operation>, Refusal> {
     let Some(once) = fence.once(routed.http.method().as_str()) else { return Ok(None) };
     let named = once.expand(values).map_err(|bad| Refusal::of_name(&bad))?;

@@ -1,4 +1,4 @@
-//! Answers what is asked about leases: such a request is for us, and is routed nowhere.
+//! Answers requests to the lease interface. Such a request is for the gateway itself and has no route.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::{
     step::Serve,
 };
 
-/// What the step works with, where the process grants leases.
+/// The settings of the step, where the process grants leases.
 #[derive(Clone)]
 pub struct LeaseQuestions {
     interface: Interface,
@@ -36,11 +36,11 @@ pub struct LeaseQuestions {
     patience: Duration,
 }
 
-/// What is below [`PREFIX`] and ours; `guard`, which is a guard's, is not.
+/// The paths below [`PREFIX`] that are ours. `guard` is not: it belongs to a guard.
 const OURS: [&str; 4] = ["leases", "keys", "elections", forward_auth::PLACE];
-/// Far above 16 keys of the longest.
+/// The most bytes of a body. It is far above the length of 16 long keys.
 const LONGEST: usize = 16 << 10;
-/// Pieces of an answer that nobody has read yet.
+/// How many pieces of an answer may wait for the client.
 const AHEAD: usize = 4;
 
 impl LeaseQuestions {
@@ -54,7 +54,8 @@ impl LeaseQuestions {
         ours && self.interface.leases.terms().bounds.is_some()
     }
 
-    /// Who asks, by what the request shows. Another proxy may pass on its own client's `Authorization` beside its word.
+    /// The credential of whoever asks. Another proxy may forward its client's `Authorization` beside its own
+    /// credential.
     fn applicant(&self, request: &Clean) -> Applicant {
         let Clean { request: Screened { http, notes, peer, .. }, presented } = request;
         let authority = &self.interface.leases.terms().authority;
@@ -69,7 +70,7 @@ impl LeaseQuestions {
     }
 }
 
-/// The word behind our prefix.
+/// The first segment after our prefix.
 fn first(path: &str) -> Option<&str> {
     path.strip_prefix(PREFIX).and_then(|below| below.split('/').next())
 }
@@ -88,7 +89,7 @@ pub async fn answer<S: Serve<Clean>>(
 }
 
 async fn answered(asking: &LeaseQuestions, request: Clean) -> Result<Reply, Refusal> {
-    // Another proxy passes on what browsers say to it. No page has a browser send this field.
+    // Another proxy forwards what browsers send to it. No web page can make a browser send this field.
     let of_a_proxy = request.presented.contains_key(FENCING_AUTHORIZATION);
     if !of_a_proxy && is_of_a_page(request.request.http.headers()) {
         return Err(Refusal::new(
@@ -98,7 +99,7 @@ async fn answered(asking: &LeaseQuestions, request: Clean) -> Result<Reply, Refu
     }
     let applicant = asking.applicant(&request);
     let Clean { request: Screened { http, notes, .. }, presented } = request;
-    // It is of no plan: whoever takes the next one over does not wait for a client that watches.
+    // The request belongs to no plan: a reload must not wait for a client that watches a lease.
     notes.entrance.take();
     let (mut head, body) = http.into_parts();
     let body = timeout(asking.patience, Limited::new(body, LONGEST).collect()).await;
@@ -118,13 +119,14 @@ async fn answered(asking: &LeaseQuestions, request: Clean) -> Result<Reply, Refu
     reply(answer).await
 }
 
-/// A browser says so of what pages have it ask. It shows certificates without asking anybody.
+/// A browser marks requests that a page of another site makes. It would show its certificate for these without
+/// asking.
 fn is_of_a_page(headers: &HeaderMap) -> bool {
     headers.contains_key(ORIGIN) || headers.get("sec-fetch-site").is_some_and(|site| site != "none")
 }
 
 /// # Errors
-/// It is a refusal.
+/// The answer is a refusal.
 async fn reply(answer: Response<Said>) -> Result<Reply, Refusal> {
     let (mut head, body) = answer.into_parts();
     if let Some(refusal) = head.extensions.remove::<Refusal>() {
@@ -134,7 +136,7 @@ async fn reply(answer: Response<Said>) -> Result<Reply, Refusal> {
         });
     }
     if head.status.is_client_error() && body_kind(&head.headers) != Some("application/problem+json") {
-        // Of the library, which reads path and query.
+        // The web library refused the path or the query.
         return Err(Refusal::new(Reason::Malformed, format!("a question about leases: {}", head.status)));
     }
     head.extensions.clear();
@@ -145,7 +147,7 @@ async fn reply(answer: Response<Said>) -> Result<Reply, Refusal> {
     Ok(unstored(Reply::from_parts(head, body)))
 }
 
-/// Whatever stands between: what it says is true now, and may be a secret.
+/// No cache may store the answer: it is true only now, and may contain a secret.
 fn unstored(mut reply: Reply) -> Reply {
     reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     reply
@@ -155,7 +157,7 @@ fn body_kind(headers: &HeaderMap) -> Option<&str> {
     headers.get(CONTENT_TYPE)?.to_str().ok()?.split(';').next()
 }
 
-/// Events, while somebody reads them.
+/// Passes events on as long as the client reads them.
 fn piped(mut body: Said) -> Body {
     let (pieces, read) = mpsc::channel(AHEAD);
     drop(spawn_local(async move {

@@ -1,5 +1,5 @@
-//! Refuses what is more than this worker, or one client at all of them, can have in flight, before any work is done for
-//! it.
+//! Refuses requests beyond the limits in flight, of this worker or of one client at all workers, before any work is
+//! done for them.
 
 use std::rc::Rc;
 
@@ -17,12 +17,12 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct PerClient {
     pub shares: Shares,
-    /// `None`: as many as it likes.
+    /// `None` for no limit.
     pub most: Option<usize>,
 }
 
-/// The exchange may go on when its client has gone, and its answer when the exchange is over: it counts as long as any of
-/// both does.
+/// The exchange may outlive its client, and the answer may outlive the exchange. The request counts until both are
+/// over.
 pub fn limit(limit: &InFlight, request: Arrived) -> Result<Arrived, Stops> {
     let Some(permit) = limit.enter() else {
         return Err(Refusal::new(Reason::Overloaded, "in-flight limit of the worker").into());
@@ -31,7 +31,7 @@ pub fn limit(limit: &InFlight, request: Arrived) -> Result<Arrived, Stops> {
     Ok(request)
 }
 
-/// Who the client is, is known by now. It is counted for as long as its request is.
+/// Runs when the client is known. The client's count lasts as long as the request.
 pub fn per_client(limit: &PerClient, request: Clean) -> Result<Clean, Stops> {
     if let Some(most) = limit.most {
         let notes = &request.request.notes;

@@ -1,8 +1,8 @@
 //! The steps of the request path, one file each; their order is in [`crate::stack`].
 //!
-//! Beside each step stands the stage that it makes: what is known of a request from there on. Only its step makes a
-//! stage, so two steps in the wrong order do not compile. What a step is made of stands in its folder; [`incoming`],
-//! [`permitted`], [`presence`], [`parameters`], [`answer`] and [`upgrade`] are what several of them share.
+//! Beside each step stands the stage that it makes: a type that says what is known about a request after the step.
+//! Only its step makes a stage, so two steps in the wrong order do not compile. The parts of a step stand in its
+//! folder. Several steps share [`incoming`], [`permitted`], [`presence`], [`parameters`], [`answer`] and [`upgrade`].
 
 pub mod answer;
 pub mod arbitrate;

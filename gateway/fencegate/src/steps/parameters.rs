@@ -1,4 +1,4 @@
-//! What a key template, or the condition of a route, may ask of a request.
+//! The values of a request that a key template, or the condition of a route, may use.
 
 use fencegate_policies::{
     key::{Field, Values, json},
@@ -7,14 +7,14 @@ use fencegate_policies::{
 };
 use hyper::HeaderMap;
 
-/// What a key template, or the condition of a route, may ask of a request.
+/// The values of a request that a key template, or the condition of a route, may use.
 pub struct Parameters<'a> {
-    /// By the path of its route, once that is known.
+    /// The path variables of the route, once the route is known.
     pub bound: Option<Bound<'a>>,
     pub query: Option<&'a str>,
     pub headers: &'a HeaderMap,
     pub host: &'a str,
-    /// Where it was read.
+    /// The body, if it was read.
     pub body: Option<&'a json::Body>,
 }
 
@@ -44,8 +44,8 @@ impl Values for Parameters<'_> {
 pub fn field<'a>(headers: &'a HeaderMap, name: &str) -> Field<'a> {
     let mut field = Field::Absent;
     for (other, value) in headers.iter().filter(|(other, _)| are_alike(other.as_str(), name)) {
-        // `X_Account` is `X-Account` to CGI, WSGI and Rack, as `X.Account` is to lighttpd, and another field or none to
-        // nginx, Node and Go. So one that is there alone is not the field either.
+        // `X_Account` is `X-Account` to CGI, WSGI and Rack; to lighttpd `X.Account` is, too. To nginx, Node and Go it
+        // is another field or none. So also a single field in another spelling is refused.
         if other.as_str() != name {
             return Field::Respelled;
         }

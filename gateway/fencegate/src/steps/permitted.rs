@@ -1,4 +1,5 @@
-//! A request that may be sent, and the right to send it: what the gateway holds, or what the guard has let in.
+//! A request that may be sent, and the right to send it: the lock that the gateway holds, or the admission by the
+//! guard.
 
 use std::rc::Rc;
 
@@ -13,7 +14,7 @@ use hyper::{HeaderMap, Request};
 
 use crate::notes::{Notes, Planned};
 
-/// The keys are ours until the hold is dropped.
+/// The keys are held until `hold` is dropped.
 pub struct Permitted<H> {
     pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
@@ -23,12 +24,12 @@ pub struct Permitted<H> {
     pub hold: Option<H>,
 }
 
-/// The right to dispatch: what a request is stamped with and proven by.
+/// The right to dispatch a request: its token, and the evidence that the token is still good.
 pub trait Right: 'static {
     /// `None` when no further dispatch is possible.
     fn dispatch(&self) -> Option<Dispatch>;
     fn keys(&self) -> &[ResourceKey];
     fn mode(&self) -> Mode;
-    /// Fields beside token, number, key and mode.
+    /// Adds the fields beside token, number, key and mode.
     fn stamp(&self, token: Token, headers: &mut HeaderMap);
 }

@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 
 /// The client of a request, who waits for its answer.
 pub struct WaitingClient {
-    /// `None` for one who is not detached: its request goes with it.
+    /// `None` for a client that is not detached: its request ends with it.
     gone: Option<oneshot::Receiver<()>>,
 }
 
@@ -20,7 +20,7 @@ pub fn presence() -> (Presence, WaitingClient) {
 }
 
 impl WaitingClient {
-    /// Of a request that ends with its client.
+    /// The client of a request that ends with its client.
     pub fn attached() -> Self {
         Self { gone: None }
     }
@@ -33,12 +33,12 @@ impl WaitingClient {
 
     /// Returns when the client has hung up.
     pub async fn gone(&mut self) {
-        // Who has been told once that it has gone must not ask the channel again.
+        // A channel must not be polled again after it has reported the end.
         if self.is_gone() {
             return;
         }
         match &mut self.gone {
-            // Nothing is ever sent: the other end is dropped.
+            // Nothing is ever sent. The channel ends when the other end is dropped.
             Some(gone) => drop(gone.await),
             None => std::future::pending().await,
         }

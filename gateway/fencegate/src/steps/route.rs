@@ -1,4 +1,4 @@
-//! Fixes the route and the upstream of a request. Below it nothing changes host or path.
+//! Finds the route and the upstream of a request. After this step host and path do not change.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -23,22 +23,22 @@ use crate::{
     steps::{hygiene::Clean, incoming::Incoming, parameters::Parameters, screen::Screened},
 };
 
-/// Route and upstream are fixed; host and path are what will be forwarded.
+/// A request with its route and upstream. Host and path are those that will be forwarded.
 pub struct Routed {
     pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
     pub plan: Planned,
     pub host: CanonicalHost,
     pub path: CanonicalPath,
-    /// `None` for what no route matches and the plan lets pass.
+    /// `None` for a request that no route takes and that the plan lets pass.
     pub route: Option<RouteId>,
     pub upstream: UpstreamId,
-    /// On fenced routes.
+    /// The count of the route, on fenced routes.
     pub running: Option<Rc<Running>>,
 }
 
 impl Routed {
-    /// How its route takes the lock; `None` on unfenced ones.
+    /// The fence of the route; `None` on unfenced routes.
     pub fn fence(&self) -> Option<&Fence> {
         self.plan.routes.get(self.route?).fence.as_ref()
     }
@@ -58,11 +58,11 @@ impl Incoming for Routed {
     }
 }
 
-/// The routes of a plan, and what counts their requests.
+/// The routes of a plan, and the counts of their requests.
 #[derive(Clone)]
 pub struct Routing {
     edition: Arc<Edition>,
-    /// That of the edition.
+    /// The plan of the edition.
     plan: Planned,
     metrics: Rc<WorkerMetrics>,
 }
@@ -101,14 +101,14 @@ pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S
     let fenced = route.filter(|route| plan.routes.get(*route).fence.is_some());
     notes.fenced.set(fenced.is_some());
     let running = fenced.map(|_| Rc::new(edition.runs(upstream)));
-    // Only now: until here whoever takes the next plan over waits for this request.
+    // Only now: up to here a reload waits for this request.
     notes.entrance.take();
     origin_form(&mut http, path.as_str());
     next.serve(Routed { http, notes, plan: plan.clone(), host, path, route, upstream, running }).await
 }
 
-/// Why a request could be read in two ways. It might be, at the service, one that a fenced route is meant for, so it never
-/// goes to a service that has such a route, whichever route it matches here.
+/// Why a request could be read in two ways. The service may read it as one that belongs to a fenced route. So it is
+/// never sent to a service with a fenced route, whichever route takes it here.
 fn ambiguous(http: &Request<Body>, path: &CanonicalPath) -> Option<Refusal> {
     if let Some(ambiguity) = path.ambiguity() {
         return Some(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
@@ -121,18 +121,18 @@ fn ambiguous(http: &Request<Body>, path: &CanonicalPath) -> Option<Refusal> {
     Some(Refusal::new(reason, format!("the field `{name}`")))
 }
 
-/// A guard answers there, for whichever upstream.
+/// A guard stands at the upstream.
 fn is_guarded(plan: &Plan, upstream: UpstreamId) -> bool {
     let service = plan.upstream(upstream).service.id;
     plan.upstreams.iter().any(|other| other.service.id == service && other.fencing == Level::Guard)
 }
 
-/// What a guard says of itself is for gateways. Case counts for a guard, and need not for what stands before it.
+/// The interface of a guard is for gateways. Case counts for a guard, but perhaps not for a server in front of it.
 fn is_of_guard(path: &CanonicalPath) -> bool {
     path.segments().next().is_some_and(|first| first.eq_ignore_ascii_case(".fencegate"))
 }
 
-/// Some services take another method or path from such a field, which is then not the one that the route was found for.
+/// Some services obey a field that overrides method or path. Then the route was found for another request.
 pub fn overridden(headers: &HeaderMap) -> Option<(Reason, &'static str)> {
     const METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
     const PATH: [&str; 2] = ["x-original-url", "x-rewrite-url"];
@@ -143,7 +143,7 @@ pub fn overridden(headers: &HeaderMap) -> Option<(Reason, &'static str)> {
     })
 }
 
-/// Exactly the path that the key was derived from is forwarded.
+/// The forwarded path is exactly the one from which the key was derived.
 pub(super) fn origin_form(http: &mut Request<Body>, path: &str) {
     let uri = http.uri();
     if uri.authority().is_none() && uri.path() == path {

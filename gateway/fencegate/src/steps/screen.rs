@@ -20,7 +20,7 @@ use crate::{
     step::Stops,
 };
 
-/// Can be forwarded without two parties reading it differently, but for its path on unfenced upstreams.
+/// A request that nobody can read differently, except perhaps its path on unfenced upstreams.
 pub struct Screened {
     pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
@@ -32,7 +32,7 @@ pub struct Screened {
 pub fn screen(plan: &Arc<Plan>, request: Arrived) -> Result<Screened, Stops> {
     let Arrived { mut http, notes, peer } = request;
     if http.version() == Version::HTTP_2 {
-        // Before fields are counted: a client that splits its cookie has one all the same.
+        // Done before fields are counted: a client that splits its cookie still has one cookie.
         join_cookies(http.headers_mut())?;
     }
     if http.headers().len() > plan.listener.limits.max_fields {
@@ -101,7 +101,7 @@ fn expectation(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::new(Reason::Expectation, "Expect other than `100-continue`"))
 }
 
-/// The library refuses only what is far beyond: of HTTP/1.1, what does not fit into its buffer.
+/// The library refuses only what is far larger: in HTTP/1.1, a head that does not fit into its buffer.
 fn header_size(http: &Request<Body>, most: usize) -> Result<(), Refusal> {
     let of_a_field = if http.version() == Version::HTTP_2 { HPACK_ENTRY } else { ": \r\n".len() };
     let fields = http.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + of_a_field);
@@ -116,7 +116,7 @@ fn header_size(http: &Request<Body>, most: usize) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What a field of HTTP/2 is counted for beside its bytes (RFC 9113, 6.5.2).
+/// The size of each HTTP/2 field, beside its bytes, in the count of a head (RFC 9113, 6.5.2).
 const HPACK_ENTRY: usize = 32;
 
 /// HTTP/2 clients may send a cookie in pieces, each a field of its own (RFC 9113, 8.2.3); HTTP/1.1 has one field.
@@ -158,7 +158,7 @@ fn host(target: &Uri, headers: &HeaderMap, version: Version) -> Result<Canonical
     }
 }
 
-/// What a host and port name: the port of the scheme need not be written (RFC 9110, 4.2.3).
+/// The host and port of a host field; without a port it is the default of the scheme (RFC 9110, 4.2.3).
 fn place<'a>(host: &'a CanonicalHost, target: &Uri) -> (&'a str, u16) {
     let usual = if target.scheme_str() == Some("https") { 443 } else { 80 };
     (host.name(), host.port().unwrap_or(usual))

@@ -1,5 +1,6 @@
-//! Lets in on the listener for gateways who shows the pass of this process, and notes what it says of the request.
-//! Who has just connected asks first whether we know that pass, without showing it.
+//! Lets in, on the listener for gateways, only requests with the pass of this process, and reads what the other
+//! gateway says about each request. A gateway that has just connected asks first whether we know that pass, without
+//! showing it.
 
 use fencegate_lock::pass::Pass;
 
@@ -11,8 +12,8 @@ use crate::{
     step::Stops,
 };
 
-/// Answers who has connected, and means this process by the pass that it knows. On other listeners nobody is answered so:
-/// what listens there may be of another installation, and would serve what is sent on under other locks.
+/// Proves to a gateway that connects that this process knows the pass. Other listeners do not answer: they may belong
+/// to another installation, which would serve forwarded requests under other locks.
 pub fn prove(pass: &Option<Pass>, request: Arrived) -> Result<Arrived, Stops> {
     let ours = pass.as_ref().filter(|_| request.notes.of_gateways.get());
     match ours.and_then(|pass| field::proof(&request.http, pass)) {
@@ -21,7 +22,7 @@ pub fn prove(pass: &Option<Pass>, request: Arrived) -> Result<Arrived, Stops> {
     }
 }
 
-/// `pass`: ours, where gateways are listened to. On other listeners the field is gone, and nobody has read it.
+/// `pass` is our own, on the listener for gateways. On other listeners the field was removed unread.
 pub fn believe(pass: &Option<Pass>, request: Clean) -> Result<Clean, Stops> {
     let notes = &request.request.notes;
     if notes.of_gateways.get() {

@@ -1,5 +1,5 @@
-//! Ties what happens to a request together, here and at everybody it comes by: a trace that is passed on or begun, and a
-//! name for the request that its client can quote.
+//! Ties all reports about a request together, here and at every service on its way: a trace that is passed on or
+//! begun, and an id that the client can quote.
 
 use hyper::header::HeaderValue;
 
@@ -16,7 +16,7 @@ pub fn trace(recording: &Recording, mut request: Clean) -> Result<Clean, Stops> 
     let (parent, name) = trace.values();
     headers.insert(TRACEPARENT, parent);
     let named = match headers.get(X_REQUEST_ID).filter(|value| is_name(value.as_bytes())) {
-        // A copy: it is remembered for longer than the buffer that it came in.
+        // Copied, because the id is kept for longer than the buffer that it stands in.
         Some(named) => HeaderValue::from_bytes(named.as_bytes()).unwrap_or(name),
         None => name,
     };

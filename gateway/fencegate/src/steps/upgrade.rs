@@ -1,4 +1,4 @@
-//! Which requests may leave HTTP, and for which protocol: what a client asks for passes only where its route says so.
+//! Which requests may switch to which protocol. A protocol that a client asks for passes only if its route lists it.
 
 use fencegate_policies::plan::Route;
 use hyper::{
@@ -10,18 +10,19 @@ use hyper::{
 
 use fencegate_http::body::Body;
 
-/// What a client asks for, the protocol that it likes best first; taken off the request with all other fields of its connection.
+/// The protocols that a client asks for, its favourite first. Removed from the request with all other fields of the
+/// connection.
 #[derive(Debug, Clone)]
 pub struct Invitation(HeaderValue);
 
-/// What an upstream is asked for.
+/// The protocol that an upstream is asked for.
 #[derive(Debug, Clone)]
 pub struct AskedUpgrade {
     protocol: HeaderValue,
 }
 
 impl Invitation {
-    /// One field, in HTTP/1.1, nominated as a field of the connection (RFC 9110, 7.8).
+    /// There is one `Upgrade` field, in HTTP/1.1, and `Connection` names it (RFC 9110, 7.8).
     pub fn of(http: &Request<Body>) -> Option<Self> {
         let mut protocols = http.headers().get_all(UPGRADE).iter();
         let (protocol, more) = (protocols.next()?, protocols.next());
@@ -35,17 +36,17 @@ fn names_upgrade(headers: &HeaderMap) -> bool {
     lines.flat_map(|line| line.split(',')).any(|name| name.trim().eq_ignore_ascii_case("upgrade"))
 }
 
-/// Asks the upstream for it, where the route lets it pass and nothing else is in the way.
+/// Asks the upstream for the protocol, if the route allows it and nothing prevents it.
 pub fn ask(http: &mut Request<Body>, route: Option<&Route>) -> Option<AskedUpgrade> {
     let Invitation(protocol) = http.extensions_mut().remove()?;
-    // The HTTP library can let go of this client's stream.
+    // The HTTP library can release the stream of this client.
     http.extensions_mut().remove::<OnUpgrade>()?;
     let allowed = &route?.upgrade;
     let may_pass = |named: &&str| allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(named));
-    // Of several the first that may pass is asked for, and no other: what it then becomes is known beforehand.
+    // Of several protocols only the first permitted one is asked for, so that the result is known in advance.
     let chosen = protocol.to_str().ok()?.split(',').map(str::trim).find(may_pass)?;
     let protocol = HeaderValue::from_str(chosen).ok()?;
-    // A body would lie between the question and what comes after it.
+    // A body would stand between the request and the bytes of the new protocol.
     if !http.body().is_end_stream() {
         return None;
     }
@@ -59,13 +60,13 @@ fn mark(headers: &mut HeaderMap, protocol: &HeaderValue) {
 }
 
 impl AskedUpgrade {
-    /// The upstream has switched to what it was asked for, and not to something else.
+    /// The upstream has switched to the protocol that it was asked for.
     pub fn is_granted<B>(&self, answer: &Response<B>) -> bool {
         let chosen = answer.headers().get(UPGRADE);
         chosen.is_some_and(|chosen| chosen.as_bytes().eq_ignore_ascii_case(self.protocol.as_bytes()))
     }
 
-    /// Says so to the client, after all fields of the upstream's connection were taken off.
+    /// Tells the client about the switch, after all fields of the upstream's connection were removed.
     pub fn grant(&self, headers: &mut HeaderMap) {
         mark(headers, &self.protocol);
     }

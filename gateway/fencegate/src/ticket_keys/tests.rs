@@ -1,4 +1,4 @@
-//! Keys from a URL: whatever it answers, the keys that were good stay.
+//! Whatever the URL answers, the verifier keeps its good keys.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -44,7 +44,7 @@ fn verify(verifier: &Verifier, ticket: &str) -> Result<(), Bad> {
     verifier.verify(ticket.as_bytes(), OURS, NOW).map(drop)
 }
 
-/// A server that gives one answer to everybody; an empty one means that it does not answer.
+/// A server that gives each client the same answer. An empty answer means that it does not answer.
 struct Server {
     answer: watch::Sender<Vec<u8>>,
     url: String,
@@ -163,7 +163,7 @@ fn an_unknown_key_is_fetched_soon_but_not_for_every_ticket() {
         server.publishes(&[&old, &new]);
         let begun = Instant::now();
         until_good(&signed(&new)).await;
-        // The first, the one that was wanted, and at most one for each further pause on a slow machine.
+        // The first fetch, the one for the wanted key, and at most one more for each pause on a slow machine.
         let (asked, most) =
             (server.asked.load(Ordering::SeqCst), 2 + begun.elapsed().as_millis() / least.as_millis());
         assert!((2..=most).contains(&(asked as u128)), "{asked} of {most}");

@@ -27,7 +27,7 @@ impl Introductions for Guards {
         upstream.fencing == Level::Guard
     }
 
-    /// A guard says who it is before anything else is said on the connection.
+    /// Before any request is sent on a connection, the guard says who it is.
     fn introduce<'a>(
         &'a self,
         pooled: &'a mut Pooled,
@@ -37,7 +37,7 @@ impl Introductions for Guards {
         Box::pin(async move {
             let asking = self.ask(upstream);
             let announced = announcement(pooled).await.inspect_err(|unmet| {
-                // One that is not there any more is nobody to distrust.
+                // A guard that has just gone is not distrusted.
                 if let Unmet::Stranger(why) = unmet {
                     let endpoint = pooled.endpoint();
                     error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
@@ -77,8 +77,8 @@ impl Introductions for Guards {
     }
 }
 
-/// Leaves the connection ready for another exchange. One that breaks is that of a guard which is away, and says nothing of
-/// who would have answered.
+/// Asks for the announcement, and leaves the connection ready for a request. If the connection breaks, the guard is
+/// away; that says nothing about who it is.
 async fn announcement(pooled: &mut Pooled) -> Result<Announcement, Unmet> {
     let none = |why: String| Unmet::Stranger(Distrust::NoGuard(why).into());
     let host = HeaderValue::from_str(host_of(pooled.endpoint())).map_err(|error| none(error.to_string()))?;
@@ -89,7 +89,7 @@ async fn announcement(pooled: &mut Pooled) -> Result<Announcement, Unmet> {
         false => Unmet::Io(io::Error::other(failed.why)),
     })?;
     if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
-        // A guard that cannot ask its store says nothing of it, and nothing is sent to it meanwhile.
+        // The guard cannot reach its store, so it cannot name it. Nothing is sent there meanwhile.
         return Err(Unmet::Io(io::Error::other("it cannot say who it is: 503")));
     }
     if answer.status() != StatusCode::OK {

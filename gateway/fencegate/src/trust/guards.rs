@@ -1,7 +1,8 @@
-//! What this gateway knows of the guards: which store each of them has, how far that had come, and which process has it.
+//! What this gateway knows about the guards: the store of each, the newest token in that store, and the process that
+//! uses it.
 //!
-//! Every connection to a guard begins with its announcement, so a guard that was restarted is looked at again before
-//! anything is sent to it; and connections to a process that another one has displaced are not used any more.
+//! Every connection to a guard begins with the guard's announcement. So a restarted guard is checked again before
+//! anything is sent to it, and connections to a process that was replaced are not used any more.
 
 #[cfg(test)]
 mod tests;
@@ -29,7 +30,7 @@ use super::processes::{Asked, Heard, Met, NotAlone, Processes};
 #[derive(Debug)]
 pub struct Guards {
     state: Mutex<State>,
-    /// Of the installation that our tokens are of.
+    /// The installation to which our tokens belong.
     memory: Arc<Memory>,
 }
 
@@ -37,24 +38,25 @@ pub struct Guards {
 struct State {
     /// By upstream, then by address of an endpoint.
     met: HashMap<Arc<str>, Vec<Place>>,
-    /// By upstream: the largest epoch that a guard of it has let in, as far as we know, whatever store that guard had.
+    /// By upstream: the largest epoch that one of its guards has let in, as far as we know, whatever the store of
+    /// that guard.
     highest: HashMap<Arc<str>, Highest>,
     processes: Processes,
-    /// How often something was noted of a place.
+    /// The number of notes about places so far.
     notes: u64,
-    /// Upstreams to which something stands between, against what the policy says.
+    /// Upstreams with `direct: true` where something stands in between all the same.
     relayed: Vec<Arc<str>>,
 }
 
-/// Where somebody has asked for a guard.
+/// An address at which a guard was looked for.
 #[derive(Debug)]
 struct Place {
     address: Arc<Address>,
     /// `None` where no guard was found the last time.
     guard: Option<Met>,
-    /// Which of all notes this is.
+    /// The number of the last note about this place.
     note: u64,
-    /// When it was written, or somebody went to ask again.
+    /// When that note was made, or when the guard was asked again.
     since: Instant,
 }
 
@@ -65,7 +67,8 @@ impl State {
 
     fn note(&mut self, upstream: &Upstream, address: &Arc<Address>, guard: Option<Met>) {
         let places = self.met.entry(upstream.name.clone()).or_default();
-        // What a name no longer leads to must not be held against what it leads to now.
+        // A guard at an address to which the name no longer leads must not contradict the guards at its present
+        // addresses.
         places.retain(|place| !place.address.is_gone() && !place.is_at(address));
         self.notes += 1;
         places.push(Place { address: address.clone(), guard, note: self.notes, since: Instant::now() });
@@ -79,8 +82,8 @@ impl State {
         self.places(upstream).find(|place| place.is_at(address))
     }
 
-    /// What each address said the last time, if a guard answered. Another plan may have endpoints that this one has not,
-    /// and what answers there says nothing against ours.
+    /// The last announcement of each endpoint of the plan, where a guard answered. Endpoints of another plan do not
+    /// count: a guard there does not contradict ours.
     fn announced(&self, upstream: &Upstream) -> impl Iterator<Item = (&Address, &Met)> {
         let ours = self.places(upstream).filter(|place| upstream.endpoints.contains(&place.address.name));
         ours.filter_map(|place| Some((&*place.address, place.guard.as_ref()?)))
@@ -91,13 +94,13 @@ impl State {
         guards.next().is_none_or(|first| guards.all(|guard| guard == first))
     }
 
-    /// Others need not do it as well.
+    /// Records that this request asks again, so that others need not.
     fn is_asked_again(&mut self, upstream: &Upstream, address: &Address) {
         let places = self.met.get_mut(&upstream.name).into_iter().flatten();
         places.filter(|place| place.is_at(address)).for_each(|place| place.since = Instant::now());
     }
 
-    /// What nobody leads to any more.
+    /// Forgets processes behind names and addresses that nothing leads to any more.
     fn forget(&mut self, at: Boot) {
         let Self { met, processes, .. } = self;
         processes.forget(at, |name, socket| {
@@ -116,11 +119,11 @@ impl Place {
 #[derive(Debug)]
 struct Highest {
     epoch: u64,
-    /// The process that has let it in.
+    /// The process that let the epoch in.
     by: Arc<str>,
 }
 
-/// What was known when a guard was asked who it is. While its answer is on its way others let requests in.
+/// The state when a guard was asked who it is. While its answer is on its way, other requests may be let in.
 #[derive(Debug, Clone, Copy)]
 pub struct Asking {
     known: u64,
@@ -138,7 +141,7 @@ pub enum Distrust {
         "two guards answer at this address: what one of them lets in the other does not know. Nothing is sent there before a process answers that has not been met before: end one of them and restart the other"
     )]
     Several,
-    /// What it says is out of date, and so is the connection.
+    /// The answer is out of date, and so is the connection.
     #[error("another process of the guard has taken its place meanwhile")]
     Replaced,
     #[error("no guard answers at this endpoint: {0}")]
@@ -160,7 +163,7 @@ impl Guards {
         Self { state: Mutex::default(), memory }
     }
 
-    /// To be called before a guard is asked who it is.
+    /// Call this before asking a guard who it is.
     pub fn ask(&self, upstream: &Upstream) -> Asking {
         let state = self.lock();
         Asking {
@@ -181,7 +184,8 @@ impl Guards {
         let met = Met::of(announced);
         let instance = met.instance.clone();
         let trusted = self.told(upstream, address, announced, met, asking, at);
-        // Of two that differ one may have been asked too long ago: that is told when both were asked again.
+        // Of two announcements that differ one may be out of date. This is reported once both guards were asked
+        // again.
         if let Err(why) = &trusted
             && !matches!(why, Distrust::Replaced | Distrust::Split)
         {
@@ -206,7 +210,7 @@ impl Guards {
         if alone == Err(NotAlone::Replaced) {
             return Err(Distrust::Replaced);
         }
-        // What it has let in itself while its answer was on its way does not tell against it.
+        // An epoch that the same process let in while its answer was on its way does not contradict that answer.
         let known = match state.highest(upstream) {
             Some(highest) if highest.by != met.instance => highest.epoch,
             _ => asking.known,
@@ -236,20 +240,21 @@ impl Guards {
         Ok(())
     }
 
-    /// The process is the one that answers at the address, as far as we know, and no other one is known of the upstream.
+    /// True if the process is the last that answered at the address, and no other process of the upstream contradicts
+    /// it.
     pub fn is_believed(&self, upstream: &Upstream, address: &Address, instance: &Arc<str>) -> bool {
         let state = self.lock();
         let alone = || state.announced(upstream).all(|(_, guard)| guard.instance == *instance);
         state.processes.is_there(address, instance) && alone()
     }
 
-    /// All guards of the upstream have one store, and where two processes have it, it is one process or one that can be
-    /// shared, going by what each address said the last time. Where none answers any more, none contradicts.
+    /// Succeeds if all guards of the upstream have one store by their last announcements. If two processes use it, it
+    /// must be a store that can be shared. An address where no guard answers contradicts nothing.
     pub fn agree(&self, upstream: &Upstream) -> Result<(), Distrust> {
         if self.lock().agree(upstream) { Ok(()) } else { Err(Distrust::Split) }
     }
 
-    /// Who announces what, for an operator who has to choose one.
+    /// The announcements of all guards of an upstream, for an operator who has to choose one.
     pub fn announced(&self, upstream: &Upstream) -> String {
         let state = self.lock();
         let one = |(at, guard): (&Address, &Met)| {
@@ -262,8 +267,8 @@ impl Guards {
         said::all(state.announced(upstream).map(one))
     }
 
-    /// What is known of endpoints that are not among these is forgotten: a guard that was taken out of the policy must
-    /// not be held against those that are in it.
+    /// Forgets endpoints that are not among these: a guard that was removed from the policy must not contradict those
+    /// that are left.
     pub fn keep(&self, upstreams: &[Upstream]) {
         let mut state = self.lock();
         for (name, met) in &mut state.met {
@@ -274,12 +279,12 @@ impl Guards {
         }
     }
 
-    /// To be called before somebody looks for a guard at an address.
+    /// Call this before looking for a guard at an address.
     pub fn attempt(&self) -> Attempt {
         Attempt(self.lock().notes)
     }
 
-    /// No guard answers there, or no longer. One that has announced itself since the attempt began is there all the same.
+    /// No guard answers there. If one has announced itself since the attempt began, that one still counts.
     pub fn lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: Attempt) {
         let mut state = self.lock();
         let since = |place: &Place| place.guard.is_some() && place.note > attempt.0;
@@ -288,10 +293,11 @@ impl Guards {
         }
     }
 
-    /// Nothing may be sent to one guard of several before this address has said who is there: nobody has asked yet; or
-    /// the answers do not agree, and a guard that was restarted, or has gone, is not what its address said before. An
-    /// address without a guard says nothing; whoever connects to it is told who has come back. Nobody does while others
-    /// answer, and another gateway may be served there: so it is asked again now and then, beside the requests.
+    /// Whether this address has to be asked before a request is sent to any guard of the upstream. It has to be if
+    /// nobody has asked yet, or if the announcements contradict each other: a guard that was restarted or replaced
+    /// may differ from its last announcement. An address without a guard contradicts nothing, and whoever connects to
+    /// it learns who came back. But nobody connects there while other guards answer, and that guard may serve another
+    /// gateway. So such an address is asked again at times, beside the requests.
     pub fn due(&self, upstream: &Upstream, address: &Address) -> Due {
         let mut state = self.lock();
         match state.at(upstream, address) {
@@ -321,8 +327,8 @@ impl Guards {
         }
     }
 
-    /// A hop has shown itself that the policy says is not there: from now on a refusal does not mean that the guard has
-    /// not seen the request before.
+    /// A hop has shown itself although the policy has `direct: true`. From now on a refusal does not prove that the
+    /// guard has not seen the request before.
     pub fn relayed(&self, upstream: &Upstream) {
         let mut state = self.lock();
         if upstream.direct && !state.relayed.contains(&upstream.name) {
@@ -331,13 +337,13 @@ impl Guards {
         }
     }
 
-    /// A request that the guard refuses has not been let in before by way of somebody's repeating it.
+    /// True if nobody in between repeats requests, so a request that the guard refuses has not been let in before.
     pub fn is_direct(&self, upstream: &Upstream) -> bool {
         upstream.direct && !self.lock().relayed.contains(&upstream.name)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change is one call on a map.
+        // No panic can leave the map half changed, so a poisoned lock is still good.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

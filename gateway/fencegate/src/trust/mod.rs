@@ -1,4 +1,5 @@
-//! Which guards are believed: a gateway asks each who it is before anything is sent to it, and remembers what it heard.
+//! Decides which guards are believed. A gateway asks each guard who it is before it sends anything there, and
+//! remembers the answer.
 
 mod announced;
 mod guards;

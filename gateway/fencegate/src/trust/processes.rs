@@ -1,8 +1,8 @@
-//! Which process of a guard answers to one name at one address: two that do so at the same time are two guards, even
-//! where each of them has let in what it was shown.
+//! Knows which process of a guard answers to one name at one address. Two processes that do so at the same time are
+//! two guards, even if each of them knows the tokens that it was shown.
 //!
-//! The name of a process never comes back. So one that answers again after another one had answered in its place was
-//! there all the time, and so was one that runs for longer than the other one has been silent.
+//! The id of a process is never used again. So a process that answers again after another one answered in its place
+//! has run all the time. A process has also run beside the former one if it is older than the former one's silence.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,13 +15,13 @@ use fencegate_process::clock::Boot;
 
 use fencegate_http::{network::remote::Remote, upstream::address::Address};
 
-/// A process, and the store that it has. All processes that share a store are taken for one: whichever of them is asked
-/// knows what the others have let in.
+/// A process and its store. All processes that share a store count as one: each of them knows what the others have
+/// let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Met {
     pub store: Arc<str>,
     pub instance: Arc<str>,
-    /// Where the store can be shared: which database it is. One store in two databases is a copy of itself.
+    /// The database of the store, where it can be shared. One store in two databases means that one is a copy.
     pub database: Option<Arc<str>>,
 }
 
@@ -41,13 +41,13 @@ impl Met {
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     behind: HashMap<Place, Behind>,
-    /// How often one has taken the place of another.
+    /// How often one process has replaced another.
     turns: u64,
-    /// How many were left when it was looked for those that may be forgotten.
+    /// How many places were left after the last cleaning.
     left: usize,
 }
 
-/// What stands at one address may lead each name to a guard of its own.
+/// A proxy at one address may lead each name to another guard.
 type Place = (Arc<str>, Remote);
 
 fn place(address: &Address) -> Place {
@@ -56,32 +56,32 @@ fn place(address: &Address) -> Place {
 
 #[derive(Debug, Default)]
 struct Behind {
-    /// `None` where there were several at once: none of them is believed again.
+    /// `None` after several processes answered at once: none of them is believed again.
     now: Option<Arc<str>>,
-    /// Who was heard last, whether believed or not.
+    /// The last process that answered, believed or not.
     last: Option<(Met, Boot)>,
-    /// Those that are not there any more, and the turn that ended each.
+    /// The processes that were replaced, each with the turn that ended it.
     before: VecDeque<(Arc<str>, u64)>,
 }
 
-/// A guard that restarts all the time is not remembered for ever.
+/// Bounds the memory for a guard that restarts all the time.
 const MOST: usize = 1000;
 
-/// What nobody leads to any more is forgotten when nothing was heard from there for so long.
+/// A place without a name that leads to it is forgotten after so long without an answer.
 const FORGOTTEN: Duration = Duration::from_secs(3600);
-/// And it is looked for when there are so many, and then when there are twice as many as were left.
+/// The first cleaning happens at so many places; the next one at twice as many as were left.
 const LOOK_AT: usize = 64;
 
-/// When a process was asked who it is.
+/// The turn at which a process was asked who it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Asked(u64);
 
-/// What an announcement says beside the names.
+/// What an announcement says beside the ids.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Heard {
     pub asked: Asked,
     pub at: Boot,
-    /// How long the process has had its store; `None` where it does not say.
+    /// How long the process has used its store; `None` if it does not say.
     pub up: Option<Duration>,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Heard {
 pub(super) enum NotAlone {
     /// Two processes answer to one name at one address.
     Several,
-    /// It answered before the one that is there now: its connection leads to nobody.
+    /// The process answered before the present one. Its connection is of no use any more.
     Replaced,
 }
 
@@ -99,7 +99,7 @@ impl Processes {
     }
 
     /// # Errors
-    /// It is not the only one there.
+    /// The process is not the only one there.
     pub(super) fn announced(&mut self, address: &Address, met: &Met, heard: Heard) -> Result<(), NotAlone> {
         let behind = self.behind.entry(place(address)).or_default();
         if let Some((_, ended)) = behind.before.iter().find(|(known, _)| *known == met.instance) {
@@ -127,8 +127,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Names come to lead elsewhere for as long as the process runs. `leads`: somebody is still sent to this socket under
-    /// this name.
+    /// Forgets places that are no longer used: over time names lead to new addresses. `leads` is true if requests are
+    /// still sent to this socket under this name.
     pub(super) fn forget(&mut self, at: Boot, leads: impl Fn(&str, &Remote) -> bool) {
         if self.behind.len() < LOOK_AT.max(2 * self.left) {
             return;
@@ -140,7 +140,7 @@ impl Processes {
         self.left = self.behind.len();
     }
 
-    /// It has answered a request.
+    /// The process has answered a request.
     pub(super) fn answered(&mut self, address: &Address, instance: &Arc<str>, at: Boot) {
         let last = self.behind.get_mut(&place(address)).and_then(|behind| behind.last.as_mut());
         if let Some((met, heard)) = last
@@ -150,7 +150,7 @@ impl Processes {
         }
     }
 
-    /// Nobody has taken its place.
+    /// No other process has replaced this one.
     pub(super) fn is_there(&self, address: &Address, instance: &Arc<str>) -> bool {
         self.behind.get(&place(address)).is_some_and(|behind| behind.now.as_ref() == Some(instance))
     }
@@ -166,8 +166,8 @@ impl Behind {
         }
     }
 
-    /// It had its store when another one still answered with another store. A store is of one process at a time, so with
-    /// the same store it cannot have had it.
+    /// The process used its store when another process still answered with another store. With one store this cannot
+    /// happen: only one process at a time can use it.
     fn overlaps(&self, met: &Met, heard: Heard) -> bool {
         let (Some((last, at)), Some(up)) = (&self.last, heard.up) else { return false };
         let silent = heard.at.since(*at);
@@ -198,7 +198,7 @@ mod tests {
             Met { store: store.into(), instance: instance.into(), database: None }
         }
 
-        /// A second later. `up`: seconds.
+        /// An announcement one second later. `up` is in seconds.
         fn says(&mut self, store: &str, instance: &str, up: Option<u64>) -> Result<(), NotAlone> {
             let asked = self.processes.ask();
             self.said(store, instance, up, asked)
@@ -246,7 +246,7 @@ mod tests {
             assert_eq!(place.says("a", instance, None), Err(NotAlone::Several), "{instance}");
             assert!(!place.is_there("one") && !place.is_there("two"));
         }
-        // A process that nobody has met before is a new beginning.
+        // A process that nobody has met before begins anew.
         assert_eq!(place.says("b", "three", None), Ok(()));
         assert!(place.is_there("three"));
         assert_eq!(place.says("a", "two", None), Err(NotAlone::Several));
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(place.says("a", "one", Some(100)), Ok(()));
         assert_eq!(place.says("b", "two", Some(50)), Err(NotAlone::Several));
         assert_eq!(place.says("a", "one", Some(102)), Err(NotAlone::Several));
-        // One that was made anew after the one before had been silent for long enough.
+        // A store that was made anew, after the old guard had been silent for long enough.
         place.now += 60;
         assert_eq!(place.says("c", "three", Some(50)), Ok(()));
     }
@@ -283,7 +283,7 @@ mod tests {
             Address::new(SocketAddr::from(([10, high, middle, low], 8080)), "guard:8080".into())
         };
         let at = |seconds: u32| Boot::from_nanos(u64::from(seconds) * 1_000_000_000);
-        // One that stays, and others that come one after another, each for a second.
+        // One place stays in use. Others are new, each for a second.
         let stays = address(1 << 20);
         for second in 0..10_000 {
             let came = address(second);

@@ -1,4 +1,4 @@
-//! The language of cases: a request, its token, and what has to come of it.
+//! The language of cases: a request, its token, and the expected result.
 
 use super::stamp::{Mint, Stamp};
 
@@ -15,15 +15,15 @@ pub struct Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     Write,
-    /// The write before it once more, byte by byte.
+    /// The write before it again, byte by byte.
     Repeat,
     /// A write of another kind, about the same key.
     Also,
-    /// A request of a tenure that readers share.
+    /// A read under a shared lock.
     Read,
-    /// Nothing, for as long as marks are claimed to be remembered.
+    /// A pause, as long as the service claims to remember marks.
     Wait,
-    /// The service is ended and started.
+    /// The service ends and starts again.
     Crash,
 }
 
@@ -31,31 +31,32 @@ pub enum Act {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     One(usize),
-    /// Where the request names two, in this order.
+    /// Both keys, in this order, if the request names two.
     Both(usize, usize),
 }
 
-/// Which instance is asked.
+/// The instance to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
     First,
     Second,
 }
 
-/// What has to come of a request.
+/// The expected result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect {
-    /// It is let in; the case is about what follows.
+    /// It is let in. The case is about the requests after it.
     Ready,
-    /// It is let in, and has its effect once.
+    /// It is let in and has one effect.
     Accepted,
     /// 412, `Fencing-Refusal: stale`, and no effect.
     Stale,
     /// Any 4xx, and no effect.
     Refused,
-    /// Stale to who compares tokens, let in by who compares numbers: these are equal within a tenure.
+    /// Stale for a service that compares tokens, let in by one that compares numbers: all numbers of a tenure are
+    /// equal.
     SameTenure,
-    /// Stale; or answered as before, without a second effect.
+    /// Stale, or the former answer without a second effect.
     NotAgain,
 }
 

@@ -1,4 +1,4 @@
-//! What a case is: what is played, what it takes, and what it means if it fails.
+//! A case: how it is played, what it needs, and what a failure means.
 
 use super::{
     action::Action,
@@ -12,11 +12,11 @@ pub struct Case {
     pub group: Group,
     /// One word or a few with dashes; unique.
     pub name: &'static str,
-    /// What a service that passes does.
+    /// The behaviour of a service that passes.
     pub title: &'static str,
     pub needs: &'static [Need],
     pub play: Play,
-    /// What happens to money where it fails.
+    /// The damage if the service fails.
     pub money: &'static str,
     pub mend: &'static str,
 }
@@ -33,14 +33,14 @@ pub enum Group {
     Crash,
 }
 
-/// What a case takes, which not every service has.
+/// What a case needs and not every service has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     Tokens,
     Numbers,
     Body,
     Several,
-    /// The request itself names two keys.
+    /// The request itself has places for two keys.
     TwoPlaces,
     Shared,
     Slow,
@@ -48,7 +48,7 @@ pub enum Need {
     Restart,
     Also,
     Remember,
-    /// Field names reach the service as they were spelled.
+    /// The service gets field names as they were spelled.
     Spelled,
 }
 
@@ -61,7 +61,7 @@ pub enum Play {
         token: &'static [&'static str],
         number: &'static [&'static str],
     },
-    /// One token, presented several times at once.
+    /// One token, presented several times at the same moment.
     AtOnce(Spread),
     /// A newer write and older ones, at the same moment.
     Overtaken(Spread),
@@ -69,7 +69,7 @@ pub enum Play {
     Slow,
     /// Many writers, some of them stale.
     Writers,
-    /// An older write, checked before its body is there in full.
+    /// An older write whose token is checked before its body is complete.
     Held,
     /// Two keys, taken in both orders.
     Crossed,
@@ -77,7 +77,7 @@ pub enum Play {
     Cut,
 }
 
-/// Which instances take part in a race.
+/// The instances that take part in a race.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
     /// The first one alone.
@@ -102,7 +102,7 @@ impl Group {
 }
 
 impl Case {
-    /// Why it does not apply, if it does not.
+    /// Why the case does not apply; `None` if it does.
     pub fn skipped(&self, service: &Service) -> Option<String> {
         if !service.only.is_empty() && !service.only.iter().any(|name| name == self.name) {
             return Some("`--only` names other cases".to_owned());

@@ -1,24 +1,24 @@
-//! What came of a case, and what was seen on the way.
+//! The result of a case, and the events on the way.
 
 use serde::Serialize;
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CaseResult {
     Passed(Proof),
     Failed(String),
-    /// Nothing wrong was seen, and it was not shown that nothing is.
+    /// No fault was seen, but the case did not prove that there is none.
     Undecided(String),
     Skipped(String),
 }
 
-/// What a pass is worth.
+/// How strong a pass is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Proof {
     /// Answers and effects agree.
     Effects,
-    /// The service says so.
+    /// Only the answers of the service were seen.
     Answers,
 }
 
@@ -29,7 +29,7 @@ pub enum Wrong {
     Undecided(String),
 }
 
-/// One thing that was done, as it is told.
+/// One step of a case, as the report shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Event {
     pub sent: String,

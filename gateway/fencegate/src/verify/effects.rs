@@ -1,4 +1,4 @@
-//! How many effects a key has had, as the service itself shows them.
+//! Counts the effects of a key, as the service itself shows them.
 
 use std::{fs, path::PathBuf};
 
@@ -10,54 +10,54 @@ use super::{
     template::{Fillings, Template},
 };
 
-/// Where effects are seen.
+/// Where effects can be seen.
 #[derive(Debug, Clone)]
 pub enum Sight {
-    /// Nowhere: what the service answers is all that is known.
+    /// Nowhere: only the answers of the service are known.
     Answers,
     /// In the answer to this request.
     Observe { ask: Template, pick: Pick },
-    /// In a file, a line per effect that has the key in it.
+    /// In a file with a line per effect, which contains the key.
     File(PathBuf),
 }
 
-/// What of an answer tells effects.
+/// The part of an answer that shows effects.
 #[derive(Debug, Clone)]
 pub enum Pick {
-    /// All of it: it changes, or it does not.
+    /// The whole answer: it changes, or it does not.
     Whole,
     /// The value at a JSON pointer. A number changes by the same amount with each effect.
     Pointer(String),
-    /// How often this expression is found, with the places of a template in it.
+    /// The number of matches of this expression. Places of the template are filled in first.
     Count(String),
 }
 
 /// What is seen at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
-    /// The service knows nothing of the key yet.
+    /// The service does not know the key yet.
     Nothing,
-    /// In millionths.
+    /// A level, in millionths.
     Level(i128),
     Count(i128),
     Text(String),
 }
 
-/// What one effect does to a level, learned from requests that were accepted one after another.
+/// The change of the level by one effect, learned from accepted requests that came one after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
     unit: i128,
-    /// Before the first effect.
+    /// The level before the first effect.
     origin: i128,
 }
 
-/// What happened between two readings.
+/// The change between two readings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     Effects(i128),
-    /// At least one.
+    /// At least one effect.
     Some,
-    /// No number of effects makes this of it.
+    /// No number of effects explains the change.
     Strange(String),
 }
 
@@ -69,14 +69,14 @@ impl Sight {
 
 impl Pick {
     /// # Errors
-    /// Where the expression is none.
+    /// The expression is malformed.
     pub fn count(expression: &str) -> Result<Self, regex::Error> {
         Regex::new(&Fillings { key: "k", other: "o", operation: "" }.fill(expression))?;
         Ok(Self::Count(expression.to_owned()))
     }
 
     /// # Errors
-    /// Where the answer cannot be read as it should.
+    /// The answer cannot be read in this way.
     pub fn read(&self, answer: &Answer, places: &Fillings<'_>) -> Result<Reading, String> {
         match answer.status.as_u16() {
             200..=299 => {}
@@ -105,10 +105,10 @@ impl Pick {
     }
 }
 
-/// The lines that have the key in them.
+/// The lines of a file that contain the key.
 ///
 /// # Errors
-/// Where the file cannot be read. One that is not there has no line.
+/// The file cannot be read. A missing file has no lines.
 pub fn lines(file: &PathBuf, key: &str) -> Result<Reading, String> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(Reading::Count(text.lines().filter(|line| line.contains(key)).count() as i128)),
@@ -130,7 +130,7 @@ fn level(text: &str) -> Option<Reading> {
 }
 
 impl Scale {
-    /// Out of what was read before any effect, after one, and after two; `None` where effects are not all alike.
+    /// Learned from readings before any effect, after one and after two; `None` if the two effects differ.
     pub fn learned(before: &Reading, one: &Reading, two: &Reading) -> Option<Self> {
         let (Reading::Level(one), Reading::Level(two)) = (one, two) else { return None };
         let unit = two - one;
@@ -160,7 +160,7 @@ impl Scale {
     fn effects(self, before: i128, after: i128) -> Change {
         let change = after - before;
         if change % self.unit == 0 {
-            // What one side of a transfer gives the other one takes.
+            // Both sides of a transfer change by the same amount, one up and one down.
             Change::Effects((change / self.unit).abs())
         } else {
             let told = |millionths: i128| millionths as f64 / 1e6;

@@ -1,5 +1,5 @@
-//! Judges requests for one key that overlapped: whether there is an order in which a service that compares could have
-//! taken them.
+//! Judges overlapping requests for one key: is there an order in which a service that compares tokens could have
+//! executed them?
 
 use super::{
     case_result::Wrong,
@@ -7,7 +7,7 @@ use super::{
     stamp::{Form, Mint},
 };
 
-/// `shots`: every write of one key, from its first one on.
+/// `shots` are all writes of one key, beginning with the first.
 pub fn judge(shots: &[Shot], form: Form) -> Result<(), Wrong> {
     let accepted: Vec<&Shot> = shots.iter().filter(|shot| matches!(shot.came, Came::Accepted(_))).collect();
     stale(&accepted, form)?;
@@ -30,7 +30,7 @@ pub fn judge(shots: &[Shot], form: Form) -> Result<(), Wrong> {
     }
 }
 
-/// The newer one had its answer before the older one was even sent.
+/// Fails if an older write was let in after a newer one had been answered before the older was sent.
 fn stale(accepted: &[&Shot], form: Form) -> Result<(), Wrong> {
     for (older, mint) in tokens(accepted) {
         for (newer, other) in tokens(accepted) {
@@ -57,7 +57,7 @@ fn twice(accepted: &[&Shot]) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Refused as stale, and nothing newer could have been done before the refusal.
+/// Fails if a write was refused as stale although nothing newer can have been done before its refusal.
 fn in_vain(shots: &[Shot], form: Form) -> Result<(), Wrong> {
     let all: Vec<&Shot> = shots.iter().collect();
     for (refused, mint) in tokens(&all).filter(|(shot, _)| shot.came == Came::Stale) {

@@ -1,8 +1,8 @@
-//! Plays tokens against a service that claims to compare them, from outside, and judges what it does with them.
+//! Sends tokens to a service that claims to compare them, and judges its answers and effects from outside.
 //!
-//! Begin with [`cases`], the list of what is asked. [`action`] is the language of cases, [`play`] sends them,
-//! [`linearizable`] says whether requests that overlapped can have been compared, [`effects`] what they have done,
-//! [`report`] tells it.
+//! Begin with [`cases`], the list of questions. [`action`] is the language of cases, and [`play`] sends their
+//! requests. [`linearizable`] judges overlapping requests, [`effects`] counts what they have done, and [`report`]
+//! tells the results.
 
 pub mod action;
 pub mod case;
@@ -45,17 +45,17 @@ pub enum Trouble {
     Runtime(#[from] io::Error),
 }
 
-/// How keys that are made up look.
+/// The form of the keys that are made up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
-    /// Letters and digits, 16 of them.
+    /// 16 letters and digits.
     Words,
     /// 15 digits, the first of which is not 0.
     Numbers,
 }
 
 impl Names {
-    /// How all keys of one run begin, and of no other run.
+    /// A beginning for all keys of one run, which no other run has.
     fn run(self) -> Result<String, io::Error> {
         let random = getrandom::u64().map_err(io::Error::other)?;
         Ok(match self {
@@ -71,10 +71,10 @@ impl Names {
     }
 }
 
-/// Plays all cases that apply; `told` is handed each as soon as it is through.
+/// Plays all cases that apply. `told` gets each result as soon as it is known.
 ///
 /// # Errors
-/// [`Trouble`] where there was nothing to play against.
+/// [`Trouble`] if there was no service to test.
 pub fn verify(
     service: &Service,
     names: Names,
@@ -102,7 +102,7 @@ pub fn verify(
     })
 }
 
-/// Looks whether somebody is there, how long a write takes, and what an effect does to what is observed.
+/// Checks that a service answers, and measures how long a write takes and what one effect changes.
 async fn rehearsed<'a>(service: &'a Service, run: String) -> Result<Scene<'a>, Trouble> {
     for instance in &service.instances {
         let unreachable = |why| Trouble::Unreachable { url: instance.url.clone(), why };

@@ -12,7 +12,7 @@ use super::{
     scene::Scene,
 };
 
-/// Plays it, and tells what was done.
+/// Plays the case, and returns its result and its events.
 pub async fn play(scene: &Scene<'_>, case: &Case) -> (Result<(), Wrong>, Vec<Event>) {
     let mut events = Vec::new();
     let log = &mut events;

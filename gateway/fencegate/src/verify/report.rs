@@ -1,4 +1,4 @@
-//! What came of all cases, and the ways of telling it.
+//! The results of all cases, and their forms of output.
 
 pub mod json;
 pub mod junit;
@@ -11,7 +11,7 @@ use super::{
     case_result::{CaseResult, Event},
 };
 
-/// What came of one case.
+/// The result of one case.
 #[derive(Debug)]
 pub struct Played {
     pub case: &'static Case,
@@ -20,14 +20,14 @@ pub struct Played {
     pub took: Duration,
 }
 
-/// What came of all of them.
+/// The results of all cases.
 #[derive(Debug)]
 pub struct VerifyReport {
     pub entries: Vec<Played>,
     pub took: Duration,
 }
 
-/// How many of each.
+/// The number of cases with each result.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
     pub passed: usize,

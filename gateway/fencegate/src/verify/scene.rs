@@ -1,4 +1,4 @@
-//! What every case has in hand: keys that nobody has used, requests to send, and a look at what came of them.
+//! The tools of every case: unused keys, requests, and readings of their effects.
 
 use std::{cell::Cell, time::Duration};
 
@@ -19,10 +19,10 @@ use super::{
 };
 use crate::headers::{FENCING_KEY, FENCING_MODE, FENCING_OUTCOME};
 
-/// A service, and what was learned of it so far.
+/// The service under test, and what was learned about it so far.
 pub struct Scene<'a> {
     pub service: &'a Service,
-    /// Keys of this run begin with it.
+    /// The beginning of all keys of this run.
     run: String,
     next: Cell<u32>,
     /// How long a write takes.
@@ -30,25 +30,25 @@ pub struct Scene<'a> {
     pub scale: Option<Scale>,
 }
 
-/// What a request is about.
+/// The keys of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
     pub key: String,
-    /// Stands in `{other}`.
+    /// The value of `{other}`.
     pub other: String,
-    /// As the gateway lists them.
+    /// In the form in which a gateway lists them.
     listed: String,
 }
 
-/// A request that is meant.
+/// A request to send.
 #[derive(Debug, Clone, Copy)]
 pub struct Aim<'a> {
     pub ask: Ask,
     pub keys: &'a Keys,
     pub stamp: Stamp,
-    /// The place of the instance in the list.
+    /// The index of the instance.
     pub at: usize,
-    /// The client's name for it; a new one unless given.
+    /// The value of `{operation}`. Default: a new one.
     pub operation: Option<&'a str>,
 }
 
@@ -57,12 +57,12 @@ pub enum Ask {
     Write,
     /// The write that takes long.
     Slow,
-    /// A write of another kind.
+    /// The write of another kind.
     Also,
     Read,
 }
 
-/// A request with its connection, not sent yet.
+/// A request with its connection, before it is sent.
 pub struct Ready {
     socket: Result<Socket, Unanswered>,
     filled: Filled,
@@ -79,22 +79,22 @@ impl<'a> Scene<'a> {
     fn name(&self) -> String {
         let next = self.next.get() + 1;
         self.next.set(next);
-        // All of one length, so that none is the beginning of another one.
+        // All keys have one length, so that none is the beginning of another.
         format!("{}{next:05}", self.run)
     }
 
-    /// A key that nobody has used, with a second one where the request names two.
+    /// An unused key, with a second one if the request names two.
     pub fn fresh(&self) -> Keys {
         self.about(self.name(), self.name())
     }
 
-    /// Two keys that were used before, or not.
+    /// Two given keys, used or unused.
     pub fn about(&self, key: String, other: String) -> Keys {
         let both = self.service.write.names_two_keys();
         self.listing(key, other, both)
     }
 
-    /// A request about both, also where it names only one.
+    /// A request that lists both keys, even if it names only one.
     pub fn about_both(&self, key: String, other: String) -> Keys {
         self.listing(key, other, true)
     }
@@ -109,7 +109,7 @@ impl<'a> Scene<'a> {
         Keys { listed: listed.join(", "), key, other }
     }
 
-    /// A write with its answer.
+    /// Sends a write and returns its answer.
     pub async fn write(&self, keys: &Keys, mint: Mint) -> Shot {
         let stamp = Stamp::Whole(mint);
         self.send(Aim { ask: Ask::Write, keys, stamp, at: 0, operation: None }).await
@@ -119,7 +119,7 @@ impl<'a> Scene<'a> {
         self.ready(aim).await.fire().await
     }
 
-    /// Connects, and sends nothing yet.
+    /// Connects without sending.
     pub async fn ready(&self, aim: Aim<'_>) -> Ready {
         let template = self.template(aim.ask);
         let operation = aim.operation.map_or_else(|| format!("op-{}", self.name()), str::to_owned);
@@ -147,7 +147,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// What has happened to the first of the keys; nothing where effects are not seen.
+    /// Reads the effects on the first key; `None` if effects cannot be seen.
     pub async fn look(&self, keys: &Keys) -> Result<Option<Reading>, Wrong> {
         if self.service.sight.sees() {
             sleep(self.service.settle).await;
@@ -167,7 +167,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// What has happened between two looks.
+    /// The change between two readings.
     pub fn change(&self, before: Option<&Reading>, after: Option<&Reading>) -> Option<Change> {
         Some(before?.until(after?, self.scale))
     }
@@ -186,7 +186,7 @@ impl Ready {
         Shot { sent: self.sent, mint: self.mint, began, ended: Instant::now(), came, passed_a_gateway }
     }
 
-    /// The second half of its body waits for `until`, and counts as the beginning.
+    /// Sends the second half of the body after `until`. The request begins then.
     pub async fn fire_held(self, until: oneshot::Receiver<()>) -> Shot {
         let (told, released) = oneshot::channel();
         let (go, gate) = oneshot::channel();
@@ -224,7 +224,7 @@ impl Shot {
     }
 }
 
-/// As it is told; what is no visible character is spelled out.
+/// A field as the report shows it; other characters than visible ones are escaped.
 fn shown((name, value): &(HeaderName, HeaderValue)) -> String {
     format!("{name}: {}", value.as_bytes().escape_ascii())
 }

@@ -1,4 +1,4 @@
-//! What is verified: where the service is, how it is asked, and what it claims.
+//! The service under test: its address, its requests, and its claims.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{effects::Sight, socket::Instance, stamp::Fields, template::Template}
 
 /// A service, as its user describes it.
 pub struct Service {
-    /// At least one. More of them share one database.
+    /// At least one. All instances share one database.
     pub instances: Vec<Instance>,
     pub write: Template,
     pub read: Template,
@@ -15,23 +15,23 @@ pub struct Service {
     /// A write that takes long, where there is one.
     pub slow: Option<Template>,
     pub fields: Fields,
-    /// What the gateway calls a key, with the place `{key}` in it.
+    /// The gateway's form of a key, with the place `{key}` in it.
     pub fencing_key: String,
     pub sharing: Sharing,
     pub reach: Reach,
     pub names: FieldNames,
     pub sight: Sight,
-    /// So long a mark is to be known when nobody asks for its key.
+    /// How long a mark must be known while nobody uses its key.
     pub remember: Option<Duration>,
-    /// Waited before effects are looked at.
+    /// The pause before effects are read.
     pub settle: Duration,
-    /// For one answer.
+    /// The time limit for one answer.
     pub patience: Duration,
     /// A shell command that ends the service as a crash would, and starts it.
     pub restart: Option<String>,
     /// How often a race is run.
     pub rounds: u32,
-    /// The cases that are asked for; all of them where there are none.
+    /// The selected cases; empty means all.
     pub only: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub enum Sharing {
     TwoMarks,
 }
 
-/// How many keys a request may be about.
+/// How many keys a request may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     One,
@@ -55,6 +55,6 @@ pub enum Reach {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldNames {
     Spelled,
-    /// As variables in which `-` and `_` are one, as CGI and WSGI do.
+    /// As variables in which `-` and `_` are the same, as in CGI and WSGI.
     Folded,
 }

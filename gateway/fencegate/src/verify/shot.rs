@@ -1,4 +1,4 @@
-//! One request of a case: what was sent, when, and what came back.
+//! One request of a case: its content, its time, and its answer.
 
 use tokio::time::Instant;
 
@@ -11,38 +11,38 @@ use crate::headers::FENCING_REFUSAL;
 /// A request that was sent, or that could not be.
 #[derive(Debug, Clone)]
 pub struct Shot {
-    /// Method and target, and the fields of the token.
+    /// Method and target, and the token fields.
     pub sent: String,
-    /// The token, where it presented one as a gateway does.
+    /// The token, if the request has one in the form of a gateway.
     pub mint: Option<Mint>,
-    /// From the moment at which the service could act on it.
+    /// The moment from which the service could act on it.
     pub began: Instant,
     pub ended: Instant,
     pub came: Came,
-    /// The answer has `Fencing-Outcome`, which no service writes.
+    /// The answer has `Fencing-Outcome`, which only gateways write.
     pub passed_a_gateway: bool,
 }
 
-/// What came back.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Came {
     /// 2xx
     Accepted(u16),
     /// 412 with `Fencing-Refusal: stale`
     Stale,
-    /// Any other 4xx, with what it says.
+    /// Any other 4xx, with the beginning of its body.
     Refused(u16, String),
-    /// Neither yes nor no: 1xx, 3xx and 5xx.
+    /// Neither accepted nor refused: 1xx, 3xx or 5xx.
     Unclear(u16, String),
-    /// Nothing in time, and perhaps it was executed.
+    /// No answer in time. The request may have been executed.
     Silence(String),
-    /// The end of the connection, and perhaps it was executed.
+    /// The connection ended without an answer. The request may have been executed.
     HungUp(String),
-    /// Nothing, and it was not even sent.
+    /// Nothing was sent.
     Unreachable(String),
 }
 
-/// So much of an answer is told.
+/// The most characters of an answer that are reported.
 const EXCERPT: usize = 160;
 
 impl Came {
@@ -63,7 +63,7 @@ impl Came {
         }
     }
 
-    /// It may have had an effect.
+    /// True if the request may have had an effect.
     pub fn may_have_been_done(&self) -> bool {
         matches!(self, Self::Accepted(_) | Self::Unclear(..) | Self::Silence(_) | Self::HungUp(_))
     }

@@ -1,4 +1,5 @@
-//! One connection to an instance of the service, for one request, whose body can be held back in the middle.
+//! A connection to an instance of the service, for one request. The body of the request can be held back in the
+//! middle.
 
 use std::{
     convert::Infallible,
@@ -25,19 +26,19 @@ use tokio::{net::TcpStream, sync::oneshot, time::timeout};
 
 use super::template::Filled;
 
-/// Where an instance of the service listens.
+/// The address of an instance.
 #[derive(Debug, Clone)]
 pub struct Instance {
-    /// As it was written.
+    /// As the user wrote it.
     pub url: String,
     /// Host and port.
     authority: String,
-    /// In front of every target; empty, or begins with a slash and does not end with one.
+    /// Stands before every target; empty, or with a slash at its beginning and none at its end.
     base: String,
     tls: Option<Arc<Secured>>,
 }
 
-/// A connection that was made.
+/// An open connection.
 pub struct Socket {
     sender: SendRequest<Upload>,
     instance: Instance,
@@ -51,7 +52,7 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// Why there is none.
+/// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
     #[error("cannot be reached: {0}")]
@@ -66,19 +67,19 @@ pub enum Unanswered {
 #[error("`{0}` is no address of a service: write `http://host:port` or `https://host`")]
 pub struct BadAddress(String);
 
-/// A body that is sent as a whole, or in two pieces with a wait between them.
+/// A body that is sent at once, or in two halves with a wait in between.
 pub struct Upload {
     first: Option<Bytes>,
     rest: Option<(oneshot::Receiver<()>, Bytes)>,
 }
 
-/// What is read of one answer: the list of all effects may be long.
+/// The most bytes that are read of one answer: a list of all effects may be long.
 const LARGEST: usize = 16 << 20;
 const CONNECT: Duration = Duration::from_secs(5);
 
 impl Instance {
     /// # Errors
-    /// Where it is no `http` or `https` URL with a host.
+    /// The text is not an `http` or `https` URL with a host.
     pub fn parse(url: &str, secured: impl FnOnce() -> Arc<Secured>) -> Result<Self, BadAddress> {
         let bad = || BadAddress(url.to_owned());
         let uri: hyper::Uri = url.parse().map_err(|_| bad())?;
@@ -122,16 +123,17 @@ async fn shaken(
     stream: impl hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 ) -> io::Result<SendRequest<Upload>> {
     let (sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
-    // It ends when the sender is dropped; what broke it is told to whoever waits for the answer.
+    // The connection task ends when the sender is dropped. Errors reach whoever waits for the answer.
     tokio::spawn(connection);
     Ok(sender)
 }
 
 impl Socket {
-    /// Sends one request and hangs up behind its answer. With `until`, the second half of the body waits for that.
+    /// Sends one request and closes the connection after the answer. With `until`, the second half of the body waits
+    /// for that.
     ///
     /// # Errors
-    /// [`Unanswered`]: it may have had an effect.
+    /// [`Unanswered`]: the request may have had an effect.
     pub async fn send(
         mut self,
         filled: &Filled,
@@ -180,7 +182,7 @@ impl Body for Upload {
         }
         self.first = None;
         if let Some((until, _)) = &mut self.rest {
-            // A sender that is gone lets go as well.
+            // If the sender is dropped, the body goes on as well.
             std::task::ready!(Pin::new(until).poll(context)).ok();
         }
         Poll::Ready(self.rest.take().map(|(_, rest)| Ok(Frame::data(rest))))
@@ -190,7 +192,7 @@ impl Body for Upload {
         self.rest.is_none() && self.first.as_ref().is_none_or(Bytes::is_empty)
     }
 
-    /// Known from the start, so that a length is announced and not pieces.
+    /// The size is known from the start, so that a length is announced and no chunks are sent.
     fn size_hint(&self) -> SizeHint {
         let rest = self.rest.as_ref().map_or(0, |(_, rest)| rest.len());
         SizeHint::with_exact((self.first.as_ref().map_or(0, Bytes::len) + rest) as u64)

@@ -1,19 +1,19 @@
-//! The token fields of one request: as a gateway stamps them, or as nobody should.
+//! The token fields of one request: as a gateway stamps them, or malformed in many ways.
 
 use hyper::header::{HeaderName, HeaderValue};
 
 use crate::headers::{FENCING_NUMBER, FENCING_TOKEN};
 
-/// What a service compares.
+/// The field that a service compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// The token: must be greater than the last one.
+    /// The token: a new one must be greater.
     Token,
-    /// The number: must not be smaller than the last one.
+    /// The number: a new one must not be smaller.
     Number,
 }
 
-/// What a service calls the two fields, and which of them it compares.
+/// The service's names for both fields, and which of them it compares.
 #[derive(Debug, Clone)]
 pub struct Fields {
     pub form: Form,
@@ -32,32 +32,32 @@ pub struct Mint {
 /// Another spelling of a field's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spelling {
-    /// `fencing_token`: to CGI, WSGI and what follows them this is the same variable.
+    /// `fencing_token`. CGI, WSGI and the like make the same variable of it.
     Underscore,
     /// `fencing.token`
     Dot,
 }
 
-/// What a request says of its token.
+/// The token fields of a request.
 #[derive(Debug, Clone, Copy)]
 pub enum Stamp {
     /// Token and number, as a gateway writes them.
     Whole(Mint),
-    /// Neither.
+    /// Neither field.
     Absent,
-    /// The field that is compared, without the other one.
+    /// Only the field that is compared.
     Alone(Mint),
-    /// The field that is not compared, without the one that is.
+    /// Only the field that is not compared.
     Other(Mint),
-    /// The field that is compared, with this text.
+    /// The compared field with this text.
     Text(&'static str),
-    /// The field that is compared, two times.
+    /// The compared field twice.
     Twice(Mint, Mint),
-    /// The field that is compared, once, with two values in it.
+    /// The compared field once, with two values.
     Joined(Mint, Mint),
-    /// A look-alike in the place of the field that is compared.
+    /// A field with another spelling in place of the compared one.
     Alias(Spelling, Mint),
-    /// The field that is compared, and a look-alike with another value.
+    /// The compared field, and one with another spelling and another value.
     Beside(Mint, Spelling, Mint),
 }
 
@@ -90,7 +90,7 @@ impl Mint {
 }
 
 impl Form {
-    /// `one` is not the newest any more once `other` was executed.
+    /// True if `one` is stale once `other` was executed.
     pub fn is_stale(self, one: Mint, other: Mint) -> bool {
         match self {
             Self::Token => one <= other,
@@ -115,7 +115,7 @@ impl Fields {
 }
 
 impl Stamp {
-    /// The token that it presents, where it presents one as a gateway does.
+    /// The token, if the fields have the form of a gateway.
     pub fn mint(self) -> Option<Mint> {
         match self {
             Self::Whole(mint) | Self::Alone(mint) => Some(mint),
@@ -123,7 +123,7 @@ impl Stamp {
         }
     }
 
-    /// In the order in which they are sent.
+    /// The fields in the order in which they are sent.
     pub fn fields(self, names: &Fields) -> Vec<(HeaderName, HeaderValue)> {
         let (form, ours) = (names.form, names.compared());
         let (other, other_form) = match form {

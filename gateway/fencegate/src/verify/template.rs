@@ -1,4 +1,4 @@
-//! A request as the user writes it, with places for the key and for a name that is new each time.
+//! A request as the user writes it, with places for the key and for a new name.
 
 use bytes::Bytes;
 use hyper::{
@@ -6,7 +6,7 @@ use hyper::{
     header::{CONTENT_TYPE, HeaderName, HeaderValue},
 };
 
-/// A request with places in it.
+/// A request with places.
 #[derive(Debug, Clone)]
 pub struct Template {
     method: Method,
@@ -15,7 +15,7 @@ pub struct Template {
     body: String,
 }
 
-/// What stands in the places.
+/// The values for the places.
 #[derive(Debug, Clone, Default)]
 pub struct Fillings<'a> {
     pub key: &'a str,
@@ -23,7 +23,7 @@ pub struct Fillings<'a> {
     pub operation: &'a str,
 }
 
-/// A request without places.
+/// A request whose places are filled.
 #[derive(Debug, Clone)]
 pub struct Filled {
     pub method: Method,
@@ -61,7 +61,7 @@ impl Template {
     /// `line`: method and target. `fields`: each `name: value`.
     ///
     /// # Errors
-    /// Where nothing of this kind could be sent.
+    /// Such a request cannot be sent.
     pub fn new(line: &str, fields: &[String], body: &str) -> Result<Self, BadTemplate> {
         let no_line = || BadTemplate::Line(line.to_owned());
         let [method, target] = *line.split_ascii_whitespace().collect::<Vec<_>>() else {
@@ -82,7 +82,7 @@ impl Template {
     }
 
     /// # Errors
-    /// Where every request would be about the same thing.
+    /// No place names the key, so every request would concern the same resource.
     pub fn with_key(self) -> Result<Self, BadTemplate> {
         if self.names(KEY) { Ok(self) } else { Err(BadTemplate::NoKey(self.to_string())) }
     }

@@ -1,4 +1,4 @@
-//! Who gets in, and what is written down of it.
+//! Tests who gets in, and what is logged about it.
 
 use std::{
     io,
@@ -86,7 +86,7 @@ fn an_audit_line_does_not_name_what_a_path_names() {
         ("/api/v1/operations/abc/resolve", "operations.*.resolve"),
         ("/api/v1/keys/account/7", "keys.*.*"),
         ("/locks/account%2F7/break", "locks.*.break"),
-        // What no handler takes is told as well.
+        // A path without a handler is logged as well.
         ("/api/v1/locks/account%2F7", "locks.*"),
         ("/api/v1/locks/account/7/break", "locks.*.*.break"),
         ("/locks/account%2F7/", "locks.*"),

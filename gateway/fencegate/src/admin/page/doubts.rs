@@ -1,4 +1,4 @@
-//! The page of a guard: what nobody saw the end of, and what became of claims.
+//! The page of a guard: requests with an unknown outcome, and the decisions about claims.
 
 use askama::Template;
 use axum::{
@@ -95,7 +95,7 @@ fn state(seen: &GuardSeen) -> Condition {
     }
 }
 
-/// What became of claims: the decision as the metric has it, what that is called, and what it says to an operator.
+/// The decisions about claims: the label of the metric, its name for people, and its meaning for an operator.
 const DECISIONS: [(&str, &str, &str); 23] = [
     ("admit", "Let in", "of the tenure that was there before, or of a new key"),
     ("admit_new_tenure", "Let in, of a newer tenure", "the key had changed hands"),
@@ -126,7 +126,7 @@ const DECISIONS: [(&str, &str, &str); 23] = [
     ("outcome-unknown", "Told: what came of the operation is not known", "somebody has to say so"),
 ];
 
-/// Those that were counted at all.
+/// The decisions that were counted at least once.
 fn decisions(seen: &GuardSeen, counted: &Gathered) -> Vec<Counter> {
     let counter = |(word, count): (String, f64)| {
         let known = DECISIONS.iter().find(|(decision, ..)| *decision == word);

@@ -1,5 +1,5 @@
-//! What somebody may do from the page: break a lock, and say what came of an operation. Each needs a word to confirm,
-//! and the token of the form, which no other site can read.
+//! The actions of the page: break a lock, and resolve an operation. Each needs a word to confirm it, and the token of
+//! the form, which no other site can read.
 
 use askama::Template;
 use axum::{

@@ -1,4 +1,4 @@
-//! What all pages have in common: each is whole, and says in its own words what could not be done.
+//! The common parts of all pages. Each page is complete, and says in its own words what failed.
 
 use askama::Template;
 use axum::{
@@ -20,13 +20,13 @@ impl<T: Template> IntoResponse for Page<T> {
     fn into_response(self) -> Response {
         match self.0.render() {
             Ok(text) => ([(CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response(),
-            // Only a value that cannot be written does that, and none of ours cannot.
+            // Only a value that cannot be formatted fails, and we have no such value.
             Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         }
     }
 }
 
-/// As [`Fault`], for people.
+/// A [`Fault`] as a page for people.
 pub(super) struct FaultPage(pub(super) Fault);
 
 #[derive(Template)]
@@ -49,7 +49,7 @@ impl IntoResponse for FaultPage {
     }
 }
 
-/// What was done, after a form: one of our own sentences, named by a word.
+/// The result of a form: one of our own sentences, named by a word.
 #[derive(Deserialize)]
 pub(super) struct After {
     done: Option<String>,

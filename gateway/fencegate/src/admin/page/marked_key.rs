@@ -1,4 +1,5 @@
-//! What a guard knows of one key: the marks that tokens are compared with, and what is at work or in doubt.
+//! The page of one key at a guard: the marks with which tokens are compared, and the requests that run or are in
+//! doubt.
 
 use askama::Template;
 use axum::{

@@ -1,14 +1,14 @@
-//! Where people look at the other gateways, as those say in ZooKeeper.
+//! The pages of other gateways, as these have registered them in ZooKeeper.
 
 use fencegate_lock::{reach::PageAddress, tenures::question::RegisteredGateway};
 
-/// The page of the gateway `name`, for whoever looks at the page of `ours`; `None` where it would lead nowhere.
+/// The page of the gateway `name`, for a reader of the page of `ours`; `None` if a link would lead nowhere.
 pub(super) fn page_of<'m>(members: &'m [RegisteredGateway], name: &str, ours: &str) -> Option<&'m str> {
     let pages = |gateway: &str| {
         let of_gateway = members.iter().filter(move |member| member.gateway == *gateway);
         of_gateway.filter_map(|member| member.page.as_ref()).collect::<Vec<_>>()
     };
-    // An address of the loopback leads to the machine of whoever follows it.
+    // A loopback address would lead to the reader's own machine.
     let here = pages(ours);
     let leads =
         |page: &&PageAddress| page.only_on.is_none() || here.iter().any(|ours| ours.only_on == page.only_on);
@@ -16,7 +16,7 @@ pub(super) fn page_of<'m>(members: &'m [RegisteredGateway], name: &str, ours: &s
     Some(&page.url)
 }
 
-/// Whoever may write in ZooKeeper has written it: it becomes a link, and no script.
+/// Anybody who may write to ZooKeeper can have written this URL, so it must be a plain web address and no script.
 fn is_of_http(url: &str) -> bool {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     let host = rest.and_then(|rest| rest.strip_suffix('/')).filter(|host| !host.is_empty());

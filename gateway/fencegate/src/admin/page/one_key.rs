@@ -1,4 +1,4 @@
-//! The page of one key: why somebody waits for it, in a sentence, and below it all that the sentence is made of.
+//! The page of one key: a sentence that says why somebody waits, and below it the facts.
 
 mod first_sentence;
 mod known;
@@ -38,14 +38,14 @@ struct OneKey<'a> {
     at: String,
     note: Option<&'static str>,
     opening: String,
-    /// The request that is asked about, and where it stands.
+    /// The request in question, and its state.
     asked: String,
     yours: Option<String>,
     holders: Vec<Holder>,
-    /// What gives the key on at the latest.
+    /// What releases the key at the latest.
     ends: Vec<String>,
     waiting: Vec<WaitingRow>,
-    /// Requests that wait here and are not among them.
+    /// How many more requests wait here than are shown.
     more: usize,
     nodes: Result<Vec<Node>, String>,
     over: Vec<Past>,
@@ -60,7 +60,7 @@ struct OneKey<'a> {
     version: &'static str,
 }
 
-/// What somebody asks for, who looks for a key.
+/// The form that finds a key.
 #[derive(Deserialize)]
 pub(super) struct KeyForm {
     key: String,
@@ -68,7 +68,7 @@ pub(super) struct KeyForm {
     request: String,
 }
 
-/// What somebody asks about at a key.
+/// The question about a key.
 #[derive(Deserialize)]
 pub(super) struct About {
     /// The `X-Request-Id` of an answer, or of a request that waits.

@@ -53,7 +53,7 @@ pub(super) struct Overview {
     safety: Vec<Counter>,
     sessions: Vec<SessionRow>,
     members: Result<Vec<Member>, String>,
-    /// Where operations are remembered in ZooKeeper.
+    /// The operations in doubt, if ZooKeeper remembers operations.
     operations: Option<Result<Vec<InDoubt>, String>>,
     plan: Effective,
 }
@@ -101,13 +101,13 @@ struct Member {
     version: String,
     plan: String,
     differs: bool,
-    /// Where people look at it, where that leads there from here.
+    /// The gateway's page, if a link from here leads there.
     page: Option<String>,
 }
 
-/// Rows that somebody reads.
+/// The most rows that a reader needs.
 const ROWS: usize = 50;
-/// Keys about which ZooKeeper is asked for each page.
+/// For how many keys ZooKeeper is asked on each view of the page.
 const ASKED: usize = 8;
 
 impl Overview {
@@ -210,7 +210,7 @@ fn tiles(counted: &Gathered, survey: &Survey, sessions: &[SessionStatus], safety
     ]
 }
 
-/// Keys that may not be shown cannot be asked for either; those with a number can.
+/// Links to keys work only where keys are shown, or have a number.
 fn link(key: &ResourceKey, names: Names) -> Option<String> {
     names.is_nameable().then(|| format!("/locks/{}", encoded(&names.of(key))))
 }
@@ -284,7 +284,7 @@ fn hot(seen: &GatewaySeen) -> (Vec<Hot>, String) {
     (contention.hot.into_iter().map(row).collect(), brief(contention.over_ms))
 }
 
-/// Families of counters, and a reason that counts among those of the family: what they say to an operator.
+/// Families of counters, each with an optional reason label, and their meaning for an operator.
 const SAFETY: [(&str, Option<Reason>, &str, &str); 5] = [
     ("zk_session_expirations_total", None, "Sessions that ended unasked", "every lock under them was lost"),
     (
@@ -354,7 +354,7 @@ fn grouped(found: &[RegisteredGateway], ours: &str, fingerprint: u64) -> Vec<Mem
     members.into_values().collect()
 }
 
-/// Operations in doubt, of one key or of all; `None` where none is remembered in ZooKeeper.
+/// Operations in doubt, of one key or of all; `None` if ZooKeeper remembers none.
 pub(super) async fn operations(
     seen: &GatewaySeen,
     plan: &Gateway,

@@ -1,6 +1,6 @@
-//! What the templates of both roles draw.
+//! The parts that the templates of both roles show.
 
-/// How the process is, in a word.
+/// The state of the process, in a word.
 pub(super) struct Condition {
     pub(super) word: &'static str,
     pub(super) class: &'static str,
@@ -11,28 +11,28 @@ pub(super) struct Condition {
 pub(super) struct Tile {
     pub(super) value: String,
     pub(super) label: &'static str,
-    /// What it says, where the label does not say it all.
+    /// The meaning, where the label is not enough.
     pub(super) means: &'static str,
     pub(super) class: &'static str,
 }
 
-/// One counter, with what it means.
+/// One counter with its meaning.
 pub(super) struct Counter {
     pub(super) what: String,
     pub(super) means: &'static str,
     pub(super) count: u64,
-    /// When it counted last, and what that was.
+    /// When it last counted, and what.
     pub(super) last: Option<String>,
 }
 
-/// An operation that nobody knows the outcome of.
+/// An operation whose outcome is unknown.
 pub(super) struct InDoubt {
     pub(super) reference: String,
     /// The reference as a segment of a path.
     pub(super) link: String,
     pub(super) request: String,
     pub(super) keys: String,
-    /// The same, one by one.
+    /// Its keys, one by one.
     pub(super) of: Vec<String>,
     pub(super) token: String,
     pub(super) named: Option<String>,

@@ -1,4 +1,4 @@
-//! Draws how long something took over the last minutes: lines in an SVG, coloured by the style sheet.
+//! Draws durations of the last minutes as lines in an SVG. The style sheet has the colours.
 
 use std::fmt::Write;
 
@@ -11,10 +11,10 @@ pub(super) struct Plot {
     pub(super) width: u32,
     pub(super) height: u32,
     pub(super) grid: Vec<GridLine>,
-    /// One list of points per stretch without a gap.
+    /// One list of points for each stretch without a gap.
     pub(super) half: Vec<String>,
     pub(super) most: Vec<String>,
-    /// The newest of it in words.
+    /// The newest point, in words.
     pub(super) said: String,
 }
 
@@ -25,12 +25,12 @@ pub(super) struct GridLine {
 
 const WIDTH: f64 = 620.0;
 const HEIGHT: f64 = 190.0;
-/// Room for the labels.
+/// The room for labels.
 const LEFT: f64 = 52.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 170.0;
 
-/// Each decade has the same height.
+/// Each factor of ten has the same height.
 const DECADES: [(f64, &str); 6] =
     [(0.001, "1 ms"), (0.01, "10 ms"), (0.1, "100 ms"), (1.0, "1 s"), (10.0, "10 s"), (100.0, "100 s")];
 
@@ -52,7 +52,7 @@ impl Plot {
     }
 }
 
-/// From the bottom up, by its logarithm.
+/// The height of a value, on a logarithmic scale from the bottom.
 fn height(seconds: f64) -> f64 {
     let [(least, _), .., (largest, _)] = DECADES;
     let part = (seconds.clamp(least, largest) / least).log10() / (largest / least).log10();
@@ -65,7 +65,7 @@ fn stretches(points: &[Option<Typical>], value: impl Fn(&Typical) -> f64) -> Vec
         match point {
             Some(typical) => {
                 let (x, y) = (across(points.len() - 1 - at), height(value(typical)));
-                // One point alone is a dot: a line to itself, drawn by its round ends.
+                // A single point becomes a dot: a line from the point to itself, with round ends.
                 let again = if line.is_empty() { format!("{x:.1},{y:.1} ") } else { String::new() };
                 write!(line, "{again}{x:.1},{y:.1} ").expect("a text takes every text");
             }
@@ -78,7 +78,7 @@ fn stretches(points: &[Option<Typical>], value: impl Fn(&Typical) -> f64) -> Vec
     lines
 }
 
-/// `ago`: how many samples.
+/// `ago` is a number of samples.
 #[expect(clippy::cast_precision_loss, reason = "some hundred samples")]
 fn across(ago: usize) -> f64 {
     let span = (MOST - 1) as f64;

@@ -1,4 +1,4 @@
-//! The runbook as a page of its own: whoever looks for it at night may reach nothing else.
+//! Shows the runbook as a page of the gateway: at night nothing else may be within reach.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use super::frame::{Page, VERSION};
 
 const TEXT: &str = include_str!("../../../../../deploy/RUNBOOK.md");
 
-/// Made once, of what this build was built with.
+/// Rendered once, from the runbook of this build.
 static WRITTEN: LazyLock<String> = LazyLock::new(|| written(TEXT));
 
 #[derive(Template)]
@@ -25,7 +25,7 @@ pub(super) async fn runbook() -> Response {
     Page(Runbook { text: &WRITTEN, version: VERSION }).into_response()
 }
 
-/// As HTML: its headings are places to go to, and links out of it are text, because only this document is here.
+/// The runbook as HTML. Links within it work; links to other documents become text, because those are not here.
 fn written(markdown: &str) -> String {
     let mut events: Vec<Event<'_>> = Parser::new_ext(markdown, Options::ENABLE_TABLES).collect();
     name_headings(&mut events);
@@ -37,7 +37,7 @@ fn written(markdown: &str) -> String {
                 shown.extend(leads(dest_url).then_some(event));
             }
             Event::End(TagEnd::Link) => shown.extend(followed.pop().unwrap_or(true).then_some(event)),
-            // What is wider than a phone is moved alone.
+            // Wide parts scroll by themselves on a narrow screen.
             Event::Start(Tag::Table(_)) => {
                 shown.extend([markup("<div class=\"wide\" tabindex=\"0\">"), event])
             }
@@ -56,12 +56,12 @@ fn markup(text: &'static str) -> Event<'static> {
     Event::Html(CowStr::Borrowed(text))
 }
 
-/// Within the document, or to where everybody can go.
+/// True for links within the document, and for links to public addresses.
 fn leads(url: &str) -> bool {
     url.starts_with('#') || url.starts_with("https://")
 }
 
-/// Gives each heading the name that links in the document have for it.
+/// Gives each heading the id that links in the document use.
 fn name_headings(events: &mut [Event<'_>]) {
     let mut said = String::new();
     let mut began = None;
@@ -82,7 +82,7 @@ fn name_headings(events: &mut [Event<'_>]) {
     }
 }
 
-/// As GitHub calls a heading.
+/// The id that GitHub makes from a heading.
 fn name(heading: &str) -> String {
     let kept = |letter: char| match letter {
         ' ' => Some('-'),

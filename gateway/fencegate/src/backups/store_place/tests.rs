@@ -1,4 +1,4 @@
-//! What becomes of the store that is at the place where one is made.
+//! What happens to an old store when a new one is made in its place.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -124,7 +124,7 @@ fn a_backup_that_stands_in_the_place_of_a_store_counts_for_what_it_says() {
     assert!(matches!(refused, NotMade::Floor { floor: 49, highest: 50, .. }), "{refused}");
 }
 
-/// Killed between the two renames.
+/// The command was killed between the two renames.
 #[test]
 fn what_a_restore_has_moved_aside_is_not_forgotten_where_nothing_has_come_to_its_place() {
     let site = Site::new();

@@ -1,4 +1,4 @@
-//! What can be done with backups.
+//! The verbs for backups.
 
 use std::path::PathBuf;
 
@@ -6,24 +6,25 @@ use clap::{Args, Subcommand, value_parser};
 
 use crate::cli::{log::Format, outcomes::RunningGuard};
 
-/// What is done with backups.
+/// The verbs for backups.
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum BackupVerb {
-    /// Write what a guard remembers into a file, while it runs: marks, floor, and the journal of operations.
+    /// Write the store of a running guard into a file: marks, floor, and the journal of operations.
     Backup(Making),
-    /// Make the store of a guard from a backup. Nothing that came after it is known: read what is printed.
+    /// Make the store of a guard from a backup. The new store lacks everything that came after the backup: read the
+    /// output.
     Restore(Restoring),
 }
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Making {
-    /// The backup. It is there as a whole or not at all, and only whoever made it can read it.
+    /// The backup file. It is complete or absent, and only its owner can read it.
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
-    /// In the place of one that is there already.
+    /// Replace an existing file.
     #[arg(long)]
     pub(super) overwrite: bool,
-    /// Of a guard that does not run: read the store that its file names.
+    /// Read the store of a guard that does not run, as its file names it.
     #[arg(long, conflicts_with_all = ["admin", "token_file"])]
     pub(super) offline: bool,
     #[command(flatten)]
@@ -35,21 +36,23 @@ pub(in crate::cli) struct Restoring {
     /// The backup.
     #[arg(value_name = "FILE")]
     pub(super) backup: PathBuf,
-    /// The guard's file, which names the place of the store; else that of $FENCEGATE_CONFIG, else
+    /// The guard's file, which names the place of the store. Default: $FENCEGATE_CONFIG, else
+    /// /etc/fencegate/guard.yaml.
     /// /etc/fencegate/guard.yaml.
     #[arg(short = 'c', long = "config", value_name = "GUARD")]
     pub(super) config: Option<PathBuf>,
-    /// The policy of a gateway, which names the ZooKeeper that is asked how far tokens have come; else
+    /// The policy of a gateway. It names the ZooKeeper that knows how far tokens have come. Default:
+    /// /etc/fencegate/policy.yaml.
     /// /etc/fencegate/policy.yaml.
     #[arg(long, value_name = "POLICY")]
     pub(super) policy: Option<PathBuf>,
-    /// Where ZooKeeper cannot be reached from here: the floor that `era show` prints once the old guard has ended.
+    /// Use this floor, where ZooKeeper cannot be reached. `era show` prints it once the old guard has ended.
     #[arg(long, value_name = "E", conflicts_with = "policy", value_parser = value_parser!(u64).range(..1 << 63))]
     pub(super) floor: Option<u64>,
-    /// A store that is there already is moved aside. Its guard must not run.
+    /// Move an existing store aside. Its guard must not run.
     #[arg(long)]
     pub(super) replace: bool,
-    /// How it is printed; `json` for programs.
+    /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(super) format: Format,
 }

@@ -1,4 +1,4 @@
-//! Why there is no backup, or no store of one.
+//! Why there is no backup, or no store from a backup.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{
     cli::{admin, era},
 };
 
-/// Why nothing could be said or done.
+/// Why the verb failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BackupTrouble {
     #[error(transparent)]

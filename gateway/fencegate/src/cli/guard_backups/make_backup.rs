@@ -1,4 +1,4 @@
-//! Makes a backup: of a running guard, which is asked for it, or of the file of one that is stopped.
+//! Makes a backup, from a running guard or from the store file of a stopped one.
 
 use std::{io::Write as _, path::Path, process::ExitCode, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// For the next part of it.
+/// The time limit for each part of the backup.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(making: &Making) -> Result<(), ExitCode> {

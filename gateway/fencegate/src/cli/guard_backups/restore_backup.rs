@@ -1,5 +1,5 @@
-//! Restores a backup. What makes it safe is the order: nothing is at work on the store that is there, then ZooKeeper is
-//! asked how far tokens have come, then the store is made, and its guard starts last.
+//! Makes a store from a backup. The order makes it safe: first nobody uses the old store, then ZooKeeper is asked how
+//! far tokens have come, then the store is made. The guard starts last.
 
 use std::{path::Path, process::ExitCode};
 
@@ -49,7 +49,7 @@ fn restore(
     let header = verify(backup).map_err(broken)?;
     let existing = if restoring.replace { Existing::Replaced } else { Existing::Kept };
     let place = StorePlace::take(Path::new(path), existing)?;
-    // Not before: what the guard of this store has let in until now is below what ZooKeeper says now.
+    // Asked only now: everything that the guard of this store has let in is below ZooKeeper's present epoch.
     let floor = match (restoring.floor, gateway) {
         (Some(floor), _) => floor,
         (None, Some(gateway)) => asked(gateway, &header)?,
@@ -65,7 +65,7 @@ fn restore(
     Ok(RestoreOutcome { path: path.clone(), backup: backup.clone(), header, restored, aside, closed_for })
 }
 
-/// How far tokens have come, by ZooKeeper: at or above every one that was given out.
+/// How far tokens have come, by ZooKeeper: no token above this was given out.
 fn asked((policy, gateway): (&Path, &plan::Gateway), header: &Header) -> Result<u64, BackupTrouble> {
     let shown = era::show(gateway)?;
     let (theirs, ours) = (&header.identity.ensemble, &shown.ensemble);

@@ -1,4 +1,4 @@
-//! What an operator reads of a backup, and of a restored store: what is not known any more, too.
+//! The texts about backups and restored stores, also about the losses of a restore.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,16 +10,16 @@ use serde_json::json;
 
 use crate::cli::{log::Format, when::since};
 
-/// What a restore came to.
+/// The result of a restore.
 pub(super) struct RestoreOutcome {
     pub(super) path: PathBuf,
     pub(super) backup: PathBuf,
-    /// Of the backup.
+    /// The description of the backup.
     pub(super) header: Header,
     pub(super) restored: Restored,
-    /// Where the store is that was there before.
+    /// The present path of the old store.
     pub(super) aside: Option<PathBuf>,
-    /// From its first start on.
+    /// How long the guard stays closed after its first start.
     pub(super) closed_for: Duration,
 }
 

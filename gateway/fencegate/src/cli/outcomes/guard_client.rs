@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// What is to be printed.
+/// Runs the verb and returns the text to print.
 pub(in crate::cli) fn run(verb: &Verb, found: &Target) -> Result<String, Trouble> {
     admin::ask(found, Of::Guard, async |asker| {
         let mut guard = Guard(asker);
@@ -66,7 +66,7 @@ impl Guard<'_> {
         outcome: ResolvedAs,
         format: Format,
     ) -> Result<String, Trouble> {
-        // Before: afterwards it is not open any more.
+        // Read before the answer: afterwards the list no longer has it.
         let open = self.open().await?;
         let path = format!("/api/v1/operations/{}/resolve", encoded(reference));
         self.post(&path, &json!({ "outcome": outcome })).await?;

@@ -1,4 +1,4 @@
-//! What an operator reads: which request, since when, what is closed by it, and what to do.
+//! The texts for an operator: the request, its age, the keys that it closes, and what to do.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     cli::when::since,
 };
 
-/// What a guard knows of a key.
+/// What a guard knows about a key.
 #[derive(Debug, Deserialize)]
 pub(super) struct Key {
     key: String,
@@ -26,7 +26,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Keys that are not shown are all called the same.
+    /// All hidden keys have the same text.
     pub(super) fn is_of(&self, open: &Open) -> bool {
         let named = self.key != HIDDEN && open.keys.contains(&self.key);
         named || self.in_doubt.contains(&open.token)
@@ -35,7 +35,7 @@ impl Key {
 
 pub(super) fn all(open: &[Open]) -> String {
     if open.is_empty() {
-        return "Nothing is unknown: of every request that was sent it is known what came of it.".into();
+        return "Nothing is unknown: every request that was sent has a known outcome.".into();
     }
     let shown: Vec<_> = open.iter().map(one).collect();
     let how_many = match open.len() {
@@ -71,7 +71,7 @@ pub(super) fn one(open: &Open) -> String {
     lines.join("\n")
 }
 
-/// What to type.
+/// The command to type.
 fn resolve(open: &Open, outcome: &str) -> String {
     again::command(Of::Guard, &format!("guard resolve {} --as {outcome}", open.reference))
 }
@@ -92,7 +92,7 @@ fn resource(open: &Open) -> String {
     }
 }
 
-/// Nobody reads milliseconds.
+/// Rounded to tenths of a second.
 fn tenths(ms: u64) -> Duration {
     Duration::from_millis(ms.div_ceil(100) * 100)
 }

@@ -1,4 +1,4 @@
-//! What a running guard can be asked by an operator.
+//! The questions and orders of an operator for a running guard.
 
 use clap::{Args, Subcommand};
 
@@ -7,10 +7,10 @@ use crate::{
     cli::{admin::AdminAddress, log::Format},
 };
 
-/// What a running guard is asked, or told.
+/// The questions and orders of an operator for a running guard.
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum Verb {
-    /// List requests whose outcome is unknown; or tell what is known of one operation or key.
+    /// List requests whose outcome is unknown, or show one operation or key.
     Show {
         /// The reference of an operation, the token of an execution, or a key. All that is unknown unless given.
         #[arg(value_name = "REF|KEY")]
@@ -18,12 +18,12 @@ pub(in crate::cli) enum Verb {
         #[command(flatten)]
         guard: RunningGuard,
     },
-    /// Say what came of an operation. A repeat is told that it was done; one that was not done may run.
+    /// Record the outcome of an operation. If it was done, a repeat is told so; if it was not done, a repeat may run.
     Resolve {
         /// The reference of the operation, or the token of the execution, as `show` prints it.
         #[arg(value_name = "REF")]
         reference: String,
-        /// What came of it. Only the upstream's own records tell.
+        /// The outcome. Only the upstream's own records tell it.
         #[arg(long = "as", value_enum, value_name = "OUTCOME")]
         outcome: ResolvedAs,
         #[command(flatten)]
@@ -39,12 +39,12 @@ pub(in crate::cli) enum Verb {
     },
 }
 
-/// Which guard is meant, and how its answer is shown.
+/// The guard to ask, and the form of the output.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RunningGuard {
     #[command(flatten)]
     pub(in crate::cli) place: AdminAddress,
-    /// How it is printed; `json` for programs.
+    /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(in crate::cli) format: Format,
 }

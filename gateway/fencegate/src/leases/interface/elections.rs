@@ -1,4 +1,4 @@
-//! Who leads: candidates are leases of one key, and the one that holds it is the leader.
+//! Elections. The candidates are leases of one key, and the lease that holds the key is the leader.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,8 +30,8 @@ use crate::{
     refusal::{Reason, Refusal},
 };
 
-/// How often it is looked who leads, for those who are told of changes. Nobody else can say it: the leader may be a lease
-/// of any gateway, or of a program without one.
+/// How often ZooKeeper is asked for the leader while somebody follows the election. Nobody could report a change: the
+/// leader may be a lease of any gateway, or another program.
 const LOOK: Duration = Duration::from_millis(250);
 
 pub(super) async fn show(
@@ -51,7 +51,7 @@ pub(super) async fn show(
     interface.election(&name, &key).await.map(|document| json(&document))
 }
 
-/// For balancers, which have no credentials: it tells nothing but yes or no.
+/// For load balancers, which have no credentials. The answer is only yes or no.
 pub(super) async fn leads(
     State(interface): State<Interface>,
     Path(name): Path<String>,
@@ -68,7 +68,7 @@ fn key(name: &str) -> Result<ResourceKey, Refusal> {
         .ok_or_else(|| Refusal::new(Reason::KeyInvalid, "the name of an election is no part of a key"))
 }
 
-/// Tells whenever somebody else leads.
+/// Reports each new leader.
 fn followed(interface: Interface, name: String, key: ResourceKey) -> Response {
     let drain = interface.drain.clone();
     let elections = interface.elections.clone();
@@ -90,10 +90,10 @@ fn event(told: &ElectionDocument) -> Event {
 }
 
 impl Interface {
-    /// Looks who leads, for as long as somebody listens, and tells it when it is another one.
+    /// Watches an election as long as somebody follows it, and reports each new leader.
     pub(super) async fn watch_election(self, name: String, key: ResourceKey, told: Arc<watch::Sender<Seen>>) {
         while !told.is_closed() && !self.drain.is_cancelled() {
-            // Nobody can be asked: what was said last stands until somebody can.
+            // If nobody can be asked, the last report stands.
             if let Ok(document) = self.election(&name, &key).await {
                 told.send_if_modified(|seen| seen.replaced_by(document));
             }
@@ -105,7 +105,7 @@ impl Interface {
         }
     }
 
-    /// By ZooKeeper's word on who holds, and by the holder's own on who that is.
+    /// ZooKeeper says which node holds the key, and the holder says who it is.
     async fn election(&self, name: &str, key: &ResourceKey) -> Result<ElectionDocument, Refusal> {
         let here = self.seen_here(name, key);
         let line = self.leases.keeper.line_of(key, self.leases.site(key)).await.map_err(untold)?;
@@ -120,7 +120,7 @@ impl Interface {
         Ok(ElectionDocument { leader, waiting, ..here })
     }
 
-    /// What the gateway says that holds it; of a program without one, what ZooKeeper knows.
+    /// The holder as its gateway describes it; for a program without a gateway, what ZooKeeper knows.
     async fn elsewhere(&self, name: &str, entry: &LineEntry) -> Leader {
         let plain = Leader {
             gateway: entry.gateway.clone(),
@@ -146,7 +146,7 @@ impl Interface {
         told.and_then(|told| told.leader).filter(|leader| leader.number == entry.number).unwrap_or(plain)
     }
 
-    /// As far as this gateway holds it.
+    /// The leader, if this gateway holds the lease.
     fn seen_here(&self, name: &str, key: &ResourceKey) -> ElectionDocument {
         let leader = self.leases.holder(key).and_then(|lease| self.leader(&lease));
         ElectionDocument { name: name.to_owned(), key: key.as_str().to_owned(), leader, waiting: 0 }

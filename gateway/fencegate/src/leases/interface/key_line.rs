@@ -1,4 +1,4 @@
-//! Who holds a key, who waits for it, and for how long somebody waits who asks now.
+//! The holders and waiters of a key, and the expected wait of a new request.
 
 use axum::{
     Extension,

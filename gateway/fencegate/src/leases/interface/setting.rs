@@ -1,4 +1,4 @@
-//! What all questions about leases have in common: who asks, and where the lease is.
+//! The common parts of all questions about leases: the caller, and the place of the lease.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -28,34 +28,34 @@ use crate::{
     ticketing::Ticketing,
 };
 
-/// Where it all lies.
+/// The path below which the interface lies.
 pub const PREFIX: &str = "/.fencegate/v1/";
 
-/// What the interface works with.
+/// The parts that the interface needs.
 #[derive(Clone)]
 pub struct Interface {
     pub leases: Arc<Leases>,
     pub in_force: InForce,
     pub tickets: Option<Arc<Ticketing>>,
-    /// Whether other gateways lock what we lock.
+    /// Whether other gateways take the same locks as this one.
     pub agreement: Arc<Agreement>,
-    /// The elections that somebody follows, through any worker.
+    /// The elections with followers, over all workers.
     pub elections: Followed,
     pub drain: CancellationToken,
 }
 
-/// Who asks.
+/// The caller of the interface.
 #[derive(Clone)]
 pub struct Applicant {
-    /// By what the request shows; nobody where it shows nothing that is known.
+    /// The principal whose credential the request shows; `None` for an unknown one.
     pub principal: Option<Principal>,
-    /// Another gateway has sent it here: it is sent nowhere else.
+    /// Another gateway has forwarded the request, so it is not forwarded again.
     pub sent_on: bool,
-    /// On whose behalf.
+    /// The client for whom it came.
     pub client: Option<IpAddr>,
 }
 
-/// A refusal becomes an answer where all of them do.
+/// Refusals become answers in one place.
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let mut response = self.status().into_response();
@@ -64,7 +64,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// A lease that is asked for by its id.
+/// A lease, found by its id.
 pub enum FoundAt {
     Here(Arc<Lease>),
     Elsewhere(LeaseId),
@@ -74,7 +74,7 @@ impl Interface {
     /// Where the lease of the request is held.
     ///
     /// # Errors
-    /// It shows no id, or one of another lease than the path names, or of one that is not there any more.
+    /// The request shows no id, the id of another lease than the path names, or the id of a lease that is gone.
     pub(super) fn place(
         &self,
         applicant: &Applicant,
@@ -91,7 +91,7 @@ impl Interface {
     /// Where the lease with this id is held.
     ///
     /// # Errors
-    /// It is not there any more, or its secret is another one.
+    /// The lease is gone, or the secret is wrong.
     pub fn found(&self, applicant: &Applicant, id: LeaseId) -> Result<FoundAt, Refusal> {
         if applicant.sent_on || self.leases.is_here(&id) {
             return self.leases.find(&id).map(FoundAt::Here);
@@ -99,13 +99,13 @@ impl Interface {
         Ok(FoundAt::Elsewhere(id))
     }
 
-    /// Asks whoever has the session with this member node.
+    /// Asks the gateway whose session has this member node.
     ///
     /// # Errors
-    /// Nobody answers.
+    /// No gateway answers.
     ///
     /// # Cancellation
-    /// What was asked may be done all the same.
+    /// The other gateway may carry out the request all the same.
     pub(super) async fn asks(&self, member: String, question: Question) -> Result<Response, Refusal> {
         let (told, answered) = oneshot::channel();
         self.leases.give(Task::Ask { member, question, told })?;
@@ -129,7 +129,8 @@ impl Question {
         }
     }
 
-    /// The same as it came, about a lease. `uri`: below our prefix, as routes are given it.
+    /// The client's question about a lease, for another gateway. `uri` is the path below our prefix, as routes get
+    /// it.
     pub(super) fn again(method: Method, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Self {
         let below = uri.path_and_query().map_or("/", |path| path.as_str());
         let path = format!("{PREFIX}{}", below.trim_start_matches('/'));
@@ -141,7 +142,7 @@ impl Question {
 /// The id of the lease that a request shows.
 ///
 /// # Errors
-/// There is none, or more than one, or something else.
+/// There is no id, more than one, or a malformed one.
 pub fn shown(headers: &HeaderMap) -> Result<LeaseId, Refusal> {
     let mut lines = headers.get_all(FENCING_LEASE).iter();
     let line = lines.next().ok_or_else(|| Refusal::new(Reason::LeaseRequired, "no `Fencing-Lease`"))?;
@@ -152,14 +153,14 @@ pub fn shown(headers: &HeaderMap) -> Result<LeaseId, Refusal> {
 
 impl Applicant {
     /// # Errors
-    /// It shows nothing that is known.
+    /// The request shows no known credential.
     pub fn known(&self) -> Result<&Principal, Refusal> {
         let unknown = || Refusal::new(Reason::LeaseCredentials, "neither token nor certificate is known");
         self.principal.as_ref().ok_or_else(unknown)
     }
 
     /// # Errors
-    /// It is none.
+    /// The principal is no operator.
     pub fn operator(&self) -> Result<&Principal, Refusal> {
         let known = self.known()?;
         if known.operator {
@@ -171,12 +172,12 @@ impl Applicant {
 }
 
 /// # Errors
-/// The body is not what is described.
+/// The body does not have the documented form.
 pub(super) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(|bad| Refusal::new(Reason::Malformed, format!("the body: {bad}")))
 }
 
-/// The same of a body that may be left out.
+/// The same for an optional body.
 pub(super) fn read_if_any<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Refusal> {
     if body.is_empty() { Ok(T::default()) } else { read(body) }
 }

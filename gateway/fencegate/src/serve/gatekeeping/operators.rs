@@ -1,4 +1,4 @@
-//! What operators are shown of a gateway, and what they may command.
+//! Opens the admin listener of a gateway.
 
 use std::{io, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
     serve::{base::Base, reception::Reception},
 };
 
-/// Opens the admin listener, and returns what operators command there.
+/// Opens the admin listener, and returns the channel of its commands.
 ///
 /// # Errors
 /// The machine has no thread for it.

@@ -1,17 +1,17 @@
-//! What `fencegate run` is told beside the policy.
+//! The options of `fencegate run`.
 
 use std::path::PathBuf;
 
 /// The options of the verb.
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
-    /// Where the policy was read from, and is read from again.
+    /// The file of the policy. A reload reads it again.
     pub file: PathBuf,
-    /// Read it again when it changes.
+    /// Reload when the file changes.
     pub watch: bool,
-    /// Make the installation's nodes in ZooKeeper, where missing.
+    /// Make the nodes of the installation in ZooKeeper if they are missing.
     pub init: bool,
-    /// Beside a gateway with the same addresses, which is about to stop.
+    /// Share the addresses with a gateway that is about to stop.
     pub beside: bool,
     pub workers: usize,
 }

@@ -1,4 +1,4 @@
-//! Where the keys come from that tickets are verified with: from a file, or fetched and kept current.
+//! Where the keys come from that verify tickets: a file, or a URL that is fetched again and again.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use tracing::warn;
 use super::not_guarding::NotGuarding;
 use crate::ticket_keys::{Pace, Remote};
 
-/// What tickets are verified with, and where the keys of it come from.
+/// The verifier of tickets, and the source of its keys.
 pub(super) struct KeySource {
     verifier: Arc<Verifier>,
-    /// `None` where the keys stand in a file.
+    /// `None` if the keys come from a file.
     remote: Option<Remote>,
 }
 
-/// Fetches keys again when it is time, for ever. Keys in a file need nobody.
+/// Fetches the keys again at intervals, for ever. For keys in a file it does nothing.
 pub(super) async fn kept_current(source: Option<&KeySource>) {
     if let Some(remote) = source.and_then(|source| source.remote.as_ref()) {
         remote.refresh().await;

@@ -1,4 +1,4 @@
-//! Opens the store of a guard with what it remembers, and leaves it so that the next start knows all of it.
+//! Opens the store of a guard, and closes it so that the next start knows everything.
 
 use std::{path::Path, sync::Arc, thread, time::Duration};
 
@@ -27,17 +27,17 @@ use crate::{
     },
 };
 
-/// A guard, and the thread that makes its words durable.
+/// A guard, and the thread that writes its store.
 pub(super) struct OpenGuard {
     pub(super) guard: Arc<Guard>,
     pub(super) store: thread::JoinHandle<()>,
 }
 
 impl OpenGuard {
-    /// `init`: the store is made, and begins there. `None` where a signal demands the end before the store is there.
+    /// `init`: makes the store. Returns `None` if a signal asks for the end before the store is open.
     ///
     /// # Errors
-    /// The store is not there, is there already, or cannot be read.
+    /// The store is missing, exists although `init` is given, or cannot be read.
     pub(super) fn open(
         plan: &plan::Guard,
         init: Option<&Init>,
@@ -110,7 +110,7 @@ impl OpenGuard {
     }
 }
 
-/// Waits for a database that is away: nothing is served without it, and it comes back by itself.
+/// Waits for the database. Without it nothing is served, and it may come back by itself.
 async fn joined(place: &Place, plan: &plan::Guard, base: &Base) -> Result<Joined, NotGuarding> {
     for attempt in 0_u32.. {
         let around = Surroundings {
@@ -132,7 +132,7 @@ async fn joined(place: &Place, plan: &plan::Guard, base: &Base) -> Result<Joined
     unreachable!("it tries for as long as the process runs")
 }
 
-/// Between two attempts to reach a database; every so many of them are told.
+/// The pause between two attempts to reach a database. Only some attempts are logged.
 const AGAIN: Duration = Duration::from_millis(500);
 const TOLD: u32 = 60;
 
@@ -140,11 +140,11 @@ async fn end_demanded(signals: &mut Signals) {
     while signals.next().await == Demand::Reload {}
 }
 
-/// Writes down what only memory knows. To be called when nothing that the guard has let in is at work any more, or is
-/// waited for.
+/// Writes to the store what only memory knows. Call this when nothing that the guard has let in runs or is waited
+/// for.
 ///
 /// # Errors
-/// It was not written down: the next start takes this end for a crash.
+/// The store was not written: the next start takes this end for a crash.
 pub(super) fn leave(guard: &Guard) -> Result<(), NotGuarding> {
     let last = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     last.block_on(guard.leave()).map_err(|refused| NotGuarding::NotLeft(refused.to_string()))

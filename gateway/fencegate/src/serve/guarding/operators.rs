@@ -1,4 +1,4 @@
-//! What operators are shown of a guard, and what they may command.
+//! Opens the admin listener of a guard.
 
 use std::{io, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
     unbelieved::Unbelieved,
 };
 
-/// Opens the admin listener. What is returned is cancelled when an operator commands the end.
+/// Opens the admin listener. Returns a token that is cancelled when an operator asks for the end.
 ///
 /// # Errors
 /// The machine has no thread for it.

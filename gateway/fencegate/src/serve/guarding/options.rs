@@ -1,18 +1,18 @@
-//! What `fencegate guard` is told beside its file.
+//! The options of `fencegate guard`.
 
 /// The options of the verb.
 #[derive(Debug, Clone)]
 pub struct GuardOptions {
-    /// Make the store; it must not be there yet.
+    /// Make the store; none may exist yet.
     pub init: Option<Init>,
     pub workers: usize,
 }
 
-/// Where a new store begins; `fencegate era show` prints both.
+/// The beginning of a new store. `fencegate era show` prints both values.
 #[derive(Debug, Clone)]
 pub struct Init {
-    /// No token up to here passes.
+    /// The guard lets in no token up to this epoch.
     pub floor: u64,
-    /// The installation whose tokens are compared.
+    /// The installation whose tokens the guard compares.
     pub ensemble: String,
 }

@@ -10,7 +10,7 @@ use hyper::{HeaderMap, header::HeaderValue};
 
 use crate::{headers::FENCING_TICKET, steps::permitted::Right};
 
-/// To send it, and once more where nothing was sent.
+/// The right to send a request, and to send it again if nothing was sent.
 pub struct Admission {
     token: Token,
     keys: Arc<[ResourceKey]>,
@@ -20,7 +20,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// `ticket`: what the service calls back with, where its gateway allows it.
+    /// `ticket` is what the service needs to call back, where its gateway allows that.
     pub(super) fn of(running: &Execution, ticket: Option<HeaderValue>) -> Self {
         let claim = running.claim();
         Self {
@@ -34,7 +34,7 @@ impl Admission {
 }
 
 impl Right for Admission {
-    /// The same dispatch again: it is asked for anew only where nothing was sent.
+    /// The same dispatch again. It is asked for a second time only if nothing was sent.
     fn dispatch(&self) -> Option<Dispatch> {
         Some(Dispatch { token: self.token, evidence: self.permission.clone() })
     }
@@ -47,8 +47,8 @@ impl Right for Admission {
         self.mode
     }
 
-    /// No ticket unless its gateway says so: whoever has one can pass for a gateway for some minutes, and a service that does
-    /// not call back has no use for it.
+    /// The service gets no ticket unless its gateway says so. With a ticket it could pass for a gateway for some
+    /// minutes, and a service that does not call back needs none.
     fn stamp(&self, _: Token, headers: &mut HeaderMap) {
         if let Some(ticket) = &self.ticket {
             headers.insert(FENCING_TICKET, ticket.clone());

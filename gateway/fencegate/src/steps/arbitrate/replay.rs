@@ -1,4 +1,4 @@
-//! What is kept of the answer to an operation, and how it is given again.
+//! What is kept of the answer to an operation, and how the answer is replayed.
 
 use fencegate_guard::operation::Kept;
 use fencegate_http::body::{Body, Reply};
@@ -12,7 +12,7 @@ use crate::{
     refusal::{Reason, Refusal},
 };
 
-/// It was done; nobody here saw how it was answered.
+/// The operation was done, but nobody here saw its answer.
 pub(super) fn unseen() -> Kept {
     Kept { status: 0, fields: Vec::new(), body: None }
 }

@@ -20,7 +20,7 @@ use fencegate_http::entries::entries;
 
 use crate::headers::FENCING_TICKET;
 
-/// Entries of all `Via` fields (RFC 9110, 7.6.3).
+/// The number of entries in all `Via` fields (RFC 9110, 7.6.3).
 pub fn hops(headers: &HeaderMap) -> u32 {
     u32::try_from(entries(headers, &VIA).count()).unwrap_or(u32::MAX)
 }
@@ -50,13 +50,13 @@ pub fn token(presented: &HeaderMap) -> Result<Option<Token>, Refused> {
     token.map_err(|bad| Refused::TokenMalformed(bad.into()))
 }
 
-/// The dispatch that the claim was called from.
+/// The dispatch in which the claim was called.
 pub fn parent(presented: &HeaderMap) -> Result<Option<Token>, Refused> {
     let token = one(presented, "fencing-parent")?.map(Token::parse).transpose();
     token.map_err(|_| Refused::TokenMalformed(Malformed::Unreadable("fencing-parent")))
 }
 
-/// `keep`: seconds, where the gateway does not say.
+/// `keep` is the default in seconds, for gateways that do not send it.
 pub fn operation(presented: &HeaderMap, keep: u64) -> Result<Option<Operation>, Refused> {
     let Some(text) = one(presented, "fencing-operation")? else { return Ok(None) };
     let unreadable = Refused::TokenMalformed(Malformed::Unreadable("fencing-operation"));
@@ -66,7 +66,7 @@ pub fn operation(presented: &HeaderMap, keep: u64) -> Result<Option<Operation>, 
 /// The ticket of a request.
 ///
 /// # Errors
-/// [`Bad::Missing`], and [`Flaw::Several`]: two readers of such a request could each take another one.
+/// [`Bad::Missing`], and [`Flaw::Several`]: of two tickets two readers could take different ones.
 pub fn ticket(presented: &HeaderMap) -> Result<&HeaderValue, Bad> {
     let mut fields = presented.get_all(FENCING_TICKET).iter();
     match (fields.next(), fields.next()) {
@@ -76,7 +76,7 @@ pub fn ticket(presented: &HeaderMap) -> Result<&HeaderValue, Bad> {
     }
 }
 
-/// The ticket, where the gateway wants the service to have it as well.
+/// The ticket, if the gateway lets the service have it.
 pub fn passed_on(presented: &HeaderMap) -> Option<HeaderValue> {
     let wanted = matches!(one(presented, "fencing-nested"), Ok(Some("allow")));
     ticket(presented).ok().filter(|_| wanted).cloned()

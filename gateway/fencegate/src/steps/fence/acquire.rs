@@ -1,4 +1,4 @@
-//! Waits for the key of a request: here, or until it is known which gateway keeps it.
+//! Waits for the key of a request, here or until the gateway that keeps the key is known.
 
 use std::{rc::Rc, time::Duration};
 
@@ -27,16 +27,16 @@ use crate::{
     },
 };
 
-/// Of a request that asked for its lock.
+/// The result for a request that asked for its lock.
 pub(super) enum Got {
     Hold(HeldTenure),
-    /// To the gateway that keeps the key.
+    /// The way to the gateway that keeps the key.
     Way(Way),
 }
 
 impl<N: Network> Fencing<N> {
     /// # Errors
-    /// It is not granted in time, or the gateway stops, or its client has gone.
+    /// The lock is not granted in time, the gateway stops, or the client has left.
     pub(super) async fn acquire(
         &self,
         request: &Keyed,
@@ -81,7 +81,7 @@ impl<N: Network> Fencing<N> {
             () = client.gone() => {
                 metrics.acquired(Acquired::ClientGone, fenced.mode, asked.elapsed());
                 self.hot.waited(&fenced.keys, asked.elapsed(), true);
-                // Nobody reads this.
+                // The client has left, so nobody reads this answer.
                 return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
             }
         };
@@ -105,7 +105,7 @@ impl<N: Network> Fencing<N> {
     }
 }
 
-/// As guards, tickets and services see its keys: whoever has one of several permits has marks of its own.
+/// The keys as guards, tickets and services see them: each permit of a key has marks of its own.
 pub(super) fn shown_as(tenure: &Tenure, keys: &Rc<[ResourceKey]>) -> Rc<[ResourceKey]> {
     tenure.permit().map_or_else(|| keys.clone(), |permit| ResourceKey::shown_as(keys, permit))
 }

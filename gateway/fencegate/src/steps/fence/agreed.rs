@@ -1,4 +1,4 @@
-//! Refuses a request whose resource another gateway, which was there before, locks otherwise.
+//! Refuses a request if an older gateway locks the same resource in another way.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::{
     },
 };
 
-/// However short a request would wait for its key, ZooKeeper has this long to publish what is new of the plan.
+/// However short the request would wait, ZooKeeper has this long to publish a changed plan.
 const LEAST: Duration = Duration::from_secs(1);
 
 impl<N> Fencing<N> {
-    /// Returns when the session by which the lock would be taken may serve the route. Where there is no session, whoever asks
-    /// for the lock is told so.
+    /// Returns when the session that would take the lock may serve the route. Without a session it returns as well:
+    /// the request for the lock then fails and says so.
     pub(super) async fn agreed(
         &self,
         request: &Keyed,
@@ -34,12 +34,12 @@ impl<N> Fencing<N> {
             match self.accord.standing(session, fenced.route) {
                 Standing::Agreed => return Ok(()),
                 Standing::Refused(by) => {
-                    let why = format!("FG0550: {by} locks the resource otherwise, and was there before");
+                    let why = format!("FG0550: {by} is older, and locks the resource in another way");
                     return Err(Refusal::new(Reason::ConfigMismatch, why));
                 }
                 Standing::Unknown => {}
             }
-            // Most requests need not listen; who does looks once more, for what was told before.
+            // Most requests need not subscribe. One that does looks once more, because news may have come before.
             let Some(news) = &mut news else {
                 news = Some(self.accord.hears());
                 continue;
@@ -61,7 +61,8 @@ impl<N> Fencing<N> {
         }
     }
 
-    /// Whether the session under which the lock was granted may serve the route: it may be another one than was asked about.
+    /// Whether the session that got the lock may serve the route. It may be another session than the one that was
+    /// asked before.
     pub(super) fn is_agreed(&self, fenced: &Fenced, held: &HeldTenure) -> bool {
         self.accord.standing(held.tenure.evidence().session(), fenced.route) == Standing::Agreed
     }

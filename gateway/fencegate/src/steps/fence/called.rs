@@ -1,6 +1,6 @@
-//! A request that a service has called while it works under a lock: it runs inside its caller's dispatch where it is about
-//! the same key, beside it where it is about another one, and waits for nothing. Whoever waits for its own caller, or for one
-//! that waits for that, waits for ever.
+//! A request that a service sends while it works under a lock. A request for the same key runs inside its caller's
+//! dispatch, one for another key beside it. Neither waits: a request that waits for its own caller, directly or
+//! through others, would wait for ever.
 
 use std::{borrow::Cow, rc::Rc, time::Duration};
 
@@ -29,23 +29,24 @@ use crate::{
     },
 };
 
-/// How a request stands to the dispatch that it was called from.
+/// The relation of a request to the dispatch in which it was called.
 pub(super) enum Called {
-    /// Nobody has called it, for all that it shows.
+    /// The request shows no caller.
     ByNobody,
-    /// It is about keys that its caller has.
+    /// All keys of the request are held by its caller.
     Inside(Rc<CallingDispatch>),
-    /// It is about none of them.
+    /// None of its keys is held by its caller.
     Beside,
-    /// By a client that holds a lease.
+    /// The request belongs to a client that holds a lease.
     Under(Rc<LeaseId>),
 }
 
-/// For a connection to the gateway that has the lock, and its first exchange.
+/// The longest time to connect to the gateway that has the lock, and for the first exchange with it.
 const REACH: Duration = Duration::from_secs(1);
 
 impl Called {
-    /// What was refused as a wait that is over never was one.
+    /// A called request never waits for a lock. So where a lock is busy, the refusal names the deadlock and not a
+    /// wait.
     pub(super) fn never_waited(&self, refusal: Refusal) -> Refusal {
         match (self, refusal.reason) {
             (Self::Inside(_) | Self::Beside, Reason::Locked | Reason::QueueFull) => deadlock(refusal.detail),
@@ -56,7 +57,7 @@ impl Called {
 
 impl<N: Network> Fencing<N> {
     /// # Errors
-    /// It can never run, as it was called.
+    /// A request that is called in this way can never run.
     pub(super) fn called(&self, request: &Keyed) -> Result<Called, Refusal> {
         let Some(fenced) = &request.fenced else { return Ok(Called::ByNobody) };
         let fence = fenced.fence(&request.plan);
@@ -76,10 +77,10 @@ impl<N: Network> Fencing<N> {
         }
     }
 
-    /// Runs it inside the dispatch that has called it, here or where that is held.
+    /// Runs the request inside the dispatch in which it was called, here or at the gateway that holds the lock.
     ///
     /// # Errors
-    /// It cannot run there. It has waited for nobody.
+    /// The request cannot run there. It has not waited.
     pub(super) async fn inside(
         &self,
         request: &Keyed,
@@ -97,7 +98,8 @@ impl<N: Network> Fencing<N> {
         }
     }
 
-    /// `keys`: all of the tenure, as its ticket says them. `from`: the dispatch that it was called from.
+    /// `keys` are all keys of the tenure, as its ticket has them. `from` is the dispatch in which the request was
+    /// called.
     pub(super) fn holds(
         &self,
         request: &Keyed,
@@ -111,7 +113,7 @@ impl<N: Network> Fencing<N> {
         let guarded = request.plan.upstream(request.upstream).fencing == Level::Guard;
         HeldTenure {
             tenure,
-            // Of the whole tenure, as are its keys.
+            // The keys of the whole tenure, as its ticket names them.
             keys,
             mode,
             counted: metrics.holding(mode),
@@ -126,7 +128,7 @@ impl<N: Network> Fencing<N> {
         }
     }
 
-    /// The tenure is not of this gateway. Only the one that has it knows what is in flight under it.
+    /// Another gateway has the tenure. Only that gateway knows which dispatches are in flight.
     async fn at_its_holder(
         &self,
         request: &Keyed,
@@ -136,7 +138,7 @@ impl<N: Network> Fencing<N> {
     ) -> Result<Waited, Refusal> {
         let ours = |origin| self.tickets.as_ref().is_some_and(|tickets| tickets.is_of_this_process(origin));
         let forwarded = request.notes.forwarded.get().is_some();
-        // What was sent on is not sent on again: whoever has sent it has asked ZooKeeper who we are.
+        // A forwarded request is not forwarded again: the sender has asked ZooKeeper for the holder.
         let Some(origin) = from.origin.as_ref().filter(|origin| !forwarded && !ours(origin)) else {
             return Err(Refusal::of_call(NotInside::NotHere));
         };

@@ -1,7 +1,8 @@
-//! Sends a request on to the gateway that keeps its key, and says what is known of its fate.
+//! Sends a request to the gateway that keeps its key, and says how the request ended, as far as that is known.
 //!
-//! A pause anywhere here makes a request late and nothing else: tokens come from the other gateway's tenure alone, and
-//! this one holds nothing meanwhile. What was written, even a byte of it, is never sent again.
+//! A pause anywhere in here makes a request late, and does no other harm: tokens come only from the tenure of the
+//! other gateway, and this gateway holds nothing meanwhile. A request of which a byte was written is never sent
+//! again.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -34,18 +35,18 @@ use crate::{
     steps::{key::Keyed, presence::WaitingClient, upgrade::Invitation},
 };
 
-/// One worker's, under one plan.
+/// Each worker has one for each plan.
 pub struct Courier<N> {
     pub network: N,
     pub clock: SharedClock,
     pub ours: Ours,
     pub plan: Arc<Plan>,
     pub metrics: Rc<WorkerMetrics>,
-    /// Kept from one plan to the next.
+    /// Idle connections. They are kept when the plan changes.
     pub idle: Rc<Idle>,
 }
 
-/// What is to be sent on, and where to.
+/// The request to send, and the gateway to send it to.
 #[derive(Clone, Copy)]
 pub struct Errand<'r> {
     /// The way to the gateway that keeps the key.
@@ -56,26 +57,26 @@ pub struct Errand<'r> {
     pub left: Duration,
 }
 
-/// What came of a request that was sent on.
+/// The result of sending a request to another gateway.
 pub enum Carried {
-    /// The other gateway's answer, whatever it is: it goes to the client as it stands.
+    /// The answer of the other gateway. It goes to the client unchanged.
     Answered(Reply),
-    /// Nothing was dispatched there, and nothing can have been: it may queue here. Why, for the log.
+    /// Nothing was dispatched there, and nothing can be any more, so the request may queue here. Why, for the log.
     Back(&'static str),
-    /// The same, and because the other gateway could not be reached. Whoever asks again now fares no better.
+    /// As [`Carried::Back`], because the other gateway could not be reached. Another attempt now would fail as well.
     Unreached(&'static str),
-    /// Its client has gone, or nobody knows what came of it.
+    /// The client has left, or nobody knows the outcome.
     Refused(Refusal),
 }
 
-/// Beside what the other gateway may take by its own limits.
+/// Added to the time that the other gateway may take by its own limits.
 const MARGIN: Duration = Duration::from_secs(5);
 
 impl<N: Network> Courier<N> {
     /// Sends a request on, and waits for its answer as long as its client does.
     ///
     /// # Cancellation
-    /// Not to be dropped before it returns: whether anything was written would not be known.
+    /// Must not be dropped before it returns: it would not be known whether anything was written.
     pub async fn carry(&self, errand: Errand<'_>, client: &mut WaitingClient) -> Carried {
         let Errand { way, request, .. } = errand;
         if request.http.extensions().get::<Invitation>().is_some() {
@@ -117,7 +118,7 @@ impl<N: Network> Courier<N> {
             network: &self.network,
             clock: &self.clock,
             secured: self.ours.secured.as_deref(),
-            // Gateways of one installation are mostly of one mind.
+            // The gateways of one installation usually have the same settings.
             kept: self.plan.listener.timeouts.idle / 2,
             left,
         };
@@ -147,7 +148,7 @@ impl<N: Network> Courier<N> {
             match answered {
                 Ok(response) => return self.answered(response, lend, request, until),
                 Err(failed) => match self.broken(failed, lend) {
-                    // It was closed while it lay idle.
+                    // The connection was closed while it was idle.
                     Broken::Unsent { reused: true } => fresh = true,
                     Broken::Unsent { reused: false } => {
                         self.idle.forget(way);
@@ -159,16 +160,16 @@ impl<N: Network> Courier<N> {
         }
     }
 
-    /// What the other gateway may take beside the wait: its client's body, two attempts at the upstream, and an answer that
-    /// it takes in full before it says a word of it. One that trickles for longer is an unknown outcome: a gateway that is
-    /// frozen says as little, and nobody should wait for that as long as a tenure may last.
+    /// The longest time that the other gateway may take beside the wait: it takes the body in full, may try the
+    /// upstream twice, and takes the answer in full before it sends a byte of it. After that the outcome is unknown.
+    /// A frozen gateway is as silent as a slow one, and nobody should wait for it as long as a tenure may last.
     fn patience(&self, request: &Keyed) -> Duration {
         let upstream = self.plan.upstream(request.upstream);
         let attempt = upstream.connect_timeout + upstream.response_timeout;
         attempt * 2 + upstream.response_body_idle + self.plan.listener.timeouts.request_body + MARGIN
     }
 
-    /// The client's own request, with a word of ours beside it.
+    /// The client's own request, with a field of ours for the other gateway.
     fn addressed(
         &self,
         mut http: Request<Body>,
@@ -178,11 +179,11 @@ impl<N: Network> Courier<N> {
         let left = until.saturating_duration_since(Instant::now());
         let said = field::told(&way.pass, key.as_str(), left, &self.ours.name);
         let mut said = HeaderValue::from_str(&said).ok()?;
-        // Not to be remembered by a library, nor shown.
+        // Marked as sensitive, so that no library stores or logs it.
         said.set_sensitive(true);
         *http.version_mut() = Version::HTTP_11;
         if let Some(ShownTicket::Good(from)) = request.notes.shown.get() {
-            // Whoever keeps the key decides what that is worth.
+            // The gateway that keeps the key checks the ticket.
             http.headers_mut().insert(FENCING_TICKET, from.ticket.clone());
             http.headers_mut().insert(FENCING_TOKEN, from.written.clone());
         }
@@ -199,7 +200,7 @@ impl<N: Network> Courier<N> {
         Some(http)
     }
 
-    /// Its head is here, in full.
+    /// The head of the answer is complete.
     fn answered(
         &self,
         response: Response<Incoming>,
@@ -213,19 +214,20 @@ impl<N: Network> Courier<N> {
             return Carried::Refused(Refusal::new(Reason::OutcomeUnknown, "it answers as no gateway does"));
         };
         if told.reason == Some(Reason::PeerForbidden) && told.outcome == Outcome::NotDispatched {
-            // It does not lead any more to who has proven to know the pass.
+            // The gateway at the other end does not know the pass any more.
             lend.give_up();
             self.idle.forget(lend.way());
             return Carried::Back(Reason::PeerForbidden.word());
         }
         if closes(response.headers()) {
-            // It stops, most likely: what meets the end of an idle connection on its way has an unknown outcome.
+            // The other gateway is probably stopping. A request that met the end of an idle connection would have an
+            // unknown outcome.
             self.idle.forget(lend.way());
         }
         let reply = self.reply(response, lend, request);
         if told.is_its_own_trouble() && !(told.is_of_its_upstream() && Instant::now() >= until) {
             let why = told.reason.map_or("not-dispatched", Reason::word);
-            // Short, and read to its end only for the connection's sake.
+            // The answer is short, and is read to its end only so that the connection can be used again.
             tokio::task::spawn_local(async move { drop(reply.into_body().spent().await) });
             return Carried::Back(why);
         }
@@ -236,7 +238,8 @@ impl<N: Network> Courier<N> {
         Carried::Answered(reply)
     }
 
-    /// As it is, but for the fields of the hop. What it says of the fence is believed: only gateways are asked.
+    /// The answer as it is, without the fields of the hop. Its report about the fence is believed, because only
+    /// gateways are asked.
     fn reply(&self, response: Response<Incoming>, lend: Lend, request: &Keyed) -> Reply {
         let (mut head, incoming) = response.into_parts();
         if head.headers.contains_key(TRANSFER_ENCODING) {
@@ -252,8 +255,8 @@ impl<N: Network> Courier<N> {
 
     fn broken(&self, failed: NotAnswered, mut lend: Lend) -> Broken {
         let unwritten = lend.give_up();
-        // What the library gives back it has not begun with. What was written then is not of the request: TLS says good-bye
-        // on a connection that was closed while it lay idle.
+        // The library gives a request back only if it has not begun to send it. Bytes that were written then are not
+        // bytes of the request: TLS closes a connection with a message of its own.
         if unwritten || failed.back.is_some() {
             return Broken::Unsent { reused: lend.is_reused() };
         }
@@ -261,7 +264,7 @@ impl<N: Network> Courier<N> {
     }
 }
 
-/// The other side ends the connection with this answer.
+/// The other gateway closes the connection after this answer.
 fn closes(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"))
@@ -273,7 +276,7 @@ enum Broken {
     Unknown(Refusal),
 }
 
-/// Why an answer is not waited for any longer.
+/// Why the gateway stops waiting for an answer.
 enum Ended {
     ClientGone,
     Late,
@@ -286,7 +289,8 @@ async fn ended(client: &mut WaitingClient, due: Instant) -> Ended {
     }
 }
 
-/// The other gateway sees a client that hung up: it gives up while it waits, and ends in order what it has dispatched.
+/// To the other gateway this looks like a client that left: it gives up a request that waits, and finishes one that
+/// was dispatched.
 fn ended_early(ended: Ended, lend: &mut Lend) -> Carried {
     match (ended, lend.give_up()) {
         (Ended::ClientGone, true) => Carried::Refused(gone(Reason::Locked)),
@@ -298,7 +302,7 @@ fn ended_early(ended: Ended, lend: &mut Lend) -> Carried {
     }
 }
 
-/// Nobody reads this.
+/// The client has left, so nobody reads this answer.
 fn gone(reason: Reason) -> Refusal {
     Refusal::new(reason, "the client went away while another gateway had its request")
 }

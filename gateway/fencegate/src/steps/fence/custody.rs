@@ -1,4 +1,4 @@
-//! What is kept of an exchange until somebody tells its end; without a word it was left, and its upstream may be at work.
+//! Keeps the hold of an exchange until its end is reported. Without a report, the upstream may still be at work.
 
 use std::rc::Rc;
 
@@ -18,13 +18,13 @@ use crate::{
     steps::{answer::Keep, forward::evidence_needed},
 };
 
-/// The hold goes when this is dropped, or later where the upstream has to have its time first. A panic of the task that
+/// The hold ends when this is dropped, or later, where the upstream must get its time first. A panic of the task that
 /// works for the request drops it as well.
 pub(super) struct Custody {
     hold: Rc<HeldTenure>,
     terms: Terms,
     clock: SharedClock,
-    /// Where ZooKeeper remembers what happens at most once.
+    /// The record of the operation, where ZooKeeper remembers operations.
     once: Option<Admitted>,
     notes: Rc<Notes>,
     end: End,
@@ -44,7 +44,7 @@ impl Custody {
     pub(super) async fn refused(mut self, refusal: &Refusal) {
         self.end = End::Broken;
         let once = self.once.take();
-        // The connection may carry another exchange soon.
+        // Dropped before the wait: the connection may soon carry another exchange.
         drop(self);
         if let (Some(once), Outcome::NotDispatched) = (once, refusal.outcome()) {
             once.came(Came::Nothing).await;
@@ -61,7 +61,7 @@ impl Keep for Custody {
     async fn complete(mut self, head: &Parts, _: Option<&Bytes>) {
         self.end = End::Complete;
         if let Some(once) = self.once.take() {
-            // Before the key is given on: whoever has it next finds what came of this.
+            // Recorded before the key is released, so that the next holder finds the outcome.
             once::answered(once, head.status, self.notes.retires.get()).await;
         }
         if !self.notes.retires.get() {
@@ -69,12 +69,12 @@ impl Keep for Custody {
         }
     }
 
-    /// Without the word that all is known, the tenure retires.
+    /// The tenure retires, because nothing was reported about the end.
     fn broken(mut self) {
         self.end = End::Broken;
     }
 
-    /// The key rests.
+    /// The key stays closed until the upstream has had its time.
     fn left(self) {}
 
     fn keys(&self) -> String {

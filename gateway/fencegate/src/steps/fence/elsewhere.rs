@@ -1,8 +1,8 @@
-//! Requests that are not served where they came in: another gateway keeps their key.
+//! Requests that are sent to another gateway because that gateway keeps their key.
 //!
-//! A request is sent on by the gateway that its client asked, and by no other. So two gateways that take each other for
-//! the holder send nothing in a circle: the one that is asked says that it is not, and the request is back where it
-//! came from. There it may be sent on again only to whom ZooKeeper names next, and only a few times.
+//! Only the gateway that the client asked sends a request on. So two gateways that take each other for the holder
+//! send nothing in a circle: the second one answers that it is not the holder, and the request is back at the first.
+//! From there it goes to the holder that ZooKeeper names next, but only a few times.
 
 use std::{pin::pin, time::Duration};
 
@@ -26,26 +26,26 @@ use crate::{
     },
 };
 
-/// What came of waiting for a key.
+/// The result of waiting for a key.
 pub(super) enum Waited {
     Held(HeldTenure),
     /// Another gateway has served it.
     Answered(Box<Reply>),
 }
 
-/// How often a request is sent on: a holder may be gone when it arrives, and the next one as well. Then it queues here.
-/// Queueing at once would not do: it would make every holder yield to this gateway, and those who wait there come back
-/// in their turn.
+/// How often a request is sent on before it queues here. The holder may be gone when the request arrives, and so may
+/// the next one. To queue here at once would make every holder yield its key to this gateway, while the requests that
+/// waited there come back one after another.
 const SENDINGS: u32 = 3;
 
-/// Whoever could wait for less may have found the other gateway busy, and not away.
+/// A wait that is shorter may have ended because the other gateway was busy, so it says nothing about the gateway.
 const FAIR: Duration = Duration::from_millis(500);
 
 impl<N: Network> Fencing<N> {
     /// Where a request may wait for its key.
     ///
     /// # Errors
-    /// Another gateway has sent it here, and by our plan it is not about that one key alone.
+    /// Another gateway has sent the request, but by our plan it needs other keys than the one that was named.
     pub(super) fn waits(&self, request: &Keyed) -> Result<Waits, Refusal> {
         let alone = |fenced: &&Fenced| is_kept(fenced, fenced.fence(&request.plan));
         let kept = request.fenced.as_ref().filter(alone);
@@ -61,7 +61,7 @@ impl<N: Network> Fencing<N> {
         }
     }
 
-    /// Waits for the key here, or has the gateway serve the request that keeps it.
+    /// Waits for the key here, or sends the request to the gateway that keeps the key.
     pub(super) async fn wait(
         &self,
         request: &Keyed,
@@ -102,8 +102,8 @@ impl<N: Network> Fencing<N> {
                     self.keeper.forget(key, &way);
                     sendings += 1;
                     let moved = why == Reason::NotHolder.word();
-                    // Nobody else is better off where a gateway is in trouble; and each sending takes its time, also when
-                    // none is left.
+                    // If the other gateway is in trouble, a third gateway is no better. Each sending takes time, so
+                    // none begins when no time is left.
                     if !moved || sendings == SENDINGS || left().is_zero() {
                         waits = Waits::Here;
                     }
@@ -112,8 +112,8 @@ impl<N: Network> Fencing<N> {
         }
     }
 
-    /// Sends it on, for as long as its client waits, and not beyond half of our drain: what has no answer then can wait
-    /// longer than we live.
+    /// Sends the request on. Waits as long as the client does, but not beyond half of our drain: an answer that is
+    /// missing then could take longer than this process has left.
     pub(super) async fn carry(
         &self,
         courier: &Courier<N>,
@@ -127,7 +127,7 @@ impl<N: Network> Fencing<N> {
             () = client.gone() => false,
             () = self.drained(errand.request.plan.listener.timeouts.drain / 2) => true,
         };
-        // To whoever carries it, that is a client that goes away; only there it is known whether anything was written.
+        // For the courier this looks like a client that left. Only the courier knows whether anything was written.
         drop(asking);
         match carrying.await {
             Carried::Refused(refusal) if drained => Carried::Refused(stopped(refusal.outcome())),
@@ -141,14 +141,14 @@ fn stopped(outcome: Outcome) -> Refusal {
     Refusal::new(reason, "another gateway had not answered when this one stops")
 }
 
-/// It waits for one key, alone, that is kept for others, and goes nowhere without it.
+/// The route locks one key exclusively, keeps it for later requests, and refuses requests without it.
 fn is_kept(fenced: &Fenced, fence: &Fence) -> bool {
     let cached = matches!(fence.hold, plan::Hold::Cached(_)) && fenced.keys.len() == 1;
     cached && fenced.mode == Mode::Exclusive && fence.enforce == Enforce::Refuse
 }
 
-/// What is sent on has to be here in full, to be still here when it comes back; and what follows a switch of protocols
-/// is not a request any more.
+/// A forwarded request must be here in full, because it may come back and be served here. After a switch of protocols
+/// the bytes are no request any more.
 fn leaves(request: &Keyed, fenced: &Fenced) -> Waits {
     let sends = fenced.fence(&request.plan).forward == Forward::Holder;
     let whole = request.http.body().again().is_some();
@@ -156,7 +156,7 @@ fn leaves(request: &Keyed, fenced: &Fenced) -> Waits {
     if sends && whole && !switches { Waits::Anywhere } else { Waits::Here }
 }
 
-/// Where another gateway has sent it: not longer than it would wait there.
+/// A request from another gateway waits no longer than that gateway allows.
 pub(super) fn deadline(request: &Keyed, ours: Instant) -> Instant {
     request.notes.forwarded.get().map_or(ours, |forwarded| ours.min(forwarded.until))
 }

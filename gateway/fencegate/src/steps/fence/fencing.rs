@@ -1,4 +1,4 @@
-//! What the step works with.
+//! The settings and tools of the fence step.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -26,51 +26,51 @@ use crate::{
     trust::Guards,
 };
 
-/// Keeps the keys of requests, for one worker and one plan.
+/// Takes and holds the keys of requests. Each worker has one for each plan.
 #[derive(Clone)]
 pub struct Fencing<N> {
     pub keeper: Keeper,
     /// Sends requests on to the gateways that keep their keys.
     pub courier: Option<Rc<Courier<N>>>,
     pub edition: Arc<Edition>,
-    /// Whether other gateways lock what we lock.
+    /// Tells whether other gateways take the same locks as this one.
     pub accord: Accord,
     pub guards: Arc<Guards>,
-    /// Where tickets are signed.
+    /// Signs tickets, where the policy has a key for that.
     pub tickets: Option<Arc<Ticketing>>,
-    /// Which traces have which keys, on routes that may be called back.
+    /// The keys of each trace, on routes that may be called back.
     pub traces: Arc<Traces>,
-    /// What each client waits for or holds.
+    /// The number of requests of each client that wait for or hold keys.
     pub shares: Shares,
     pub clock: SharedClock,
-    /// Answers too large to be taken in full, still on their way.
+    /// Tasks that pass on answers too large to be taken in full.
     pub running: TaskTracker,
     pub drain: CancellationToken,
     pub metrics: Rc<WorkerMetrics>,
-    /// For answers that are here in full.
+    /// The memory for answers that are taken in full.
     pub budget: Budget,
-    /// Which keys are waited for.
+    /// The keys that are waited for.
     pub hot: Hot,
-    /// Which requests each key has.
+    /// The requests of each key.
     pub stays: Arc<Stays>,
-    /// Locks that clients hold themselves.
+    /// The leases that clients hold.
     pub leases: Option<Arc<Leases>>,
 }
 
 impl<N> Fencing<N> {
-    /// What signs the tickets of a dispatch that has to show one, or that may be called back from.
+    /// The signer for a dispatch that must carry a ticket, or whose service may call back.
     pub(super) fn tickets_for(&self, guarded: bool, fence: &Fence) -> Option<Arc<Ticketing>> {
         self.tickets.clone().filter(|_| guarded || fence.nested == Nested::Allow)
     }
 
     /// Remembers the trace of a request that may be called back.
     pub(super) fn traced(&self, request: &Keyed, held: &HeldTenure, fence: &Fence) -> Option<Rc<Traced>> {
-        // One that we have begun ourselves nobody else is of.
+        // Nobody else can have a request in a trace that has begun here.
         let trace = request.notes.trace.get().filter(|_| fence.nested == Nested::Allow)?;
         Some(Rc::new(self.traces.hold(&held.keys, trace.id)))
     }
 
-    /// Says of a wait that is over what its client can do, where it may have been for itself.
+    /// After a wait that ended in vain: adds what the client can do, if the request may have waited for itself.
     pub(super) fn in_vain(&self, request: &Keyed, fenced: &Fenced, refusal: Refusal) -> Refusal {
         let trace = request.notes.trace.get().filter(|trace| trace.parent.is_some());
         let waited = refusal.reason == Reason::Locked && request.notes.called_from.get().is_none();
@@ -83,7 +83,8 @@ impl<N> Fencing<N> {
         }
     }
 
-    /// A request that waits for a lock may go on for a part of the drain; then it is better told to go elsewhere.
+    /// Returns when a draining gateway should tell a waiting request to go elsewhere. A request may wait for a part
+    /// of the drain.
     pub(super) async fn drained(&self, patience: Duration) {
         self.drain.cancelled().await;
         sleep(patience).await;

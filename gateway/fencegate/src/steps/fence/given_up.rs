@@ -1,16 +1,17 @@
-//! Where nobody compares tokens: keeps the key of an exchange that was given up until its upstream has had its time.
+//! For upstreams that compare no tokens: keeps the key of an exchange that was given up until the upstream has had
+//! its time.
 //!
-//! The proof ends before the session does, and the session may live on: after a short pause, or a short way without
-//! ZooKeeper. Then the lock node is ours still, and to remove it would let the next holder begin beside an upstream that
-//! is at work. It is in time until `response_timeout` after the last byte that it was sent, so until then the key is not
-//! given on, here or elsewhere. Should the session end after all, the server removes the node, as it does of the dead.
+//! The proof ends before the session, and the session may survive, for example after a short pause or a short loss of
+//! ZooKeeper. Then the lock node still exists. To remove it would let the next holder begin while the upstream is at
+//! work. The upstream may answer until `response_timeout` after the last byte that it was sent. So the key is not
+//! released before then, to requests here or elsewhere. If the session does end, the server removes the node.
 //!
-//! The same holds when `response_timeout` is over, which for the client counts from the first byte. The last one may have
-//! left much later: an upstream takes a body slowly, or a worker stands still directly before it writes.
+//! The same holds after `response_timeout`. For the client that time counts from the first byte, but the last byte
+//! may leave much later: an upstream reads a body slowly, or a worker stops just before a write.
 //!
-//! And it holds whenever it was not the other side that ended the exchange: the client broke its body off, a time limit of a
-//! body or a tunnel is over, the answer is none that could be passed on, the process stops. Or nobody tells the end: the task
-//! that worked for the request has panicked.
+//! It also holds whenever the upstream has not ended the exchange itself: the client broke off its body, a body or
+//! tunnel passed its time limit, the answer could not be passed on, or the process stops. A panic of the task that
+//! worked for the request leaves its end unknown as well.
 
 use std::{rc::Rc, time::Duration};
 
@@ -29,18 +30,18 @@ use crate::notes::Notes;
 #[derive(Clone)]
 pub(super) struct Terms {
     pub(super) level: Level,
-    /// How long the upstream may take.
+    /// The longest time that the upstream may take.
     pub(super) response_timeout: Duration,
-    /// Whoever stops waits for what is in here.
+    /// A stopping process waits for the tasks in here.
     pub(super) running: TaskTracker,
 }
 
-/// How an exchange ended, as far as somebody has told.
+/// How an exchange ended, as far as that was reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// Nobody has, or it was we who left it.
+    /// No end was reported, or the gateway ended the exchange itself.
     Left,
-    /// Without its answer: refused, or in the middle. Whether it was we who ended it, its gate tells.
+    /// The exchange ended without a complete answer. Its gate tells whether the gateway has ended it.
     Broken,
     /// The upstream has answered in full.
     Complete,
@@ -68,10 +69,11 @@ impl Terms {
         });
     }
 
-    /// `None`: nothing was sent, or the other side has ended it under a proof that held throughout.
+    /// `None` if nothing was sent, or if the upstream ended the exchange under a proof that held throughout.
     ///
-    /// Who shut the gate does not decide: after a pause a time limit may be over as well, and whichever is looked at
-    /// first is the reason that stays. Nor does the evidence alone: a later beat may have moved it again.
+    /// The reason why the gate was shut does not decide alone: after a pause a time limit may have passed as well,
+    /// and the first one that is noticed is recorded. The evidence does not decide alone either: a later heartbeat
+    /// may have extended it again.
     fn until(&self, gate: &Gate, evidence: &Evidence, end: End, now: Boot) -> Option<Instant> {
         let given_up = match end {
             End::Complete => false,
@@ -171,7 +173,7 @@ mod tests {
         assert_eq!(terms(Level::None).until(&gate, &evidence, End::Left, at(4)), None, "nothing was sent");
     }
 
-    /// A tunnel whose client has ended its side in order, and whose upstream has not.
+    /// A tunnel whose client has closed its side in order, while the upstream has not.
     #[tokio::test]
     async fn what_was_written_counts_after_a_gate_was_opened_for_the_end_of_a_client() {
         for why in [Why::ProofLost, Why::Stopped] {

@@ -1,4 +1,4 @@
-//! A tenure in the hands of one request, and what its dispatches are stamped with.
+//! A tenure that one request holds, and the fields with which its dispatches are stamped.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -22,25 +22,25 @@ use crate::{
     ticketing::Ticketing,
 };
 
-/// A tenure in the hands of one request; shared by all that it is still needed for.
+/// A tenure that one request holds. Shared by everything that still needs it.
 pub struct HeldTenure {
     pub tenure: Tenure,
     pub keys: Rc<[ResourceKey]>,
     pub mode: Mode,
     pub counted: Holding,
-    /// For a guard, and for a service that may call back, where tickets are signed.
+    /// Signs the tickets for a guard, and for a service that may call back.
     pub tickets: Option<Arc<Ticketing>>,
     pub operation: Option<Rc<Operation>>,
-    /// For a guard: whether it passes the ticket on.
+    /// Tells a guard whether to pass the ticket on to the service.
     pub nested: Nested,
-    /// For a guard: the dispatch that it was called from.
+    /// Tells a guard in which dispatch the request was called.
     pub called_from: Option<Token>,
     pub running: Rc<Running>,
-    /// Where it may be called back: its trace has the keys.
+    /// The request's trace has these keys, so that a call back can be recognised.
     pub(super) _traced: Option<Rc<Traced>>,
-    /// It is told of at its keys for as long.
+    /// The request is listed at its keys as long as this lives.
     pub(super) _stay: Option<Rc<Stay>>,
-    /// Of what its client may wait for and hold, where that is limited.
+    /// The place in its client's share, where shares are limited.
     pub share: Option<Rc<Share>>,
 }
 

@@ -1,4 +1,5 @@
-//! A request under a client's lease: it takes its turn there, at the gateway that holds it, with the next token of that.
+//! A request under a client's lease: it waits for its turn at the gateway that holds the lease, and gets the next
+//! token of the lease.
 
 use std::borrow::Cow;
 
@@ -25,12 +26,12 @@ use crate::{
 
 impl<N: Network> Fencing<N> {
     /// # Errors
-    /// Its route wants a lease, or takes none.
+    /// The route requires a lease and the request has none, or the route takes no lease.
     pub(super) fn leased(&self, request: &Keyed, fence: &Fence) -> Result<Called, Refusal> {
         match (fence.lease, request.notes.lease.get()) {
             (LeaseUse::Never | LeaseUse::Optional, None) => Ok(Called::ByNobody),
             (LeaseUse::Required, None) => Err(Refusal::new(Reason::LeaseRequired, "no `Fencing-Lease`")),
-            // Nobody has one of this installation: it is a field as any other that a client must not write.
+            // This installation grants no leases: the field is then like any other that a client must not write.
             (LeaseUse::Never, Some(_)) if self.leases.is_none() => Ok(Called::ByNobody),
             (LeaseUse::Never, Some(_)) => {
                 // It would wait for the lock that its own client holds.
@@ -45,10 +46,10 @@ impl<N: Network> Fencing<N> {
         }
     }
 
-    /// Its turn under the lease, here or where that is held.
+    /// The request's turn under the lease, here or at the gateway that holds the lease.
     ///
     /// # Errors
-    /// The lease is over, is not good for this, or the turn does not come in time.
+    /// The lease is over, does not cover the request, or the turn does not come in time.
     pub(super) async fn under(
         &self,
         request: &Keyed,
@@ -82,7 +83,7 @@ impl<N: Network> Fencing<N> {
         Ok(Waited::Held(held))
     }
 
-    /// The lease is not of this process. Only the gateway that has it knows its turn.
+    /// Another process has the lease. Only that gateway knows whose turn it is.
     async fn at_its_issuer(
         &self,
         leases: &Leases,
@@ -92,7 +93,7 @@ impl<N: Network> Fencing<N> {
         (deadline, client): (Instant, &mut WaitingClient),
     ) -> Result<Waited, Refusal> {
         let stale = || Refusal::new(Reason::StaleToken, "the session of the lease is over");
-        // What was sent on is not sent on again: whoever has sent it has asked ZooKeeper who we are.
+        // A forwarded request is not forwarded again: the sender has asked ZooKeeper for the holder.
         if request.notes.forwarded.get().is_some() {
             return leases.find(id).and_then(|_| Err(stale()));
         }

@@ -1,4 +1,4 @@
-//! Has an operation written down in ZooKeeper before it is sent, and what came of it before its key is given on.
+//! Records an operation in ZooKeeper before it is sent, and its outcome before the key is released.
 
 use fencegate_http::network::Network;
 use fencegate_lock::once::{Admitted, Came, Unwritten, denied::Denied, room::Owner};
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl<N: Network> Fencing<N> {
-    /// `None` for what is no operation, or is remembered elsewhere.
+    /// `None` for a request that is no operation, or whose operation is remembered elsewhere.
     pub(super) async fn once(
         &self,
         request: &Keyed,
@@ -45,18 +45,19 @@ impl<N: Network> Fencing<N> {
             memory: once.memory,
         };
         failpoint::pass("before_admission");
-        // Not in what every request carries along.
+        // Boxed, so that other requests do not carry this future along.
         let admitting = Box::pin(self.keeper.admit(wanted));
         let admitted = tokio::select! {
             admitted = admitting => admitted,
             () = hold.tenure.permission().lapsed(&self.clock) => {
-                // A lock that somebody has taken away is noticed here, or by the transaction that finds no node.
+                // A lock that somebody has removed is noticed here, or by the transaction that does not find its
+                // node.
                 Err(match hold.tenure.evidence().is_taken_away() {
                     true => Denied::Lost,
                     false => Denied::Service("the session could not be proven any more".into()),
                 })
             }
-            // Nobody reads this.
+            // The client has left, so nobody reads this answer.
             () = client.gone() => return Err(Refusal::new(Reason::Locked, "the client went away")),
         };
         match admitted.map_err(Refusal::from) {
@@ -72,10 +73,11 @@ impl<N: Network> Fencing<N> {
     }
 }
 
-/// The upstream has answered in full. `refused`: it said of itself that the token was stale and nothing was done.
+/// The upstream has answered in full. `refused`: the upstream says that the token was stale and that nothing was
+/// done.
 pub(super) async fn answered(admitted: Admitted, status: StatusCode, refused: bool) {
     let came = if refused { Some(Came::Nothing) } else { admitted.told_by(status.as_u16()) };
-    // Without a word, its outcome is unknown.
+    // Without this call the outcome stays unknown.
     if let Some(came) = came {
         admitted.came(came).await;
     }

@@ -1,8 +1,8 @@
-//! Which traces have which keys, so that a wait that ended in vain can be told from one for the request's own caller.
+//! Remembers which traces hold which keys, to recognise a request that waited in vain for its own caller.
 //!
-//! A request of a trace that has the key may be called by the one that has it, without its ticket, and then it has waited for
-//! itself. Or both were sent by somebody third, and the wait was for a turn that came too late. Nothing that it shows tells
-//! which: so nobody is refused for it, and it is only told.
+//! A request whose trace holds the key may have been called, without its ticket, by the request that holds the key.
+//! Then it waited for itself. Or a third party sent both requests, and the turn of the second came too late. Nothing
+//! in the request tells which. So nobody is refused for this; the refusal after the wait only mentions it.
 
 use std::{
     collections::HashMap,
@@ -12,16 +12,16 @@ use std::{
 
 use fencegate_policies::key::ResourceKey;
 
-/// Of the whole gateway.
+/// One for the whole gateway.
 #[derive(Debug, Default)]
 pub struct Traces([Shard; SHARDS]);
 
 type Shard = Mutex<HashMap<ResourceKey, Vec<u128>>>;
 
-/// So that workers seldom meet at one lock.
+/// Many shards, so that workers rarely wait for one lock.
 const SHARDS: usize = 16;
 
-/// A trace has these keys until this is dropped.
+/// As long as this lives, the trace has these keys.
 pub struct Traced {
     all: Arc<Traces>,
     keys: Rc<[ResourceKey]>,
@@ -36,13 +36,13 @@ impl Traces {
         Traced { all: self.clone(), keys: keys.clone(), trace }
     }
 
-    /// Requests of this trace have one of the keys.
+    /// A request of this trace holds one of the keys.
     pub fn have(&self, keys: &[ResourceKey], trace: u128) -> bool {
         keys.iter().any(|key| self.shard(key).get(key).is_some_and(|traces| traces.contains(&trace)))
     }
 
     fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, Vec<u128>>> {
-        // Nothing in between can leave it half changed.
+        // No panic can leave the map half changed, so a poisoned lock is still good.
         self.0[usize::from(key.shard()) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! How long an answer is waited for, and how long the body of its request may go up.
+//! How long the gateway waits for an answer, and how long the body of a request may take.
 
 use std::{rc::Rc, time::Duration};
 
@@ -12,25 +12,25 @@ use fencegate_http::{
     upstream::connection::Progress,
 };
 
-/// Of one attempt.
+/// The time limits of one attempt.
 pub(super) struct Patience {
-    /// What goes up while the client sends it.
+    /// A body that is sent while the client still uploads it.
     pub(super) upload: Option<Rc<Exchange>>,
-    /// Under a key: then a request that was here in full has to be answered soon after its dispatch.
+    /// A fenced request: if its body is here in full, it must be answered soon after its dispatch.
     pub(super) fenced: bool,
-    /// When all of it has to be up. The body itself says so as well, but only when it is asked for more, and it is not
-    /// while an upstream takes nothing.
+    /// When the whole body must have been sent. The body checks this as well, but only when it is asked for more, and
+    /// an upstream that takes nothing does not ask.
     by: Option<Instant>,
 }
 
-/// Whose time is over.
+/// Who was too slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overdue {
-    /// The upstream's, for its answer.
+    /// The upstream, with its answer.
     Answer,
-    /// The upstream's, for taking what was there for it.
+    /// The upstream, with reading the body.
     Taking,
-    /// The client's, for sending it.
+    /// The client, with sending the body.
     Sending,
 }
 
@@ -39,9 +39,9 @@ impl Patience {
         Self { upload: body.upload(), fenced, by: body.is_due() }
     }
 
-    /// Returns when it is over. An upload may be long: its time runs from the last byte that went up, and not while the
-    /// client is waited for, which the body itself sees to. But a key is not held for as long as a slow upstream likes:
-    /// of an upload that has to be up in time, the last byte counts as gone by then.
+    /// Returns when a limit has passed. A streamed upload may be long: the limit counts from its last sent byte, and
+    /// pauses while the client is waited for, which the body itself limits. But a slow upstream must not hold a key
+    /// for as long as it likes. So of an upload with a deadline the last byte counts as sent at the deadline.
     pub(super) async fn over(&self, progress: Progress, limit: Duration) -> Overdue {
         let mut last = Instant::now();
         loop {
@@ -64,12 +64,12 @@ impl Patience {
         }
     }
 
-    /// At the latest.
+    /// The latest time for the answer.
     fn end(&self, limit: Duration) -> Option<Instant> {
         self.by.map(|by| if self.is_going_up() { by } else { by + limit })
     }
 
-    /// Who is waited for when all of it should be up?
+    /// Who is waited for at the deadline of the upload.
     fn overdue(&self) -> Overdue {
         match &self.upload {
             Some(upload) if upload.stalled.get() || upload.coming() == Coming::Awaited => {
@@ -85,8 +85,8 @@ impl Patience {
         self.upload.as_ref().is_some_and(|upload| upload.coming() != Coming::Over)
     }
 
-    /// Returns when the proof of the hold has ended and it matters: see [`evidence_needed`]. What is still going up is
-    /// not written in full, and never will be.
+    /// Returns when the proof of the hold has ended and that matters, see [`evidence_needed`]. The rest of an upload
+    /// is then never sent.
     pub(super) async fn unproven(
         &self,
         evidence: Option<&dyn Permission>,
@@ -103,11 +103,11 @@ impl Patience {
     }
 }
 
-/// Returns when the hold may be over and nobody at the upstream would notice. Where the upstream compares tokens, what
-/// was written in full is waited for: its answer is the truth.
+/// Returns when the lock may be lost and the upstream would not notice. An upstream that compares tokens is waited
+/// for once the request was written in full: its answer is correct in any case.
 pub async fn evidence_needed(evidence: Option<&dyn Permission>, level: Level, clock: &SharedClock) {
     match (evidence, level) {
-        // Whoever is next waits for the delay, or not even that, and then takes it that we have long ended.
+        // The next holder waits for the delay, or not at all, and then assumes that this request is over.
         (Some(evidence), Level::None | Level::Delay(_)) => evidence.lapsed(clock).await,
         (None, _) | (_, Level::Guard | Level::Upstream) => std::future::pending().await,
     }
@@ -132,8 +132,8 @@ mod tests {
     const LIMIT: Duration = Duration::from_millis(300);
     const UPLOAD: Duration = Duration::from_millis(900);
 
-    /// How long an upload is waited for, and who was late, where `coming` is how it comes. The upstream takes a byte now
-    /// and then, for ever.
+    /// How long the gateway waits for an upload, and who was late. `coming` gives the state of the upload over time.
+    /// The upstream reads a byte now and then, for ever.
     async fn waits(coming: impl Fn(Duration) -> Coming) -> (Duration, Overdue) {
         let began = Instant::now();
         let (upload, _answering) = Course::of_http2().begin();
@@ -149,7 +149,7 @@ mod tests {
             }
         };
         tokio::select! {
-            // However busy the machine is, the upstream has had its byte.
+            // Also on a busy machine the upstream must get its byte first.
             biased;
             () = trickle => unreachable!("it has no end"),
             late = patience.over(Progress::Bytes(gate), LIMIT) => (began.elapsed(), late),

@@ -1,4 +1,4 @@
-//! What is known of an exchange that got no answer: the write gate, not the HTTP library, knows what was written.
+//! How far an exchange without an answer got. The write gate knows what was written; the HTTP library does not.
 
 use fencegate_http::{
     body::Body,
@@ -21,8 +21,8 @@ use crate::{
 
 /// An attempt that got no answer.
 pub(super) enum Failed {
-    /// Not one byte was written, or only of what may be sent twice, and the request is still here. `reused`: the
-    /// connection had carried others before.
+    /// The request can be sent again: not one byte was written, or it is safe to repeat. `reused`: the connection had
+    /// carried other requests before.
     Again {
         back: Box<Request<Body>>,
         reused: bool,
@@ -30,11 +30,11 @@ pub(super) enum Failed {
     Refused(Refusal),
 }
 
-/// What an attempt leaves behind for the next one.
+/// What one attempt leaves for the next.
 pub(super) struct Attempt<'a> {
-    /// Of a body that goes up while its client sends it.
+    /// A body that is sent while the client still uploads it.
     pub(super) upload: Option<&'a Exchange>,
-    /// The request once more, where it may be sent twice.
+    /// A copy of the request, if it may be sent twice.
     pub(super) spare: Option<Spare>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn failed(
     Attempt { upload, spare }: Attempt<'_>,
     metrics: &WorkerMetrics,
 ) -> Failed {
-    // From here on the count cannot grow. A body that broke has shut the gate before.
+    // After this the count of written bytes cannot grow. A body that broke off has shut the gate before.
     lend.gate().shut(if failed.why.is_parse() { Why::Cut } else { Why::Abandoned });
     let silent = lend.pooled().has_died_silently();
     let sent = match lend.gate().written() {
@@ -68,7 +68,8 @@ pub(super) fn failed(
     if cause == Cause::Closed && !(reused && sent != Sent::Something) {
         lend.failed();
     }
-    // The library gives back only what it has not begun with; a body that was begun would go on in its middle.
+    // The library gives a request back only if it has not begun to send it. Otherwise its body would go on in the
+    // middle.
     let back = match sent {
         Sent::Harmless => spare.and_then(Spare::request),
         Sent::Nothing | Sent::Something => failed.back.filter(|_| is_untouched(upload)).map(Box::new),
@@ -85,14 +86,13 @@ pub(super) fn failed(
     }
 }
 
-/// Where it was the body of the request that broke or did not come, and not the service: slow clients must not look like
-/// an endpoint that is ill.
+/// The reason, if the client's body broke off or was late. A slow client must not look like a sick endpoint.
 fn of_the_client(upload: Option<&Exchange>, sent: Sent) -> Option<Reason> {
     let upload = upload?;
     match (upload.coming(), sent) {
         (Coming::Broken, Sent::Nothing) => Some(Reason::Malformed),
         (Coming::Broken, Sent::Something) => Some(Reason::BodyBroken),
-        // It was there, and taken too slowly.
+        // The body was here, and the upstream was too slow to read it.
         (Coming::Overdue, _) if !upload.stalled.get() => None,
         (Coming::Overdue, Sent::Nothing) => Some(Reason::SlowRequest),
         (Coming::Overdue, Sent::Something) => Some(Reason::OutcomeLate),
@@ -100,12 +100,12 @@ fn of_the_client(upload: Option<&Exchange>, sent: Sent) -> Option<Reason> {
     }
 }
 
-/// Nothing of it was taken for an attempt: it can be given to another one.
+/// Nothing of the body was read for this attempt, so the next attempt can have it.
 fn is_untouched(upload: Option<&Exchange>) -> bool {
     upload.is_none_or(|upload| matches!(upload.coming(), Coming::Untouched | Coming::HeldBack))
 }
 
-/// Given up before an answer: what was written decides what is known.
+/// A refusal before an answer. What was written decides whether the outcome is known.
 pub(super) fn given_up(gate: &Gate, reason: Reason, detail: String) -> Refusal {
     gate.shut(Why::Cut);
     match gate.written() {
@@ -115,7 +115,7 @@ pub(super) fn given_up(gate: &Gate, reason: Reason, detail: String) -> Refusal {
     }
 }
 
-/// For a metric.
+/// The label of a metric.
 pub(super) fn not_connected_kind(error: &NotConnected) -> &'static str {
     match error {
         NotConnected::Full => "full",

@@ -1,5 +1,5 @@
-//! Which requests may be sent a second time although the first may have arrived: those that change nothing, by their
-//! own definition (RFC 9110, 9.2.1 and 9.2.2), and that nobody holds a key for.
+//! Which requests may be sent a second time although the first may have arrived: requests without a lock that by
+//! their own definition change nothing (RFC 9110, 9.2.1 and 9.2.2).
 
 use fencegate_http::{body::Body, upstream::speak::TakesTrailers};
 use hyper::{
@@ -10,8 +10,8 @@ use hyper::{
 
 use crate::steps::route::overridden;
 
-/// The head of a request that may be sent once more. Most are never needed: a copy of the fields as a request has them would
-/// be made, counted and thrown away for each request.
+/// The head of a request that may be sent again, as one text. Most spares are never used, and a copy of all fields
+/// would be costly for each request.
 pub(super) struct Spare {
     method: Method,
     takes_trailers: bool,
@@ -19,12 +19,12 @@ pub(super) struct Spare {
     lines: Vec<u8>,
 }
 
-/// The same request, to be sent once more where a pooled connection dies under it without a byte of an answer. A service
-/// closes what lies idle when it likes, so this happens to whoever keeps connections. Other methods, and whatever has a
-/// body, are left to the client.
+/// A copy of the request, for the case that a pooled connection dies under it without a byte of an answer. Services
+/// close idle connections when they like, so every client with a pool meets this. Other methods, and requests with a
+/// body, are left to the client to repeat.
 pub(super) fn once_more(http: &Request<Body>) -> Option<Spare> {
     let safe = matches!(*http.method(), Method::GET | Method::HEAD);
-    // A GET that asks to be taken for a POST changes something where the service does as it is asked.
+    // A GET with a field that overrides its method changes something, if the service obeys that field.
     let is_itself = overridden(http.headers()).is_none();
     if !safe || !is_itself || !http.body().is_end_stream() {
         return None;
@@ -42,11 +42,11 @@ pub(super) fn once_more(http: &Request<Body>) -> Option<Spare> {
     Some(Spare { method: http.method().clone(), takes_trailers, lines })
 }
 
-/// Bytes of a head.
+/// The usual size of a head in bytes.
 const USUAL: usize = 1000;
 
 impl Spare {
-    /// `None` would be a fault of ours: what was a target and fields is so again.
+    /// `None` would be a mistake of ours: the target and the fields were valid before.
     pub(super) fn request(self) -> Option<Box<Request<Body>>> {
         let mut lines = self.lines.split_inclusive(|byte| *byte == b'\n').map(|line| &line[..line.len() - 1]);
         let mut request = Request::new(Body::empty());

@@ -27,13 +27,14 @@ pub(super) struct AnswerHead<'a> {
 }
 
 impl AnswerHead<'_> {
-    /// `fenced`: whoever reads it to its end gives the connection back.
+    /// `fenced`: the reader of the whole answer gives the connection back.
     pub(super) fn reply(self, fenced: bool) -> Reply {
         let Self { response, mut lend, plan } = self;
         let (mut head, incoming) = response.into_parts();
         let incoming = (incoming, head.version);
         if head.headers.contains_key(TRANSFER_ENCODING) {
-            // The library took the coding; a length beside it would be believed by the client (RFC 9112, 6.3).
+            // The library has removed the chunked coding. A client would believe a length that stands beside it (RFC
+            // 9112, 6.3).
             head.headers.remove(CONTENT_LENGTH);
         }
         one_length(&mut head.headers);
@@ -41,13 +42,14 @@ impl AnswerHead<'_> {
             lend.keep_at_most(longest);
         }
         fields::clean(&mut head.headers, &plan.fields);
-        // Of this hop: an answer of unknown length to HTTP/1.0 would look complete when it breaks.
+        // The version belongs to this hop. In HTTP/1.0 an answer without a length would look complete where it breaks
+        // off.
         head.version = Version::HTTP_11;
         let (trailers, idle) = (Trailers::Clean(plan.clone()), lend.upstream().response_body_idle);
         Response::from_parts(head, lent::body(incoming, trailers, idle, lend, fenced))
     }
 
-    /// A refusal of a guard is read to its end, so that the connection can be used again. It is short.
+    /// Reads a guard's refusal to its end, so that the connection can be used again. Such an answer is short.
     pub(super) async fn spent(self) {
         if let Some(body) = self.reply(true).into_body().spent().await {
             body.settled().await;
@@ -55,8 +57,8 @@ impl AnswerHead<'_> {
     }
 }
 
-/// What an upstream says before its answer goes to the client (RFC 9110, 15.2), without what only we may say. That it goes
-/// on is not said: whoever asked for that was told so here.
+/// Passes interim answers of the upstream to the client (RFC 9110, 15.2), without the fields that only the gateway
+/// may write. A 100 Continue is not passed on: the gateway has answered that itself.
 pub(super) fn pass_interims(http: &mut Request<Body>, saying: Saying, ours: Arc<ReservedFields>) {
     on_informational(http, move |answer| {
         if answer.status() == StatusCode::CONTINUE {
@@ -64,14 +66,14 @@ pub(super) fn pass_interims(http: &mut Request<Body>, saying: Saying, ours: Arc<
         }
         let mut headers = answer.headers().clone();
         fields::clean(&mut headers, &ours);
-        // It has no body that any of these could tell of.
+        // An interim answer has no body that these fields could describe.
         headers.remove(CONTENT_LENGTH);
         saying.say(answer.status(), &headers);
     });
 }
 
-/// One length, however often an upstream says it (RFC 9110, 8.6). Where a body follows, the library has refused unlike
-/// ones; elsewhere (HEAD, 304) nobody counts by them, and a client would not know which to believe.
+/// Leaves one `Content-Length` of several equal ones (RFC 9110, 8.6). Where a body follows, the library has refused
+/// different ones. Elsewhere (HEAD, 304) nobody counts by them, and a client could not know which is right.
 fn one_length(headers: &mut HeaderMap) {
     let mut lines = headers.get_all(CONTENT_LENGTH).iter();
     let (Some(line), more) = (lines.next(), lines.next()) else { return };
@@ -96,7 +98,7 @@ fn keep_alive(headers: &HeaderMap) -> Option<Duration> {
     timeout.parse().ok().map(Duration::from_secs)
 }
 
-/// The library takes `chunked` off, and nothing else: the client would get bytes in a coding that no field tells of.
+/// True for a coding that the library does not remove: the client would get bytes in a coding that no field names.
 pub(super) fn is_coded(headers: &HeaderMap) -> bool {
     headers
         .get_all(TRANSFER_ENCODING)
@@ -104,7 +106,7 @@ pub(super) fn is_coded(headers: &HeaderMap) -> bool {
         .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
 }
 
-/// A comparing upstream says that it has refused; of any other 412 it is not known why.
+/// An upstream that compares tokens has refused a stale one, and says so. For any other 412 the reason is not known.
 pub(super) fn refused_stale(status: StatusCode, headers: &HeaderMap) -> bool {
     match headers.get(FENCING_REFUSAL) {
         Some(word) if status == StatusCode::PRECONDITION_FAILED && word == "stale" => true,
@@ -116,7 +118,8 @@ pub(super) fn refused_stale(status: StatusCode, headers: &HeaderMap) -> bool {
     }
 }
 
-/// An endpoint that says that it, or what it speaks for, is out of order. A guard's refusal is no such word.
+/// Counts a failure of an endpoint that reports itself, or its service, as out of order. A guard's refusal is no such
+/// report.
 pub(super) fn judge_endpoint(lend: &Lend, response: &Response<Incoming>) {
     let sick = matches!(response.status().as_u16(), 502..=504);
     if sick && !Account::read(response.headers()).is_of_a_guard() { lend.failed() } else { lend.worked() }

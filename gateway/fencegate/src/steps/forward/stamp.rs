@@ -1,4 +1,4 @@
-//! What every dispatch says of itself. Written last of all, so that nothing can strip it.
+//! Stamps every dispatch with its token and its keys. This happens last, so that nothing can strip it.
 
 use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{
@@ -17,7 +17,7 @@ use crate::{
     steps::{claim::present, permitted::Right},
 };
 
-/// A new connection means a new dispatch, with the next G.
+/// Each new connection gets a new dispatch, with the next G.
 pub(super) fn stamp(
     headers: &mut HeaderMap,
     hold: &impl Right,
@@ -30,10 +30,10 @@ pub(super) fn stamp(
     Ok(dispatch)
 }
 
-/// The fields that say under which token, for which keys.
+/// Writes the token, the keys and the mode.
 pub fn claim(headers: &mut HeaderMap, token: Token, keys: &[ResourceKey], mode: Mode, upstream: &Upstream) {
     let value = |text: &[u8]| HeaderValue::from_bytes(text).expect("tokens and keys are visible ASCII");
-    // A guard reads the fields by their own names, whatever the service behind it calls them.
+    // A guard reads the fields by their standard names, whatever the service behind the guard calls them.
     let fields = match upstream.fencing {
         Level::Guard => &TokenFields::default(),
         Level::None | Level::Delay(_) | Level::Upstream => &upstream.fields,
@@ -53,7 +53,7 @@ pub fn claim(headers: &mut HeaderMap, token: Token, keys: &[ResourceKey], mode: 
     }
 }
 
-/// A field as an upstream wants it called; mostly it is called as usual.
+/// The name that the upstream wants for a field, most often the usual one.
 fn named(name: &str, usual: HeaderName) -> HeaderName {
     if name.eq_ignore_ascii_case(usual.as_str()) {
         return usual;

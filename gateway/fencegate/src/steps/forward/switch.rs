@@ -1,4 +1,4 @@
-//! From an answer that switches protocols to the tunnel behind it.
+//! Makes the tunnel after an answer that switches protocols.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,26 +18,26 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{metrics::WorkerMetrics, notes::Notes, steps::upgrade::AskedUpgrade};
 
-/// A tunnel that holds nothing ends when it is idle.
+/// A tunnel without a lock ends only when it is idle.
 const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What an upstream was asked for, and where its stream will come from.
+/// The protocol that an upstream was asked for, and the source of its stream.
 pub(super) struct Switch {
     pub(super) asked: AskedUpgrade,
     pub(super) stream: oneshot::Receiver<Switched>,
 }
 
-/// What a tunnel lives in.
+/// The surroundings of a tunnel.
 pub(super) struct Around<'a> {
     pub(super) clock: &'a SharedClock,
     pub(super) metrics: &'a WorkerMetrics,
-    /// Of unfenced requests.
+    /// The tunnels of unfenced requests.
     pub(super) running: &'a TaskTracker,
     pub(super) drain: &'a CancellationToken,
 }
 
 impl Switch {
-    /// What goes on is a tunnel. Under a dispatch it is run by who keeps the key.
+    /// Makes the tunnel. Under a dispatch, whoever keeps the key runs it.
     pub(super) fn tunnel(
         self,
         around: &Around<'_>,

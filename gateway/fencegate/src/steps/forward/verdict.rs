@@ -1,4 +1,4 @@
-//! What a guard says about a dispatch, in the words of its answer.
+//! Reads a guard's report about a dispatch out of its answer.
 
 use hyper::{HeaderMap, StatusCode};
 
@@ -8,19 +8,19 @@ use crate::{
     refusal::{Hearers, Outcome, Reason, Refusal},
 };
 
-/// The guard's account of one dispatch.
+/// The guard's report about one dispatch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Account {
-    /// `None` where the answer does not say: no guard has seen it.
+    /// `None` where the answer has no report, so no guard has seen it.
     outcome: Option<Outcome>,
     reason: Option<Reason>,
-    /// In the guard's own words: it decided, and nothing was let in by this request.
+    /// The guard's own reason for refusing. This request was then not let in.
     refusal: Option<Reason>,
     reference: Option<String>,
     pub(super) replayed: Option<Replayed>,
-    /// It would have been refused, were the guard not looking on only.
+    /// The reason for which the guard would have refused, if it did more than observe.
     pub(super) observed: Option<Reason>,
-    /// Somebody else has forwarded the request on its way.
+    /// Another hop has forwarded the request on its way to the guard.
     pub(super) hop_seen: bool,
 }
 
@@ -47,8 +47,8 @@ impl Account {
         }
     }
 
-    /// What the gateway makes of it. `direct`: nothing between here and the guard sends a request twice; else a refusal
-    /// may be about the second copy, while the first is being executed.
+    /// Decides what the report means for the client. `direct`: nothing between here and the guard sends a request
+    /// twice. Otherwise a refusal may be about the second copy while the first is being executed.
     ///
     /// # Errors
     /// The upstream has not answered.
@@ -57,16 +57,16 @@ impl Account {
             (_, Some(refusal)) => Err(self.refused(refusal, direct)),
             (Some(Outcome::Done | Outcome::Replayed), None) => Ok(()),
             (Some(Outcome::NotDispatched), None) if direct => {
-                // None is the guard's fault, and none ends by asking again. The client that a guard counts is ours, as we
-                // have named it.
+                // None of these reasons is the guard's fault, and asking again ends none of them. The client that a
+                // guard counts is our client, by the name that we have sent.
                 let passed_on = self.reason.filter(|reason| {
                     use Reason::{BodyTooLarge, ClientLimit, SlowRequest, UpstreamConnect};
                     matches!(reason, UpstreamConnect | BodyTooLarge | SlowRequest | ClientLimit)
                 });
                 Err(Refusal::new(passed_on.unwrap_or(Reason::Guard), self.detail(status)))
             }
-            // It says nothing, so it is not a guard's, and what came of the request is not known. A successful answer
-            // stays one.
+            // The answer has no report, so it is not a guard's, and the outcome is unknown. A successful answer is
+            // still passed on.
             (None, None) if status.is_success() => Ok(()),
             (Some(Outcome::NotDispatched | Outcome::Unknown) | None, None) => {
                 let late = status == StatusCode::GATEWAY_TIMEOUT;
@@ -76,8 +76,8 @@ impl Account {
         }
     }
 
-    /// The guard has let this very dispatch in and remembers its token. It does not for an answer that it has given
-    /// again, nor for what only passes it while it looks on.
+    /// The guard has let in this dispatch and remembers its token. It does neither for a replayed answer, nor for a
+    /// request that it lets pass only because it observes.
     pub(super) fn has_let_in(&self) -> bool {
         self.outcome == Some(Outcome::Done) && self.refusal.is_none() && self.observed.is_none()
     }
@@ -87,14 +87,14 @@ impl Account {
         self.refusal
     }
 
-    /// Did a guard say anything at all?
+    /// True if the answer has a report.
     pub(super) fn is_of_a_guard(&self) -> bool {
         self.outcome.is_some() || self.refusal.is_some()
     }
 
     fn refused(&self, word: Reason, direct: bool) -> Refusal {
         let detail = format!("the guard refused: {}", word.word());
-        // These say what came of an earlier request, whoever asks.
+        // These reasons tell the outcome of an earlier request, whoever asks.
         match word {
             Reason::OutcomeRecordedUnknown => {
                 let refusal = Refusal::new(Reason::OutcomeRecordedUnknown, detail);
@@ -113,9 +113,10 @@ impl Account {
         }
         match word {
             Reason::Stale | Reason::Floor => Refusal::new(Reason::Fenced, detail).retiring(),
-            // Of the resource, and not of this tenure: it may be let in yet, and clients know the word.
+            // The reason is about the resource and not about this tenure. A later attempt may be let in, and clients
+            // know the reason.
             _ if word.is_of_a_guard() && word.hearers() == Hearers::Clients => Refusal::new(word, detail),
-            // Token or ticket: this tenure will never be let in.
+            // The reason is about the token or the ticket, so this tenure will never be let in.
             _ => Refusal::new(Reason::Guard, detail).retiring(),
         }
     }

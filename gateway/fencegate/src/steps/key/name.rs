@@ -1,11 +1,11 @@
-//! The name of an operation between gateway and guard: hashes, so that no store holds what clients call things.
+//! The name of an operation between gateway and guard: hashes, so that no store holds the names that clients use.
 
 use aws_lc_rs::digest::{Context, SHA256};
 use fencegate_policies::plan::{self, Once};
 
 use fencegate_policies::operation::{Fingerprint, Operation, OperationId};
 
-/// What decides whether two requests with one name are the same request.
+/// The parts that two requests with one name must have in common.
 #[derive(Debug, Clone, Copy)]
 pub struct Content<'a> {
     pub method: &'a str,
@@ -14,8 +14,8 @@ pub struct Content<'a> {
     pub body: &'a [u8],
 }
 
-/// `upstream`: what the file calls it. It is no part of the identity, because a file may change; a build before this
-/// one made it one, and what that one remembers is looked for under it as well.
+/// `upstream` is the name of the upstream in the policy. It is no part of the identity, because it may change. In an
+/// earlier build it was, so operations are also looked up under the identity of that build.
 pub fn operation(upstream: &str, once: &Once, named: &plan::OperationName, wanted: Content<'_>) -> Operation {
     let Content { method, target, body } = wanted;
     Operation {
@@ -33,13 +33,13 @@ pub fn identity(scope: &str, named: &plan::OperationName) -> OperationId {
     OperationId::of(hash([scope.as_bytes(), named.principal.as_bytes(), named.name.as_bytes()]))
 }
 
-/// Stands for a principal where its operations are counted.
+/// The hash under which the operations of a principal are counted.
 pub fn principal(named: &plan::OperationName) -> Option<String> {
     let hashed = || OperationId::of(hash([b"principal", named.principal.as_bytes(), b""])).reference();
     (!named.principal.is_empty()).then(hashed)
 }
 
-/// SHA-256 over the parts, each with its length before it: `ab`, `c` is not `a`, `bc`.
+/// SHA-256 over the parts, each with its length in front, so that `ab`, `c` differs from `a`, `bc`.
 fn hash(parts: [&[u8]; 3]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     for part in parts {
@@ -84,7 +84,8 @@ mod tests {
         let of = |upstream, scope| operation(upstream, &once(scope), &named("n", "p"), WANTED);
         assert_eq!(of("u", "").id, of("v", "").id);
         assert_ne!(of("u", "").former, of("v", "").former);
-        // Who writes the old name as the scope has lost nothing, and needs no second look.
+        // If the scope has the old name of the upstream, the old identity is the same, and no second lookup is
+        // needed.
         assert_eq!(Some(of("v", "u").id), of("u", "").former);
         assert_eq!(of("u", "u").former, None);
     }

@@ -49,7 +49,7 @@ impl Met {
         self.guards.meet(&self.upstream, address, &announced, asking, Boot::from_nanos(0))
     }
 
-    /// One of several guards with one store.
+    /// One of several guards that share a store.
     fn shares(
         &self,
         address: &Arc<Address>,
@@ -126,9 +126,10 @@ fn one_store_in_two_databases_is_a_copy_and_neither_is_sent_anything() {
     let met = Met::new();
     met.shares(&met.address, ("one", "d"), 20).expect("the first");
     assert_eq!(met.shares(&met.beside(), ("two", "e"), 20), Err(Distrust::Split));
-    // The first one comes back from a change of databases.
+    // The first guard comes back from another database.
     assert!(met.shares(&met.address, ("one", "e"), 20).is_ok());
-    // A guard that is alone with a store of that name is none of them.
+    // A guard that is alone with its store does not belong to guards that share one, even if the stores have one
+    // name.
     assert_eq!(met.at(&met.beside(), ("s", "three")), Err(Distrust::Split));
 }
 
@@ -171,7 +172,7 @@ fn a_connection_is_believed_while_its_process_is_the_one_that_answers() {
     assert!(!met.is_believed(&met.address, &two));
 }
 
-/// What stands there goes by the name, of TLS or of the host.
+/// A TLS name or a host name can lead to a different guard at the same address.
 #[test]
 fn two_names_at_one_address_lead_to_two_guards() {
     let one = Met::new();
@@ -188,7 +189,7 @@ fn two_names_at_one_address_lead_to_two_guards() {
     met.upstream.name = "a".into();
     assert!(met.is_believed(&at("a.example:80"), "one"), "the other one has not taken its place");
     met.upstream.name = "b".into();
-    // Behind one name they are two as ever.
+    // Behind one name they count as two guards.
     let said = met.says(met.guards.ask(&met.upstream), ("s", "one"), 20);
     assert!(said.is_ok(), "it is new there");
     let said = met.says(met.guards.ask(&met.upstream), ("t", "two"), 20);
@@ -201,13 +202,13 @@ fn an_address_where_nobody_answers_any_more_contradicts_nobody_and_one_where_som
     let (here, beside) = (met.address.clone(), met.beside());
     assert!(met.at(&here, ("s", "one")).is_ok() && met.at(&beside, ("s", "one")).is_ok());
     assert_eq!(met.guards.due(&met.upstream, &here), Due::Not, "they agree");
-    // It was restarted, and the other address is out of date.
+    // The guard at `here` was restarted, and the announcement of the other address is out of date.
     assert_eq!(met.at(&here, ("s", "two")), Err(Distrust::Split));
     assert!([&here, &beside].iter().all(|address| met.guards.due(&met.upstream, address) == Due::Before));
     met.guards.lost(&met.upstream, &beside, met.guards.attempt());
     assert!(met.at(&here, ("s", "two")).is_ok() && met.is_believed(&here, "two"));
     assert_eq!(met.guards.due(&met.upstream, &beside), Due::Not, "who connects there is told");
-    // Another guard comes in its place.
+    // Another guard comes up at the other address.
     assert_eq!(met.at(&beside, ("t", "three")), Err(Distrust::Split));
     assert!(!met.is_believed(&here, "two") && !met.is_believed(&beside, "three"));
 }
@@ -246,7 +247,7 @@ fn a_guard_of_another_plan_contradicts_nobody_in_this_one() {
     assert!(met.at(&elsewhere, ("t", "two")).is_ok() && met.is_believed(&met.address, "one"));
 }
 
-/// Another gateway may be served there, and know nothing of the guard that serves this one.
+/// A guard there may serve another gateway, and know nothing of the guard that serves this one.
 #[test]
 fn an_address_where_nobody_was_is_asked_again_by_one_after_a_while() {
     let met = Met::new();

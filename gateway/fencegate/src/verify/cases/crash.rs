@@ -1,4 +1,4 @@
-//! The service ends in the middle, and starts again.
+//! Cases in which the service ends at work and starts again.
 
 use crate::verify::{
     action::{

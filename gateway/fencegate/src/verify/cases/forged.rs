@@ -1,4 +1,4 @@
-//! Requests that no gateway would send: without a token, or with something that only looks like one.
+//! Cases with requests that no gateway sends: without a token, or with a text that only resembles one.
 
 use crate::verify::{
     action::{

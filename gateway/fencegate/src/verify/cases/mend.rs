@@ -1,5 +1,5 @@
-//! What several cases say of how to mend a service.
+//! Advice that several cases give.
 
-/// What stands behind most failures.
+/// The remedy for most failures.
 pub(super) const UPSERT: &str = "raise one row per key by one statement, the first of the transaction that has the effect, and \
     refuse where it changes no row: `INSERT ... ON CONFLICT (key) DO UPDATE ... WHERE excluded.token > fence.token`";

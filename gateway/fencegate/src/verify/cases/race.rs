@@ -1,4 +1,4 @@
-//! Requests at the same moment, within one instance and over two.
+//! Cases with requests at the same moment, at one instance and at two.
 
 use super::mend::UPSERT;
 use crate::verify::{

@@ -1,4 +1,4 @@
-//! Readers that share a key: a mark of writes and a mark of reads.
+//! Cases with readers that share a key, so that there is a mark of writes and a mark of reads.
 
 use crate::verify::{
     action::{

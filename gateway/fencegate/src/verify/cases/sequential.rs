@@ -1,4 +1,4 @@
-//! One request after another: what is let in, and what is refused.
+//! Cases with one request after another.
 
 use super::mend::UPSERT;
 use crate::verify::{

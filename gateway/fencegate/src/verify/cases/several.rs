@@ -1,4 +1,4 @@
-//! Requests about two keys: both are raised, or neither is.
+//! Cases with two keys per request: the service raises both marks or neither.
 
 use crate::verify::{
     action::{

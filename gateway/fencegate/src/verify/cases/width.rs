@@ -1,4 +1,4 @@
-//! Large numbers, and numbers whose text has another order than they have.
+//! Cases with large numbers, and with numbers that order differently as text.
 
 use crate::verify::{
     action::{

@@ -1,4 +1,4 @@
-//! Ends the service in the middle, has it started, and looks what is left.
+//! Ends the service during writes, starts it again, and checks its marks and effects.
 
 use std::{
     cell::Cell,
@@ -19,14 +19,14 @@ use crate::verify::{
     stamp::{Form, Stamp, epoch},
 };
 
-/// For the command, and then for the service to listen.
+/// The time limit for the command, and again for the service to listen.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// What listened before the command has time to be gone.
+/// How long the old process gets to stop listening after the command.
 const GOING: Duration = Duration::from_millis(200);
-/// Keys that are written to while the service ends.
+/// How many keys are written while the service ends.
 const KEYS: usize = 8;
 
-/// One key that was written to until the service was gone.
+/// A key that was written until the service ended.
 struct Worked {
     keys: Keys,
     before: Option<Reading>,
@@ -61,7 +61,7 @@ pub(super) async fn restarted(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result
     Ok(())
 }
 
-/// How it ended; `None` where it takes too long, and was killed for it.
+/// The status of the command; `None` if it took too long and was killed.
 async fn shell(command: &str) -> io::Result<Option<ExitStatus>> {
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -86,7 +86,7 @@ pub(super) async fn cut(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), W
     for _ in 0..KEYS {
         let keys = scene.fresh();
         let_in(scene.write(&keys, epoch(8)).await, log)?;
-        // A look that the crash would break off tells nothing: all are over before it.
+        // All readings are done before the crash, because a reading that breaks off shows nothing.
         let before = scene.look(&keys).await?;
         work.push(until_cut(scene, keys, before, &over));
     }
@@ -112,7 +112,7 @@ pub(super) async fn cut(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), W
     }
 }
 
-/// Writes, one after another, until one is not answered, or the restart is over and has cut nothing off.
+/// Writes again and again until a write is not answered, or until the restart is over.
 async fn until_cut(scene: &Scene<'_>, keys: Keys, before: Option<Reading>, over: &Cell<bool>) -> Worked {
     let mut worked = Worked { keys, before, done: 0, cut: None };
     while !over.get() {
@@ -128,7 +128,7 @@ async fn until_cut(scene: &Scene<'_>, keys: Keys, before: Option<Reading>, over:
     worked
 }
 
-/// What is left of one key: its effects, and its mark.
+/// Checks the effects and the mark of one key after the crash.
 async fn left(scene: &Scene<'_>, worked: &Worked, log: &mut Vec<Event>) -> Result<(), Wrong> {
     let Worked { keys, done, .. } = worked;
     if *done == 0 {
@@ -154,7 +154,7 @@ async fn left(scene: &Scene<'_>, worked: &Worked, log: &mut Vec<Event>) -> Resul
     if !silent {
         return Ok(());
     }
-    // By number the same token is no older one.
+    // Compared by number, the same token is not older.
     let mark = epoch(16 * (done + 1));
     let (probe, expected) = match (scene.service.fields.form, more) {
         (Form::Number, 1) => (epoch(mark.epoch - 1), Came::Stale),

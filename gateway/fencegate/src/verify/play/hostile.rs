@@ -1,4 +1,4 @@
-//! Presents texts that are no tokens, each to a key of its own, and looks whether one was believed or has left a mark.
+//! Sends malformed tokens, each for a key of its own, and checks that none is accepted or leaves a mark.
 
 use super::sequence;
 use crate::verify::{
@@ -8,7 +8,7 @@ use crate::verify::{
     stamp::{Form, Stamp, epoch},
 };
 
-/// All of them are tried, and all that were wrong are told.
+/// Tries all texts and reports all failures.
 pub(super) async fn play(
     scene: &Scene<'_>,
     token: &[&'static str],

@@ -1,4 +1,4 @@
-//! Plays requests at the same moment, many times, and asks afterwards where the mark stands.
+//! Sends requests at the same moment, many times, and checks the mark afterwards.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use crate::verify::{
     stamp::{Mint, Stamp, epoch},
 };
 
-/// Copies of one request.
+/// The number of copies of one request.
 const COPIES: u32 = 8;
-/// Older ones beside one newer one.
+/// The number of older writes beside one newer write.
 const OLDER: u32 = 5;
 const WRITERS: u64 = 64;
-/// Every so many writers one is stale from the start.
+/// One in so many writers is stale from the start.
 const STALE: u64 = 4;
 
 impl Spread {
@@ -50,8 +50,9 @@ pub(super) async fn at_once(scene: &Scene<'_>, spread: Spread, log: &mut Vec<Eve
     Ok(())
 }
 
-/// One newer write beside older ones. Every second time it begins, and they come one after another until it is through; the
-/// other times they begin, all at once, so that one of them may be long about it.
+/// One newer write beside older ones. In every second round the newer one begins, and the older ones follow one after
+/// another until it is answered. In the other rounds the older ones begin together, so that one of them may take
+/// long.
 pub(super) async fn overtaken(scene: &Scene<'_>, spread: Spread, log: &mut Vec<Event>) -> Result<(), Wrong> {
     for round in 0..scene.service.rounds {
         let keys = scene.fresh();
@@ -79,7 +80,7 @@ pub(super) async fn overtaken(scene: &Scene<'_>, spread: Spread, log: &mut Vec<E
     Ok(())
 }
 
-/// The newer one after a pause, and what was there to be seen as soon as it was through.
+/// Sends the newer write after a pause, and reads the effects as soon as it is answered.
 pub(super) async fn newer_and_look(
     scene: &Scene<'_>,
     newer: Ready,
@@ -91,7 +92,7 @@ pub(super) async fn newer_and_look(
     Ok((shot, seen))
 }
 
-/// All others are older. So what has happened since the newer one was through is the effect of an older one.
+/// All other writes are older. So every effect after the answer to the newer one is the effect of an older one.
 pub(super) fn comes_second(
     scene: &Scene<'_>,
     newer: &Shot,
@@ -115,7 +116,7 @@ pub(super) async fn writers(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(
     let before = scene.look(&keys).await?;
     let mut all = Vec::new();
     for writer in 0..WRITERS {
-        // In an order that is not that of their tokens.
+        // In an order that differs from the order of the tokens.
         let number = writer * 37 % WRITERS;
         let mint = if number.is_multiple_of(STALE) { epoch(16 + number) } else { epoch(1000 + 16 * number) };
         let at = usize::try_from(writer).expect("a few");
@@ -162,7 +163,7 @@ pub(super) async fn after(pause: Duration, ready: Ready) -> Shot {
     ready.fire().await
 }
 
-/// In every second round the key is known before the race; in the others its row has to be made in it.
+/// In every second round the key is known before the race; in the others its row must be made during the race.
 async fn prepared(
     scene: &Scene<'_>,
     keys: &Keys,
@@ -187,7 +188,7 @@ pub(super) fn let_in(shot: Shot, log: &mut Vec<Event>) -> Result<Shot, Wrong> {
     }
 }
 
-/// All of them, then the effects, then where the mark stands. `before` was read behind `prior` and before the race.
+/// Checks all answers, then the effects, then the mark. `before` was read after `prior` and before the race.
 pub(super) async fn settled(
     scene: &Scene<'_>,
     keys: &Keys,
@@ -218,7 +219,7 @@ pub(super) async fn settled(
     judged
 }
 
-/// As many effects as were accepted, and none of those that were refused.
+/// Checks that each accepted request had one effect, and that refused ones had none.
 fn counted(
     scene: &Scene<'_>,
     shots: &[Shot],

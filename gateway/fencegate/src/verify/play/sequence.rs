@@ -1,4 +1,4 @@
-//! Plays a list of steps, one after the other, and judges each by its answer and by its effect.
+//! Sends a list of requests one after another, and judges each by its answer and its effect.
 
 use std::collections::HashMap;
 
@@ -14,14 +14,14 @@ use crate::verify::{
     stamp::Form,
 };
 
-/// The keys of one case, and what was seen of each.
+/// The keys of one case, and the last reading of each.
 struct Cast<'a, 's> {
     scene: &'a Scene<'s>,
     names: Vec<(String, String)>,
     seen: HashMap<String, Reading>,
 }
 
-/// So many keys a case may name.
+/// How many keys a case may name.
 const KEYS: usize = 8;
 
 pub(super) async fn play(scene: &Scene<'_>, steps: &[Action], log: &mut Vec<Event>) -> Result<(), Wrong> {
@@ -60,7 +60,7 @@ pub(super) async fn play(scene: &Scene<'_>, steps: &[Action], log: &mut Vec<Even
         log.push(shot.event(change.as_ref()));
         let expect = step.expect.meant(scene.service.fields.form);
         let lets_in = matches!(expect, Expect::Accepted | Expect::Ready);
-        // What a request of another kind does to what is seen, if anything, is not known.
+        // It is not known how a request of another kind changes the reading, if it does.
         let told = change.filter(|_| step.act != Act::Read && !(step.act == Act::Also && lets_in));
         judge(&shot, expect, told)?;
         if let Some(after) = after {
@@ -91,7 +91,7 @@ impl<'a, 's> Cast<'a, 's> {
         }
     }
 
-    /// What was seen last. So an effect that came late is seen as well, if only at the next step.
+    /// The last reading. Compared with it, an effect that came late shows at the next step.
     async fn before(&self, keys: &Keys) -> Result<Option<Reading>, Wrong> {
         match self.seen.get(&keys.key) {
             Some(seen) => Ok(Some(seen.clone())),
@@ -99,7 +99,7 @@ impl<'a, 's> Cast<'a, 's> {
         }
     }
 
-    /// The second key of a refused request, where it was looked at before.
+    /// Checks that a refused request left its second key unchanged, if that was read before.
     async fn untouched(&self, keys: &Keys) -> Result<(), Wrong> {
         let Some(before) = self.seen.get(&keys.other) else { return Ok(()) };
         let swapped = self.scene.about_both(keys.other.clone(), keys.key.clone());
@@ -123,10 +123,10 @@ impl Expect {
     }
 }
 
-/// By its answer first, then by its effect.
+/// Judges the answer first, then the effect.
 pub(super) fn judge(shot: &Shot, expect: Expect, change: Option<Change>) -> Result<(), Wrong> {
     let (sent, came) = (&shot.sent, &shot.came);
-    // A server that hangs up on what it cannot read has refused it, where it is seen that nothing was done.
+    // A server that hangs up on malformed input has refused it, if the readings show no effect.
     let untouched = expect == Expect::Refused && change == Some(Change::Effects(0));
     if matches!(came, Came::HungUp(_)) && untouched {
         return Ok(());

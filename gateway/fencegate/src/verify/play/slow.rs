@@ -1,4 +1,4 @@
-//! Plays an older write that is long under way, and a newer one meanwhile.
+//! Sends an older write that takes long, and a newer one meanwhile.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::verify::{
 /// Long enough for a service to look at the head of a request.
 const HEAD: Duration = Duration::from_millis(300);
 
-/// The slow path of the service, by the older one; the newer one comes after a part of it.
+/// The older write takes the slow path of the service. The newer one follows after a part of that time.
 pub(super) async fn overtaken(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), Wrong> {
     for round in 1..=scene.service.rounds.div_ceil(4) {
         let keys = scene.fresh();
@@ -39,7 +39,7 @@ pub(super) async fn overtaken(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result
     Ok(())
 }
 
-/// The head and half of the body of the older one; then all of the newer one; then the rest.
+/// Sends the head and half of the body of the older write, then the newer write, then the rest.
 pub(super) async fn held(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), Wrong> {
     let keys = scene.fresh();
     let first = let_in(scene.write(&keys, epoch(8)).await, log)?;
@@ -53,7 +53,8 @@ pub(super) async fn held(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), 
         let acted = scene.change(before.as_ref(), early.as_ref()).is_some_and(|it| it != Change::Effects(0));
         let newer = scene.ready(aim(epoch(32))).await.fire();
         tokio::pin!(newer);
-        // A service that keeps the key while it reads would never answer: then the older one is let go first.
+        // A service that holds the key while it reads would never answer the newer write. Then the older one is
+        // completed first.
         let patience = Duration::from_secs(2).max(scene.pace * 10);
         let told = timeout(patience, &mut newer).await;
         go.send(()).ok();

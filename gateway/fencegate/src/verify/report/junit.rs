@@ -27,7 +27,7 @@ pub fn report(service: &Service, report: &VerifyReport) -> String {
     xml
 }
 
-/// What is undecided is an error: neither a failure nor a pass.
+/// An undecided case counts as an error, which is neither a failure nor a pass.
 fn case(entry: &Played) -> String {
     let case = entry.case;
     let head = format!(
@@ -51,7 +51,7 @@ fn told(element: &str, why: &str, entry: &Played) -> String {
     format!("<{element} type=\"{element}\" message=\"{}\">{}</{element}>", escaped(why), escaped(&text))
 }
 
-/// For text and for attributes in double quotes. What XML 1.0 has no way to say becomes U+FFFD (section 2.2).
+/// Escapes text and attributes in double quotes. Characters that XML 1.0 cannot contain become U+FFFD (section 2.2).
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

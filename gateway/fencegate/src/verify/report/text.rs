@@ -7,7 +7,7 @@ use crate::verify::{
     stamp::Form,
 };
 
-/// What is verified.
+/// Describes the service under test.
 pub fn head(service: &Service) -> String {
     let urls: Vec<&str> = service.instances.iter().map(|one| one.url.as_str()).collect();
     let how = match service.fields.form {
@@ -23,7 +23,7 @@ pub fn head(service: &Service) -> String {
     )
 }
 
-/// One case: a line where it has passed, its whole story where it has not.
+/// One case: one line if it passed, all details otherwise.
 pub fn entry(entry: &Played) -> String {
     let Played { case, verdict, events, .. } = entry;
     let word = match verdict {
@@ -52,7 +52,7 @@ pub fn entry(entry: &Played) -> String {
     text
 }
 
-/// How it ends.
+/// The end of the report.
 pub fn tail(report: &VerifyReport) -> String {
     let counts = report.counts();
     let mut text = String::new();
@@ -66,7 +66,7 @@ pub fn tail(report: &VerifyReport) -> String {
     text
 }
 
-/// Races have hundreds of requests: what went wrong is at the end.
+/// A race has hundreds of requests; the failure is at the end.
 fn last<T>(events: &[T]) -> &[T] {
     const SHOWN: usize = 8;
     &events[events.len().saturating_sub(SHOWN)..]

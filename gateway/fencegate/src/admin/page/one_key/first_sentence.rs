@@ -1,4 +1,4 @@
-//! The first sentence of the page: who holds the key, for whom, since when, and who comes next.
+//! The first sentence of the page: the holder of the key, its request, its age, and who comes next.
 
 use fencegate_lock::tenures::question::LineEntry;
 use hyper::header::HeaderValue;
@@ -9,11 +9,11 @@ use crate::{
     stays::Staying,
 };
 
-/// Who stands where, as far as this gateway and ZooKeeper can tell together.
+/// The holder and the waiters, as far as this gateway and ZooKeeper know.
 pub(super) struct FirstSentence<'a> {
     known: &'a KnownOfKey,
     gateway: &'a str,
-    /// The request that somebody asks about; empty for none.
+    /// The request in question; empty for none.
     asked: &'a str,
 }
 
@@ -22,7 +22,7 @@ impl<'a> FirstSentence<'a> {
         Self { known, gateway, asked }
     }
 
-    /// One sentence for whoever was asked why.
+    /// One sentence for somebody who was asked why.
     pub(super) fn opening(&self) -> String {
         let (key, behind) = (&self.known.named, self.behind());
         match self.holder() {
@@ -31,7 +31,7 @@ impl<'a> FirstSentence<'a> {
         }
     }
 
-    /// Where the request stands that is asked about.
+    /// The state of the request in question.
     pub(super) fn yours(&self) -> Option<String> {
         if self.asked.is_empty() {
             return None;
@@ -68,14 +68,14 @@ impl<'a> FirstSentence<'a> {
         self.lease().or_else(|| self.tenure()).or_else(|| self.node())
     }
 
-    /// A client of ours holds it itself.
+    /// A lease of this gateway holds the key.
     fn lease(&self) -> Option<String> {
         let lease = self.known.leases.iter().find(|lease| lease.token.is_some())?;
         let (principal, age) = (&lease.principal, brief(lease.held_ms.unwrap_or_default()));
         Some(format!("{} for the client {principal}, as lease {} since {age}", self.gateway, lease.reference))
     }
 
-    /// Requests of this gateway have it.
+    /// Requests of this gateway hold the key.
     fn tenure(&self) -> Option<String> {
         let held = self.known.here.as_ref()?.held.first()?;
         let since = brief(documents::millis(held.since));
@@ -94,7 +94,7 @@ impl<'a> FirstSentence<'a> {
         })
     }
 
-    /// Somebody elsewhere has it, as ZooKeeper says.
+    /// A node in ZooKeeper holds the key for somebody else.
     fn node(&self) -> Option<String> {
         let mut held = self.known.line.as_deref().unwrap_or_default().iter().filter(|node| node.holds);
         let first = held.next()?;
@@ -106,7 +106,7 @@ impl<'a> FirstSentence<'a> {
         Some(format!("{}{others}{most}", first.whose()))
     }
 
-    /// Why there is no holder to tell of.
+    /// Why there is no holder.
     fn nobody(&self) -> String {
         let key = &self.known.named;
         if let Some(rest) = self.known.here.as_ref().and_then(|lock| lock.rest) {
@@ -124,7 +124,7 @@ impl<'a> FirstSentence<'a> {
         }
     }
 
-    /// Who waits: before the request that is asked about, or at all.
+    /// The waiters before the request in question, or all of them.
     fn behind(&self) -> String {
         let waiting: Vec<&Staying> =
             self.known.stays.iter().filter(|staying| staying.works.is_none()).collect();
@@ -154,7 +154,7 @@ impl<'a> FirstSentence<'a> {
     }
 }
 
-/// A request by what its client can quote.
+/// A request, by the id that its client can quote.
 fn shown(staying: &Staying) -> &str {
     staying.request.as_ref().and_then(|name| name.to_str().ok()).unwrap_or("without a name")
 }
@@ -163,7 +163,7 @@ fn is(request: Option<&HeaderValue>, asked: &str) -> bool {
     request.is_some_and(|request| request.as_bytes() == asked.as_bytes())
 }
 
-/// As people write it.
+/// The number as a word.
 fn number(count: usize) -> String {
     const WORDS: [&str; 11] =
         ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];

@@ -1,4 +1,4 @@
-//! What else is known of the key: what came of its last requests, its leases, its mark, and where more is told.
+//! Further facts about the key: its last requests, its leases, its mark, and links to more.
 
 use std::collections::BTreeSet;
 
@@ -25,14 +25,14 @@ pub(super) struct Past {
     pub(super) route: String,
     pub(super) status: u16,
     pub(super) outcome: &'static str,
-    /// Bad for whoever looks for trouble.
+    /// The style class: bad for what a reader should notice.
     pub(super) class: &'static str,
     pub(super) why: &'static str,
     pub(super) took: String,
     pub(super) number: String,
 }
 
-/// A lock that a client holds itself, or waits for.
+/// A lease of the key, held or waiting.
 pub(super) struct LeaseRow {
     pub(super) reference: String,
     pub(super) principal: String,
@@ -82,7 +82,7 @@ impl LeaseRow {
     }
 }
 
-/// What this gateway knows of the mark that somebody compares with: that a dispatch of ours was let in.
+/// The mark of the key, as far as this gateway knows it from its own accepted dispatches.
 pub(super) fn mark(known: &KnownOfKey, plan: &Gateway) -> Option<String> {
     let (_, _, upstream) = routes(plan, &known.key)
         .find(|(_, _, upstream)| matches!(upstream.fencing, Level::Guard | Level::Upstream))?;
@@ -102,7 +102,7 @@ pub(super) fn mark(known: &KnownOfKey, plan: &Gateway) -> Option<String> {
     })
 }
 
-/// The same key at the other gateways, where they say where people look at them.
+/// The same key on the pages of other gateways.
 pub(super) fn elsewhere(known: &KnownOfKey, gateway: &str, asked: &str) -> Vec<Link> {
     let names: BTreeSet<&str> = known.members.iter().map(|member| &*member.gateway).collect();
     let link = |name: &str| {
@@ -113,7 +113,7 @@ pub(super) fn elsewhere(known: &KnownOfKey, gateway: &str, asked: &str) -> Vec<L
     names.into_iter().filter_map(link).collect()
 }
 
-/// Where another gateway tells of the key.
+/// The page of the key at another gateway.
 pub(super) fn key_page_of(known: &KnownOfKey, name: &str, gateway: &str) -> Option<String> {
     let page = page_of(&known.members, name, gateway)?;
     Some(format!("{page}locks/{}", known.link))

@@ -1,4 +1,4 @@
-//! Who holds the key, and what ends that at the latest.
+//! The holders of the key, and what releases it at the latest.
 
 use fencegate_lock::tenures::{question::LineEntry, survey::HeldTenure};
 use fencegate_policies::{
@@ -16,9 +16,9 @@ use crate::admin::{documents::millis, page::times::brief};
 /// One of those who hold.
 pub(super) struct Holder {
     pub(super) gateway: String,
-    /// Where that gateway tells more of the key.
+    /// The page of that gateway about the key.
     pub(super) page: Option<String>,
-    /// Where other gateways reach it.
+    /// The address at which other gateways reach it.
     pub(super) peer: Option<String>,
     pub(super) token: String,
     pub(super) since: String,
@@ -37,7 +37,7 @@ pub(super) fn of(known: &KnownOfKey, gateway: &str) -> Vec<Holder> {
     };
     let mut holders: Vec<Holder> =
         holding.iter().map(|node| Holder::elsewhere(known, gateway, node, ours(node))).collect();
-    // ZooKeeper has not been asked, or its answer is older than what we hold.
+    // ZooKeeper was not asked, or its answer is older than our own tenure.
     let told = |tenure: &HeldTenure| {
         holding.iter().any(|node| tenure.nodes.iter().any(|path| path.ends_with(&node.node)))
     };
@@ -128,7 +128,7 @@ pub(super) fn ends(known: &KnownOfKey, gateway: &str, plan: &Gateway) -> Vec<Str
 }
 
 fn of_routes(key: &ResourceKey, plan: &Gateway, held: &[HeldTenure]) -> Vec<String> {
-    // The route is known of what is held here; of what is held elsewhere it is one of these.
+    // For a key that is held here, its route is known. For a key that is held elsewhere, it is one of these routes.
     let meant =
         |name: &str| held.iter().filter_map(|tenure| tenure.route.as_deref()).all(|route| route == name);
     let mut ends = Vec::new();

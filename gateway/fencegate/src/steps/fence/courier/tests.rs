@@ -78,10 +78,10 @@ async fn as_client(
     timeout(Duration::from_secs(20), carrying).await.expect("an end")
 }
 
-/// What the other gateway does with each connection, one after the other, and what it was sent on each.
+/// What the other gateway does with each connection in turn, and the requests that it got on each.
 enum Act {
     Answer(&'static str),
-    /// It answers, and closes the connection as soon as it lies idle.
+    /// It answers, and closes the connection as soon as that is idle.
     AnswerAndClose(&'static str),
     Close,
     /// Reads until the other side ends.
@@ -130,7 +130,7 @@ async fn act(mut stream: TcpStream, acts: Rc<Mutex<Vec<Act>>>, saw: mpsc::Unboun
     }
 }
 
-/// What is asked first on each connection, and answered as by a gateway with the pass of [`way`].
+/// Answers the first question of each connection, as a gateway with the pass of [`way`] does.
 async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> bool {
     let Some(head) = until(stream, b"\r\n\r\n").await else { return false };
     assert!(head.starts_with("OPTIONS * HTTP/1.1\r\n") && !head.contains(&"5a".repeat(8)), "{head}");
@@ -141,7 +141,7 @@ async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> bool {
     stream.write_all(answer.as_bytes()).await.is_ok()
 }
 
-/// One in full, its body of eight bytes included. `None` at the end.
+/// Reads one request with its body of eight bytes. `None` at the end of the connection.
 async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<String> {
     until(stream, b"amount=7").await
 }
@@ -187,7 +187,7 @@ async fn an_answer_is_passed_on_as_it_is_and_its_connection_carries_the_next_req
                     "{sent}"
                 );
                 assert!(sent.contains("; from=gw-1\r\n") && sent.starts_with("post /pay/7 http/1.1\r\n"));
-                // Until it lies idle.
+                // Wait until the connection is idle.
                 while courier.idle.lying() == 0 {
                     tokio::task::yield_now().await;
                 }
@@ -306,7 +306,7 @@ async fn a_connection_that_leads_elsewhere_or_is_about_to_end_is_not_used_again(
     LocalSet::new()
         .run_until(async {
             for last in [FORBIDDEN, LAST] {
-                // Two at once, so that there are two connections; the second request ends both.
+                // Two requests at once make two connections. The second request ends both.
                 let there = other(vec![Act::Answer(DONE), Act::Answer(DONE), Act::Answer(last)]).await;
                 let courier = courier();
                 let send = async || carried(&courier, there.address, 1000).await.0;

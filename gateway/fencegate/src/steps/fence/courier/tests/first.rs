@@ -1,4 +1,4 @@
-//! What a connection begins with.
+//! The question at the beginning of each connection.
 
 use super::*;
 

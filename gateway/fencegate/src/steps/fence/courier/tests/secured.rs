@@ -1,4 +1,4 @@
-//! Over TLS, where more is written than requests.
+//! Connections over TLS, which writes bytes beside those of requests.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, sync::mpsc as blocking, thread};
 
@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
-/// Who signs for one side.
+/// A certificate authority of one side.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -50,7 +50,7 @@ impl Authority {
         TlsAcceptor::from(Arc::new(config.expect("a pair")))
     }
 
-    /// A courier that shows one of its certificates.
+    /// A courier that shows a certificate of this authority.
     fn courier(&self) -> (Courier<Sockets>, TempDir) {
         let folder = TempDir::new().expect("a folder");
         let write = |name: &str, text: String| -> PathBuf {
@@ -126,7 +126,7 @@ async fn what_tls_says_at_the_end_of_an_idle_connection_is_not_taken_for_the_req
             let (answer, _) = carried(&courier, address, 1000).await;
             let Carried::Answered(reply) = answer else { panic!("not answered") };
             reply.into_body().spent().await.expect("complete");
-            // The thread stands still meanwhile: nobody here has seen the end yet.
+            // The thread is blocked meanwhile, so no task has seen the end of the connection.
             is_closed.recv_timeout(Duration::from_secs(10)).expect("closed");
             let (answer, _) = carried(&courier, address, 1000).await;
             assert!(matches!(answer, Carried::Answered(_)), "once more, over a fresh one");

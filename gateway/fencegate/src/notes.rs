@@ -51,6 +51,8 @@ pub struct Notes {
     /// Counts the request on its route, once the route is known.
     pub in_flight: RefCell<Option<Counted>>,
     pub fenced: Cell<bool>,
+    /// Whether a field of the request overrides its method or path. `None` where nobody has looked.
+    pub overridden: Cell<Option<bool>>,
     /// The request came over the listener for gateways.
     pub of_gateways: Cell<bool>,
     /// Another gateway has forwarded the request, and has proven to be a gateway.

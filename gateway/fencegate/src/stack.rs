@@ -25,6 +25,7 @@ use crate::{
         limit::PerClient,
         permitted::Permitted,
         route::Routing,
+        screen::Screening,
     },
     ticketing::Ticketing,
     trace::Recording,
@@ -66,7 +67,7 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
     ServiceBuilder::new()
         .layer(look(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
         .layer(look(parts.pass.clone(), steps::sibling::prove)) // another gateway asks whether we are who it means
-        .layer(look(parts.plan.clone(), steps::screen::screen)) // what cannot be forwarded safely ends here
+        .layer(look(Screening::by(&parts.plan), steps::screen::screen)) // what cannot be forwarded safely ends here
         .layer(look(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
         .layer(look(parts.pass, steps::sibling::believe)) // another gateway shows that it is one
         .layer(look(hop, steps::hop::hop)) // what has called it, our own word on the client; a request that goes round ends here
@@ -106,7 +107,7 @@ pub fn guard<N: Network>(
     let recording = Recording::of(&parts.plan.log);
     ServiceBuilder::new()
         .layer(look(parts.in_flight, steps::limit::limit))
-        .layer(look(parts.plan.clone(), steps::screen::screen))
+        .layer(look(Screening::by(&parts.plan), steps::screen::screen))
         .layer(look(parts.plan.clone(), steps::hygiene::hygiene)) // the claim is taken off, and kept beside
         .layer(look(hop, steps::hop::hop))
         .layer(look(recording, steps::trace::trace))
@@ -239,7 +240,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             .service(End);
         let (host, path) = (CanonicalHost::parse("a").expect("a host"), CanonicalPath::parse("/"));
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let peer = Rc::new(Peer { address: local, local, tls: None });
+        let peer = Rc::new(Peer::at(local, local));
         let request = Screened { http: http(), notes: notes.clone(), peer: peer.clone(), host, path };
         let routed = size(&middle, Clean { request, presented: HeaderMap::new() });
         let begun = size(&decide(parts, routing, End), Arrived { http: http(), notes, peer });

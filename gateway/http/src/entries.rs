@@ -2,7 +2,7 @@
 
 use hyper::{
     HeaderMap,
-    header::{HeaderName, HeaderValue},
+    header::{Entry, HeaderName, HeaderValue},
 };
 
 /// The entries of a list that may stand in several fields, in order. A field need not be text: one byte that is none
@@ -15,16 +15,19 @@ pub fn entries<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl DoubleEnde
 
 /// Appends an entry to a list, and makes one field of all.
 pub fn append(headers: &mut HeaderMap, name: HeaderName, entry: &HeaderValue) {
-    let Some(first) = headers.get(&name) else {
-        headers.insert(name, entry.clone());
-        return;
+    // One look for the field, whether it is there or not.
+    let mut line = match headers.entry(name) {
+        Entry::Vacant(vacant) => {
+            vacant.insert(entry.clone());
+            return;
+        }
+        Entry::Occupied(line) => line,
     };
-    let mut list = first.as_bytes().to_vec();
-    for more in headers.get_all(&name).iter().skip(1) {
+    let mut list = Vec::new();
+    for said in line.iter() {
+        list.extend_from_slice(said.as_bytes());
         list.extend_from_slice(b", ");
-        list.extend_from_slice(more.as_bytes());
     }
-    list.extend_from_slice(b", ");
     list.extend_from_slice(entry.as_bytes());
-    headers.insert(name, HeaderValue::from_bytes(&list).expect("made of field values"));
+    line.insert(HeaderValue::from_bytes(&list).expect("made of field values"));
 }

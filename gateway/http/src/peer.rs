@@ -1,6 +1,11 @@
 //! Who is at the other end of a client's connection.
 
-use std::net::SocketAddr;
+use std::{
+    cell::OnceCell,
+    net::{IpAddr, SocketAddr},
+};
+
+use hyper::header::HeaderValue;
 
 /// The client's end of a connection, as far as the connection itself tells. What a proxy before us says of its own
 /// client in header fields is another matter.
@@ -11,7 +16,9 @@ pub struct Peer {
     /// The address of ours that it was made to.
     pub local: SocketAddr,
     /// `None` for plain text.
-    pub tls: Option<Handshake>,
+    pub tls: Option<Box<Handshake>>,
+    /// Its address as fields say it. Each of its requests says it, and it never changes.
+    written: OnceCell<HeaderValue>,
 }
 
 /// What a handshake has told.
@@ -37,6 +44,35 @@ pub struct Identity {
 }
 
 impl Peer {
+    /// Over plain text, as far as is known.
+    pub fn at(address: SocketAddr, local: SocketAddr) -> Self {
+        Self { address, local, tls: None, written: OnceCell::new() }
+    }
+
+    /// The one that stands before us speaks for this one.
+    #[must_use]
+    pub fn speaking_for(self, client: SocketAddr) -> Self {
+        Self { tls: self.tls, ..Self::at(client, self.local) }
+    }
+
+    /// It has shaken hands.
+    #[must_use]
+    pub fn over(self, handshake: Handshake) -> Self {
+        Self { tls: Some(Box::new(handshake)), ..self }
+    }
+
+    /// An IPv4 address is one, however the socket writes it.
+    pub fn ip(&self) -> IpAddr {
+        self.address.ip().to_canonical()
+    }
+
+    /// The same, as fields say it.
+    pub fn written_ip(&self) -> &HeaderValue {
+        self.written.get_or_init(|| {
+            HeaderValue::try_from(self.ip().to_string()).expect("an address is visible ASCII")
+        })
+    }
+
     /// What the client speaks to us.
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }

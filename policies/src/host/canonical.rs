@@ -1,11 +1,14 @@
 //! The one canonical spelling of a request's host, or why it has none.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    sync::Arc,
+};
 
 /// A `Host` field or authority: lower case, no trailing dot, IPv6 in its shortest form and in brackets.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CanonicalHost {
-    text: String,
+    text: Arc<str>,
     /// Length of the name in `text`; a colon and the port follow it, where there is one.
     name: usize,
 }
@@ -45,7 +48,7 @@ impl CanonicalHost {
             text.push(':');
             text.push_str(port);
         }
-        Ok(Self { text, name })
+        Ok(Self { text: text.into(), name })
     }
 
     /// Without the port: what `{host}` stands for in a key.

@@ -125,7 +125,7 @@ fn walk(gateway: &Gateway, request: Request<Body>) -> io::Result<Walked> {
 /// Whoever asks for an explanation has not connected.
 fn nobody() -> Peer {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    Peer { address: local, local, tls: None }
+    Peer::at(local, local)
 }
 
 fn destination(upstream: &Upstream) -> Destination {

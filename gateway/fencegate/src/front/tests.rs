@@ -102,7 +102,7 @@ async fn first_polled_late() {
 
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let peer = Peer { address: local, local, tls: None };
+    let peer = Peer::at(local, local);
     let facing = Facing::new(Rc::new(front.clone()), peer, Course::of_http2(), Duration::from_secs(9));
     spawn_local(Builder::new(later.clone()).serve_connection(TokioIo::new(ours), facing));
     let (mut sender, connection) =

@@ -29,7 +29,7 @@ use fencegate_policies::{
     prefer,
 };
 use fencegate_process::shown;
-use hyper::header::HeaderValue;
+use hyper::header::{HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
@@ -226,9 +226,11 @@ async fn observed<S: Serve<Permitted<Rc<HeldTenure>>>>(
     next.serve(permitted(request, None)).await
 }
 
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+
 /// `Prefer: wait=N` (RFC 7240): how long the client would wait; it can lower its route's wait, not raise it.
 pub fn wait(request: &Keyed, fence: &Fence) -> Duration {
-    let asked = prefer::wait(request.http.headers().get_all("prefer").iter().map(HeaderValue::as_bytes));
+    let asked = prefer::wait(request.http.headers().get_all(PREFER).iter().map(HeaderValue::as_bytes));
     asked.map_or(fence.wait, |asked| asked.min(fence.wait))
 }
 

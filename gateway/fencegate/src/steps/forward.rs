@@ -94,7 +94,7 @@ impl<N: Network, H: Right> Serve<Permitted<H>> for Forward<N> {
             // A fenced request has no spare copy: after one written byte it may have been executed.
             let spare = match hold {
                 None if !notes.fenced.get() && !tour.fresh && lend.pooled().reused && asked.is_none() => {
-                    once_more(&http)
+                    once_more(&http, notes.overridden.get())
                 }
                 _ => None,
             };

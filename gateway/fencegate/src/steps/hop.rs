@@ -64,7 +64,7 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 ///
 /// `gateway`: the peer is one of ours, so its own word on the hop before it counts; beyond that trust is asked as ever.
 fn introduce(headers: &mut HeaderMap, peer: &Peer, trusted: &Trust, gateway: bool) -> IpAddr {
-    let address = peer.address.ip().to_canonical();
+    let address = peer.ip();
     let client = if gateway || trusted.contains(address) {
         let name = X_FORWARDED_FOR;
         // What is not text is no address, and counts as an entry all the same.
@@ -79,7 +79,7 @@ fn introduce(headers: &mut HeaderMap, peer: &Peer, trusted: &Trust, gateway: boo
         disown(headers);
         address
     };
-    append(headers, X_FORWARDED_FOR, &value(address.to_string()));
+    append(headers, X_FORWARDED_FOR, peer.written_ip());
     headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(peer.scheme()));
     client
 }
@@ -145,7 +145,7 @@ mod tests {
 
     fn peer(address: &str) -> Peer {
         let local = "127.0.0.1:80".parse().expect("an address");
-        Peer { address: format!("{address}:4711").parse().expect("an address"), local, tls: None }
+        Peer::at(format!("{address}:4711").parse().expect("an address"), local)
     }
 
     #[test]

@@ -89,7 +89,9 @@ pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S
     notes.route.set(found.as_ref().map(|found| found.route.id));
     let counted = notes.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
     notes.in_flight.replace(Some(counted.in_flight()));
-    if let Some(ambiguous) = ambiguous(&http, &path)
+    let overridden = overridden(http.headers());
+    notes.overridden.set(Some(overridden.is_some()));
+    if let Some(ambiguous) = ambiguous(&http, &path, overridden)
         && edition.leads_to_fence(upstream).await
     {
         return Err(ambiguous);
@@ -109,7 +111,11 @@ pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S
 
 /// Why a request could be read in two ways. The service may read it as one that belongs to a fenced route. So it is
 /// never sent to a service with a fenced route, whichever route takes it here.
-fn ambiguous(http: &Request<Body>, path: &CanonicalPath) -> Option<Refusal> {
+fn ambiguous(
+    http: &Request<Body>,
+    path: &CanonicalPath,
+    overridden: Option<(Reason, &'static str)>,
+) -> Option<Refusal> {
     if let Some(ambiguity) = path.ambiguity() {
         return Some(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
     }
@@ -117,7 +123,7 @@ fn ambiguous(http: &Request<Body>, path: &CanonicalPath) -> Option<Refusal> {
         // No route names it, but the service may take `post` for `POST`.
         return Some(Refusal::new(Reason::Method, "a method in lower case"));
     }
-    let (reason, name) = overridden(http.headers())?;
+    let (reason, name) = overridden?;
     Some(Refusal::new(reason, format!("the field `{name}`")))
 }
 

@@ -1,6 +1,6 @@
 //! Lets in only a head that two servers cannot read differently; everything else ends here. The path is judged in [`super::route`].
 
-use std::{rc::Rc, sync::Arc};
+use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 use fencegate_http::{
     body::{Body, Reply},
@@ -29,8 +29,39 @@ pub struct Screened {
     pub path: CanonicalPath,
 }
 
-pub fn screen(plan: &Arc<Plan>, request: Arrived) -> Result<Screened, Stops> {
+/// What heads are held against.
+#[derive(Clone)]
+pub struct Screening {
+    plan: Arc<Plan>,
+    hosts: Rc<LastHost>,
+}
+
+/// A host as the last request spelled it, and what that is. Most requests of a worker spell theirs alike, and reading it takes
+/// longer than comparing it.
+#[derive(Default)]
+struct LastHost(RefCell<Option<(Box<str>, CanonicalHost)>>);
+
+impl Screening {
+    pub fn by(plan: &Arc<Plan>) -> Self {
+        Self { plan: plan.clone(), hosts: Rc::default() }
+    }
+}
+
+impl LastHost {
+    fn read(&self, spelled: &str) -> Result<CanonicalHost, Refusal> {
+        if let Some((_, host)) = self.0.borrow().as_ref().filter(|(last, _)| **last == *spelled) {
+            return Ok(host.clone());
+        }
+        let host = CanonicalHost::parse(spelled);
+        let host = host.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?;
+        self.0.replace(Some((spelled.into(), host.clone())));
+        Ok(host)
+    }
+}
+
+pub fn screen(screening: &Screening, request: Arrived) -> Result<Screened, Stops> {
     let Arrived { mut http, notes, peer } = request;
+    let plan = &screening.plan;
     if http.version() == Version::HTTP_2 {
         // Done before fields are counted: a client that splits its cookie still has one cookie.
         join_cookies(http.headers_mut())?;
@@ -43,7 +74,7 @@ pub fn screen(plan: &Arc<Plan>, request: Arrived) -> Result<Screened, Stops> {
     framing(&http)?;
     expectation(http.headers())?;
     header_size(&http, plan.listener.limits.max_header)?;
-    let host = host(http.uri(), http.headers(), http.version())?;
+    let host = host(&screening.hosts, &http)?;
     if !plan.listener.hosts.contains(&host) {
         return Err(Refusal::new(Reason::Misdirected, format!("the host {}", host.as_str())).into());
     }
@@ -132,8 +163,9 @@ fn join_cookies(headers: &mut HeaderMap) -> Result<(), Refusal> {
 
 /// Exactly one host: from the `Host` field, or from an absolute target that a `Host` field does not contradict. In
 /// HTTP/1.1 the field has to be there, whatever the target says (RFC 9112, 3.2).
-fn host(target: &Uri, headers: &HeaderMap, version: Version) -> Result<CanonicalHost, Refusal> {
-    let mut fields = headers.get_all(HOST).iter();
+fn host(hosts: &LastHost, http: &Request<Body>) -> Result<CanonicalHost, Refusal> {
+    let (target, version) = (http.uri(), http.version());
+    let mut fields = http.headers().get_all(HOST).iter();
     let (field, more) = (fields.next(), fields.next());
     if more.is_some() {
         return Err(malformed("more than one Host field"));
@@ -141,14 +173,11 @@ fn host(target: &Uri, headers: &HeaderMap, version: Version) -> Result<Canonical
     let field = field
         .map(|value| value.to_str().map_err(|_| malformed("a Host field that is not ASCII")))
         .transpose()?;
-    let parse = |text: &str| {
-        CanonicalHost::parse(text).map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))
-    };
-    let named = field.map(parse).transpose()?;
+    let named = field.map(|field| hosts.read(field)).transpose()?;
     if !matches!(target.scheme_str(), None | Some("http" | "https")) {
         return Err(malformed("a target with another scheme than http"));
     }
-    match (target.authority().map(|authority| parse(authority.as_str())).transpose()?, named) {
+    match (target.authority().map(|authority| hosts.read(authority.as_str())).transpose()?, named) {
         (None, Some(named)) => Ok(named),
         (Some(_), None) if version == Version::HTTP_11 => Err(malformed("no Host field")),
         (Some(host), None) => Ok(host),
@@ -162,4 +191,24 @@ fn host(target: &Uri, headers: &HeaderMap, version: Version) -> Result<Canonical
 fn place<'a>(host: &'a CanonicalHost, target: &Uri) -> (&'a str, u16) {
     let usual = if target.scheme_str() == Some("https") { 443 } else { 80 };
     (host.name(), host.port().unwrap_or(usual))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_read_as_it_is_spelled_whoever_was_asked_before() {
+        let hosts = LastHost::default();
+        for _ in 0..2 {
+            for (spelled, read) in
+                [("a.example", "a.example"), ("A.Example.", "a.example"), ("b.example:80", "b.example:80")]
+            {
+                for _ in 0..2 {
+                    assert_eq!(hosts.read(spelled).expect("a host").as_str(), read, "{spelled}");
+                }
+                assert_eq!(hosts.read("a b").expect_err("no host").reason, Reason::Malformed);
+            }
+        }
+    }
 }

@@ -44,8 +44,10 @@ const USUAL: usize = 4;
 /// By all `Connection` lines: a nomination may stand in any of them.
 fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
     let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
-    let names = lines.flat_map(|line| line.split(','));
-    names.filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok()).collect()
+    let names = lines.flat_map(|line| line.split(',')).map(str::trim);
+    // What most lines say is a field of one hop by itself, and goes as such.
+    let names = names.filter(|name| !name.eq_ignore_ascii_case("keep-alive"));
+    names.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()).collect()
 }
 
 /// A look-alike, such as `Transfer_Encoding`, is the field itself to some servers, and `Content_Length` says to them how

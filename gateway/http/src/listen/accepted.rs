@@ -86,9 +86,10 @@ impl Entry {
     {
         match self.proxy_protocol {
             ProxyProtocol::Off => self.known(stream, peer, place, front).await,
+            // In a box, as all that not every connection needs: one that lies idle is no larger for it.
             ProxyProtocol::Require => {
-                if let Some((stream, peer)) = self.named(stream, peer).await {
-                    self.known(stream, peer, place, front).await;
+                if let Some((stream, peer)) = Box::pin(self.named(stream, peer)).await {
+                    Box::pin(self.known(stream, peer, place, front)).await;
                 }
             }
         }
@@ -107,7 +108,7 @@ impl Entry {
             () = self.drain.cancelled() => return None,
         };
         let (result, known) = match named {
-            Ok(Ok((Some(client), stream))) => ("client", Some((stream, Peer { address: client, ..peer }))),
+            Ok(Ok((Some(client), stream))) => ("client", Some((stream, peer.speaking_for(client)))),
             Ok(Ok((None, stream))) => ("local", Some((stream, peer))),
             Ok(Err(bad)) => {
                 warn!(peer = %peer.address, %bad, "no client is named");
@@ -127,9 +128,23 @@ impl Entry {
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
-        let Some(certificates) = &self.certificates else {
-            return self.spoken_with(stream, peer, place, front).await;
-        };
+        match &self.certificates {
+            None => self.spoken_with(stream, peer, place, front).await,
+            Some(certificates) => Box::pin(self.secured(certificates, stream, peer, place, front)).await,
+        }
+    }
+
+    /// TLS comes first.
+    async fn secured<I>(
+        &self,
+        certificates: &Arc<Certificates>,
+        stream: I,
+        peer: Peer,
+        place: &Place,
+        front: &Rc<dyn Answers>,
+    ) where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
         let shaken = tokio::select! {
             biased;
             shaken = timeout(self.speech.timeouts.tls_handshake, handshake(certificates, stream)) => shaken,
@@ -139,7 +154,7 @@ impl Entry {
         match shaken {
             Ok(Ok(Shaken::Secured(stream, handshake, agreed))) => {
                 self.metrics.handshake(true);
-                let peer = Peer { tls: Some(handshake), ..peer };
+                let peer = peer.over(handshake);
                 match agreed {
                     Some(spoken) => self.serve(spoken, Rewound::unread(stream), peer, place, front).await,
                     None => self.spoken_with(stream, peer, place, front).await,
@@ -178,7 +193,7 @@ impl Entry {
         };
         match detected {
             Ok(Ok(Told::Spoken(spoken, stream))) => self.serve(spoken, stream, peer, place, front).await,
-            Ok(Ok(Told::Foreign(stream, why))) => refuse(stream, why, &**front).await,
+            Ok(Ok(Told::Foreign(stream, why))) => Box::pin(refuse(stream, why, &**front)).await,
             Ok(Ok(Told::Gone)) => {}
             Ok(Err(error)) => debug!(peer = %peer.address, %error, "client connection ended"),
             Err(_elapsed) => self.metrics.timed_out(Limit::Detect),
@@ -208,4 +223,26 @@ impl Entry {
 async fn refuse<I: AsyncRead + AsyncWrite + Unpin>(stream: I, why: &'static str, front: &dyn Answers) {
     let words = farewell::words(&front.refuse(Refused::Malformed(why), Duration::ZERO));
     farewell::farewell(stream, words).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::socket_stream::SocketStream;
+
+    type OfFive<A, B, C, D, E, F> = fn(A, B, C, D, E) -> F;
+
+    fn future<A, B, C, D, E, F>(_: OfFive<A, B, C, D, E, F>) -> usize {
+        size_of::<F>()
+    }
+
+    /// Each connection has one for as long as it is open, and what it speaks in a box beside.
+    #[test]
+    fn a_connection_is_no_larger_for_what_others_need() {
+        let size = future(
+            Entry::connection::<SocketStream>
+                as OfFive<&'static _, _, _, &'static _, &'static Rc<dyn Answers>, _>,
+        );
+        assert!(size <= 1600, "{size}");
+    }
 }

@@ -83,62 +83,95 @@ impl Speech {
         let facing = Facing::new(front.clone(), peer, course.clone(), self.timeouts.request_body);
         let told = (front.clone(), metrics.clone());
         let paced = Paced::new(stream, course.clone(), self.timeouts.clone(), told);
-        let stream = TokioIo::new(paced);
+        let (stream, course) = (TokioIo::new(paced), &*course);
+        // Each in a box of its own: a connection that lies idle is as large as what it speaks, and no larger.
         match spoken {
             Spoken::Http1 => {
-                let mut connection = self.http1.serve_connection(stream, facing);
-                let served = tokio::select! {
-                    // Before anything else of it is read.
-                    biased;
-                    () = place.lost() => None,
-                    served = serve_all(&mut connection, drain) => Some(served),
-                };
-                match served {
-                    None => displaced(connection, &course, &**front).await,
-                    Some(Ok(())) => {
-                        if let Some(taker) = course.take_taker() {
-                            part(connection, taker).await;
-                        }
-                    }
-                    Some(Err(error)) => {
-                        broken(connection, &course).await;
-                        return Err(error);
-                    }
-                }
-                Ok(())
+                let connection = self.http1.serve_connection(stream, facing);
+                Box::pin(in_turn(connection, course, place, &**front, drain)).await
             }
             Spoken::Http2 => {
-                let mut connection = std::pin::pin!(self.http2.serve_connection(stream, facing));
-                let mut patience = PARTING;
-                let neglected = tokio::select! {
-                    biased;
-                    () = place.lost() => {
-                        patience = DISPLACED;
-                        None
-                    }
-                    ended = connection.as_mut() => return ended,
-                    limit = neglected(&course, &self.timeouts) => Some(limit),
-                    () = drain.cancelled() => None,
-                };
-                if let Some(limit) = neglected {
-                    metrics.timed_out(limit);
-                    if limit == Limit::ResponseWrite {
-                        course.reset();
-                        return Ok(());
-                    }
-                }
-                // GOAWAY; requests that come until the client has read it are answered.
-                connection.as_mut().graceful_shutdown();
-                tokio::select! {
-                    ended = connection.as_mut() => ended,
-                    () = parted(&course, &self.timeouts, patience) => Ok(()),
-                }
+                let connection = self.http2.serve_connection(stream, facing);
+                Box::pin(self.at_once(connection, course, place, metrics, drain)).await
             }
+        }
+    }
+
+    /// All that comes over an HTTP/2 connection.
+    async fn at_once<I>(
+        &self,
+        connection: Http2<I>,
+        course: &Course,
+        place: &Place,
+        metrics: &ClientMetrics,
+        drain: &CancellationToken,
+    ) -> hyper::Result<()>
+    where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        let mut connection = std::pin::pin!(connection);
+        let mut patience = PARTING;
+        let neglected = tokio::select! {
+            biased;
+            () = place.lost() => {
+                patience = DISPLACED;
+                None
+            }
+            ended = connection.as_mut() => return ended,
+            limit = neglected(course, &self.timeouts) => Some(limit),
+            () = drain.cancelled() => None,
+        };
+        if let Some(limit) = neglected {
+            metrics.timed_out(limit);
+            if limit == Limit::ResponseWrite {
+                course.reset();
+                return Ok(());
+            }
+        }
+        // GOAWAY; requests that come until the client has read it are answered.
+        connection.as_mut().graceful_shutdown();
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = parted(course, &self.timeouts, patience) => Ok(()),
         }
     }
 }
 
 type Http1<I> = http1::Connection<TokioIo<Paced<I>>, Facing>;
+type Http2<I> = http2::Connection<TokioIo<Paced<I>>, Facing, OnThisWorker>;
+
+/// All that comes over an HTTP/1 connection.
+async fn in_turn<I>(
+    mut connection: Http1<I>,
+    course: &Course,
+    place: &Place,
+    front: &dyn Answers,
+    drain: &CancellationToken,
+) -> hyper::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+{
+    let served = tokio::select! {
+        // Before anything else of it is read.
+        biased;
+        () = place.lost() => None,
+        served = serve_all(&mut connection, drain) => Some(served),
+    };
+    // What ends a connection is boxed: it need not be as large as that for as long as it lives.
+    match served {
+        None => Box::pin(displaced(connection, course, front)).await,
+        Some(Ok(())) => {
+            if let Some(taker) = course.take_taker() {
+                Box::pin(part(connection, taker)).await;
+            }
+        }
+        Some(Err(error)) => {
+            Box::pin(broken(connection, course)).await;
+            return Err(error);
+        }
+    }
+    Ok(())
+}
 
 /// All requests, the rest of what is to be written, and the end of the stream, unless it parts from HTTP.
 async fn serve_all<I>(connection: &mut Http1<I>, drain: &CancellationToken) -> hyper::Result<()>

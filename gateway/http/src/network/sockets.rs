@@ -128,7 +128,7 @@ impl Accept for SocketListener {
                 stream.set_nodelay(true)?;
                 SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT)?;
                 let local = stream.local_addr()?;
-                Ok((SocketStream::Tcp(stream), Peer { address, local, tls: None }))
+                Ok((SocketStream::Tcp(stream), Peer::at(address, local)))
             }
             Self::Unix { listener, shared, mine } => {
                 if shared.has_enough(mine.get()) {
@@ -137,7 +137,7 @@ impl Accept for SocketListener {
                 let stream = SocketStream::Unix(listener.accept().await?.0);
                 mine.set(mine.get() + 1);
                 shared.accepted();
-                Ok((stream, Peer { address: THIS_MACHINE, local: THIS_MACHINE, tls: None }))
+                Ok((stream, Peer::at(THIS_MACHINE, THIS_MACHINE)))
             }
         }
     }

@@ -7,6 +7,7 @@ use std::{
     rc::{Rc, Weak},
 };
 
+use futures_util::{TryFutureExt, future::Either};
 use hyper::{
     Request, Response, Uri, Version,
     body::Incoming,
@@ -52,7 +53,7 @@ pub type Parting = Rc<Cell<Option<Taker>>>;
 pub struct NotAnswered {
     pub why: hyper::Error,
     /// The request, if the library has not begun with it.
-    pub back: Option<Request<Body>>,
+    pub back: Option<Box<Request<Body>>>,
 }
 
 /// The client takes trailers, which only HTTP/2 passes on to the upstream (`TE: trailers`; gRPC asks for it).
@@ -222,20 +223,21 @@ impl Sender {
         let answer = match self {
             Self::Http1(sender, _, word) => {
                 word.set(false);
-                futures_util::future::Either::Left(sender.try_send_request(request))
+                Either::Left(sender.try_send_request(request))
             }
             Self::Http2(sender, seen, scheme) => {
                 seen.begin();
                 let request = in_the_form_of_http2(request, scheme.clone());
-                futures_util::future::Either::Right(sender.try_send_request(request))
+                Either::Right(sender.try_send_request(request))
             }
         };
-        async move { answer.await.map_err(not_answered) }
+        // Without a future of our own around it, which the answer would be copied through.
+        answer.map_err(not_answered)
     }
 }
 
 fn not_answered(mut failed: TrySendError<Request<Body>>) -> NotAnswered {
-    let back = failed.take_message().map(in_the_form_of_http1);
+    let back = failed.take_message().map(in_the_form_of_http1).map(Box::new);
     NotAnswered { why: failed.into_error(), back }
 }
 

@@ -72,7 +72,7 @@ pub(super) fn failed(
     // middle.
     let back = match sent {
         Sent::Harmless => spare.and_then(Spare::request),
-        Sent::Nothing | Sent::Something => failed.back.filter(|_| is_untouched(upload)).map(Box::new),
+        Sent::Nothing | Sent::Something => failed.back.filter(|_| is_untouched(upload)),
     };
     match (retry::again(cause, sent), sent, back) {
         (Again::FreshConnection | Again::OtherEndpoint, _, Some(back)) => Failed::Again { back, reused },

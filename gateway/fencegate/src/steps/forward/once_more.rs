@@ -22,11 +22,13 @@ pub(super) struct Spare {
 /// A copy of the request, for the case that a pooled connection dies under it without a byte of an answer. Services
 /// close idle connections when they like, so every client with a pool meets this. Other methods, and requests with a
 /// body, are left to the client to repeat.
-pub(super) fn once_more(http: &Request<Body>) -> Option<Spare> {
+///
+/// `known`: whether a field overrides the method or the path, where somebody has looked. A GET with such a field changes
+/// something, if the service obeys that field.
+pub(super) fn once_more(http: &Request<Body>, known: Option<bool>) -> Option<Spare> {
     let safe = matches!(*http.method(), Method::GET | Method::HEAD);
-    // A GET with a field that overrides its method changes something, if the service obeys that field.
-    let is_itself = overridden(http.headers()).is_none();
-    if !safe || !is_itself || !http.body().is_end_stream() {
+    let overridden = known.unwrap_or_else(|| overridden(http.headers()).is_some());
+    if !safe || overridden || !http.body().is_end_stream() {
         return None;
     }
     let mut lines = Vec::with_capacity(USUAL);
@@ -85,7 +87,7 @@ mod tests {
             let odd = HeaderValue::from_bytes(b"a:b \xff\t").expect("a value");
             let request = request.header("x-a", "1").header("x-a", "").header("x-odd", odd);
             let request = request.body(Body::whole(body.into())).expect("a request");
-            let copy = once_more(&request);
+            let copy = once_more(&request, None);
             assert_eq!(copy.is_some(), may, "{method} {body:?}");
             if let Some(copy) = copy {
                 let copy = copy.request().expect("as it was");
@@ -108,7 +110,10 @@ mod tests {
             ("x-http-methods", true),
         ] {
             let request = Request::get("/a").header(name, "POST").body(Body::whole("".into()));
-            assert_eq!(once_more(&request.expect("a request")).is_some(), may, "{name}");
+            let request = request.expect("a request");
+            assert_eq!(once_more(&request, None).is_some(), may, "{name}");
+            // Whoever has looked before is believed.
+            assert!(once_more(&request, Some(true)).is_none());
         }
     }
 }

@@ -12,7 +12,7 @@ use hyper::{
     HeaderMap, Request, Response, StatusCode, Version,
     body::Incoming,
     ext::on_informational,
-    header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING},
+    header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING},
 };
 use tracing::warn;
 
@@ -91,9 +91,11 @@ fn one_length(headers: &mut HeaderMap) {
     }
 }
 
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+
 /// `Keep-Alive: timeout=N`: how long the upstream keeps an idle connection.
 fn keep_alive(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get("keep-alive")?.to_str().ok()?;
+    let text = headers.get(KEEP_ALIVE)?.to_str().ok()?;
     let timeout = text.split(',').find_map(|parameter| parameter.trim().strip_prefix("timeout="))?;
     timeout.parse().ok().map(Duration::from_secs)
 }

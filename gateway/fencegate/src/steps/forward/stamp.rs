@@ -55,7 +55,8 @@ pub fn claim(headers: &mut HeaderMap, token: Token, keys: &[ResourceKey], mode: 
 
 /// The name that the upstream wants for a field, most often the usual one.
 fn named(name: &str, usual: HeaderName) -> HeaderName {
-    if name.eq_ignore_ascii_case(usual.as_str()) {
+    // Both are lower case.
+    if name == usual.as_str() {
         return usual;
     }
     HeaderName::from_bytes(name.as_bytes()).expect("the plan holds field names")

@@ -2,7 +2,7 @@
 //! decided by it.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, VecDeque, hash_map::Entry},
     rc::Rc,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -32,9 +32,16 @@ const TOLD: usize = 256;
 #[derive(Debug, Default)]
 struct Shard {
     /// Mostly one.
-    here: HashMap<ResourceKey, SmallVec<[(u64, Staying); 1]>>,
+    here: HashMap<ResourceKey, SmallVec<[Arc<Present>; 1]>>,
     /// The newest last.
     over: VecDeque<(ResourceKey, Over)>,
+}
+
+/// A request where it is: at all of its keys the same.
+#[derive(Debug)]
+struct Present {
+    number: u64,
+    staying: Mutex<Staying>,
 }
 
 /// A request that waits for its keys, or has them.
@@ -68,7 +75,7 @@ pub struct Over {
 pub struct Stay {
     all: Arc<Stays>,
     keys: Rc<[ResourceKey]>,
-    number: u64,
+    present: Arc<Present>,
 }
 
 impl Default for Stays {
@@ -80,17 +87,18 @@ impl Default for Stays {
 impl Stays {
     pub fn begin(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, staying: &Staying) -> Stay {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let present = Arc::new(Present { number, staying: Mutex::new(staying.clone()) });
         for key in keys.iter() {
-            self.shard(key).here.entry(key.clone()).or_default().push((number, staying.clone()));
+            self.shard(key).here.entry(key.clone()).or_default().push(present.clone());
         }
-        Stay { all: self.clone(), keys: keys.clone(), number }
+        Stay { all: self.clone(), keys: keys.clone(), present }
     }
 
     /// Those that are at `key`, the longest here first.
     pub fn here(&self, key: &ResourceKey) -> Vec<Staying> {
         let mut here: Vec<_> = self.shard(key).here.get(key).into_iter().flatten().cloned().collect();
-        here.sort_by_key(|(number, _)| *number);
-        here.into_iter().map(|(_, staying)| staying).collect()
+        here.sort_by_key(|present| present.number);
+        here.into_iter().map(|present| unpoisoned(&present.staying).clone()).collect()
     }
 
     /// The last ones at `key` that are over, the newest first.
@@ -101,23 +109,19 @@ impl Stays {
     }
 
     fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, Shard> {
-        // Nothing in between can leave it half changed.
-        self.shards[usize::from(key.shard()) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS])
     }
+}
+
+/// Nothing in between can leave it half changed.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Stay {
     /// It has its keys.
     pub fn works(&self) {
-        let now = Instant::now();
-        for key in self.keys.iter() {
-            let mut shard = self.all.shard(key);
-            let ours =
-                shard.here.get_mut(key).and_then(|here| here.iter_mut().find(|one| one.0 == self.number));
-            if let Some((_, staying)) = ours {
-                staying.works = Some(now);
-            }
-        }
+        unpoisoned(&self.present.staying).works = Some(Instant::now());
     }
 
     /// Its answer is known. It may stay for longer: until nothing of it is on its way any more.
@@ -136,10 +140,10 @@ impl Drop for Stay {
     fn drop(&mut self) {
         for key in self.keys.iter() {
             let mut shard = self.all.shard(key);
-            let Some(here) = shard.here.get_mut(key) else { continue };
-            here.retain(|(number, _)| *number != self.number);
-            if here.is_empty() {
-                shard.here.remove(key);
+            let Entry::Occupied(mut here) = shard.here.entry(key.clone()) else { continue };
+            here.get_mut().retain(|present| !Arc::ptr_eq(present, &self.present));
+            if here.get().is_empty() {
+                here.remove();
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A service that lets in the newest tenure itself: it asks the guard before whatever it does, and tells it how that ended.
+//! A service with a guard inside: it asks the guard before each execution, and tells the guard how the execution ended.
 
 use std::{error::Error, fs, path::Path, sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ async fn serve(folder: &Path) -> Tried<()> {
     let store = folder.join("guard.redb");
     // Once in the life of a service: `fencegate era show` prints the installation and the floor.
     drop(Redb::init(&store, &Identity::new("f1ee7000000000000000000000000000", &SystemRandomness), 0)?);
-    // A real one takes longer than any of its executions.
+    // A real service sets this longer than its longest execution.
     let rules = Rules { max_execution: Duration::from_millis(100), ..Rules::default() };
     let (clock, families) = (Arc::new(MachineClock), Families::new());
     let instance = Guid::new(&SystemRandomness).to_string();
@@ -44,23 +44,23 @@ async fn serve(folder: &Path) -> Tried<()> {
         () = guard.tend() => {}
         failed = guard.store_failed() => return Err(failed.into()),
     }
-    // Without this the next start takes it for a crash, and keys that were at work wait.
+    // Without this call the next start assumes a crash, and keys that were at work wait.
     guard.leave().await?;
     committing.join().map_err(|_| "the thread of the store panicked")?;
     print!("{}", String::from_utf8(families.text())?);
     Ok(())
 }
 
-/// What gateways send, as it comes.
+/// Three requests as gateways send them, in the order of their arrival.
 async fn requests(guard: &Arc<Guard>, file: &Path) -> Tried<()> {
-    // The store is new, and another guard may have let in what still runs.
+    // The store is new, so the guard waits: executions that another guard has let in may still run.
     while let Some(closed) = guard.quarantine() {
         tokio::time::sleep(closed.until.since(guard.now())).await;
     }
     let (old, new) = ("v1-00000000000000ab-00000007-00000001", "v1-00000000000000ac-00000000-00000001");
     println!("{old}: {}", pay(guard, old, file).await?);
     println!("{new}: {}", pay(guard, new, file).await?);
-    // Its gateway stood still for a minute, and does not know that it has lost the lock.
+    // The gateway of this token stood still for a minute, and does not know that it has lost the lock.
     let late = "v1-00000000000000ab-00000007-00000002";
     match pay(guard, late, file).await {
         Err(Refused::Stale { newest }) => println!("{late}: refused, {newest} was here"),
@@ -79,14 +79,14 @@ async fn pay(guard: &Arc<Guard>, token: &str, file: &Path) -> Result<u32, Refuse
     let mut patience = Patience::new(&mut client, guard.rules.settle);
     let admitted = guard.admit(claim.clone(), None, &mut patience).await;
     let running = admitted.map_err(|refused| guard.refuse(refused, Some(&claim)))?;
-    // A process may have stood still just here, and others take what it was let in for as over.
+    // The process may have stood still between admission and this line, so that the execution already counts as over.
     if !running.permission().holds(guard.now()) {
         running.unsent().await?;
         return Err(Refused::Busy);
     }
     let balance = fs::read_to_string(file).map_or(0, |text| text.parse().unwrap_or(0)) + 1;
     fs::write(file, balance.to_string()).expect("the folder can be written");
-    // Dropped without this word, it would be in doubt, and the key closed until `max_execution` is over.
+    // Without this call the execution would be in doubt, and the key closed for `max_execution`.
     running.answered(Kept { status: 200, fields: Vec::new(), body: None }).await?;
     Ok(balance)
 }

@@ -1,4 +1,5 @@
-//! Lets a dispatch in: announced durably, settled, checked again, and registered in one step with that check.
+//! Lets a dispatch in: its token is announced durably, older executions are waited for, and it is checked again and
+//! registered in one step.
 
 use std::sync::Arc;
 
@@ -20,10 +21,10 @@ impl Guard {
     /// Lets the dispatch in. It counts as in flight until the returned [`Execution`] is told how it ended.
     ///
     /// # Errors
-    /// Nothing was sent. The mark may have moved: the tenure tries again with its next dispatch number.
+    /// The dispatch must not be sent. Its mark may have moved, so a retry needs the next dispatch number.
     ///
     /// # Cancellation
-    /// To be run to its end: it watches for its client's going away itself.
+    /// Run the future to its end: it ends by itself when the client goes away.
     pub async fn admit(
         self: &Arc<Self>,
         claim: Claim,
@@ -50,14 +51,15 @@ impl Guard {
         }
     }
 
-    /// Raises and registers whatever the marks say: nothing is refused while one only looks on. Never lowers a mark.
+    /// Raises marks and registers the dispatch even if its token is stale, for a guard that only observes. Never lowers
+    /// a mark.
     pub async fn let_pass(self: &Arc<Self>, claim: Claim) -> Result<Execution, Refused> {
         let mut running = Execution::asking(self.clone(), claim, None);
         running.pass().await?;
         Ok(running)
     }
 
-    /// Until something may have changed.
+    /// Waits until the state of the keys may have changed.
     async fn wait(
         &self,
         told: Changed,
@@ -66,7 +68,7 @@ impl Guard {
     ) -> Result<(), Refused> {
         let now = self.now();
         let over = doubt.map(|until| Instant::now() + until.since(now));
-        // A doubt that outlasts our patience is not worth waiting for.
+        // If the doubt lasts longer than we may wait, refuse at once.
         if let (Some(until), Some(over)) = (doubt, over)
             && over > patience.deadline
         {

@@ -1,4 +1,4 @@
-//! A guard that is alone with its store: it decides in memory, and the store remembers.
+//! A guard with a store of its own: it decides in memory, and the store remembers.
 
 mod admit;
 mod operations;
@@ -21,7 +21,7 @@ use crate::{
     time::Time,
 };
 
-/// Keeps what a guard knows: in memory what decides, and in the store what must outlive it.
+/// The state of such a guard: the register in memory decides, and the store keeps what has to outlive the process.
 pub(crate) struct Alone {
     state: Mutex<InMemory>,
     store: Arc<dyn Store>,
@@ -59,7 +59,7 @@ impl Alone {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, InMemory> {
-        // Every change of the state is one call that keeps its invariants; who panicked in between has changed nothing.
+        // A poisoned lock does no harm: every change of the state is one call that keeps its invariants.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,7 +106,7 @@ impl Alone {
         self.committer.durable(moment).await.map_err(|failed| Refused::Store(failed.to_string()))
     }
 
-    /// What is to be written down of the time.
+    /// The store's time, as a change to be written; empty if there is none.
     fn passed(&self) -> Vec<Change> {
         self.time.passed(self.now())
     }

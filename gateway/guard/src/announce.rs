@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{arbitration::Reach, guard::Guard, refused::Refused};
 
-/// Where a guard says it: a path that no service has.
+/// The path of the announcement, which no service uses.
 pub const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
 
-/// Of what is announced.
+/// Version of the announcement's form.
 const FORMAT: u32 = 1;
 
 /// The answer to [`ANNOUNCEMENT`].
@@ -18,31 +18,32 @@ const FORMAT: u32 = 1;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Announcement {
     pub format: u32,
-    /// Guards of one upstream have one store.
+    /// The name of the store. All guards of one upstream have one store.
     pub store: String,
-    /// Where several guards may have the store: which database it is in. Older guards are alone with theirs.
+    /// The database of the store, if several guards may share it. Older guards do not have this field, and share
+    /// nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<String>,
-    /// Of the process: two processes with one store that only one may have are a copy.
+    /// Names the process. Two processes with one store that cannot be shared have copies of it.
     pub instance: String,
     /// The installation whose tokens are compared.
     pub ensemble: String,
     pub floor: u64,
-    /// The largest epoch ever announced: a store that comes back with less was restored from an older state.
+    /// The largest epoch that was ever announced. A store that comes back with less was restored from an older state.
     pub highest: u64,
     /// Milliseconds.
     pub settle: u64,
     /// Milliseconds.
     pub max_execution: u64,
-    /// Nothing is refused: nothing is promised.
+    /// The guard only observes: it refuses nothing, so it promises nothing.
     pub observes: bool,
-    /// Milliseconds that the process has had its store. Older guards do not say it.
+    /// How long the process has had its store, in milliseconds. Older guards do not have this field.
     #[serde(default)]
     pub up: Option<u64>,
 }
 
 impl Announcement {
-    /// How long the answer to a request may take that the guard lets in last of all.
+    /// The longest time from a request to its answer: the wait at the guard, and the execution.
     pub fn longest(&self) -> Duration {
         Duration::from_millis(self.settle.saturating_add(self.max_execution))
     }

@@ -1,4 +1,4 @@
-//! Who decides for a guard, and keeps what it knows. Everything that a guard asks or tells its arbiter is in here.
+//! The arbiter of a guard, which decides and remembers. All calls of a guard to its arbiter are in here.
 
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
 use fencegate_process::clock::Boot;
@@ -23,10 +23,11 @@ pub(crate) enum Arbiter {
 }
 
 impl Arbiter {
-    /// Compares the claim with the marks and announces it, and lets it in where nothing is in the way. What was written
-    /// for that is durable when this returns.
+    /// Compares the claim with the marks, announces it, and lets it in if nothing is in the way. All that this writes
+    /// is durable when it returns.
     ///
-    /// `admitted` says what is in flight from the moment on at which it may be, so whoever drops this future can end it.
+    /// `admitted` is set before the dispatch can count as in flight, so a caller that drops this future can end the
+    /// dispatch.
     pub(crate) async fn look(
         &self,
         turn: Turn,
@@ -40,7 +41,7 @@ impl Arbiter {
         }
     }
 
-    /// Raises what it can and lets the claim in whatever the marks say.
+    /// Raises marks and lets the claim in even if its token is stale.
     pub(crate) async fn let_pass(&self, claim: &Claim, admitted: &mut Admitted) -> Result<Boot, Refused> {
         match self {
             Self::Alone(alone) => alone.let_pass(claim, admitted).await,
@@ -48,7 +49,7 @@ impl Arbiter {
         }
     }
 
-    /// The dispatch is over, or in doubt from now on. Nobody waits for it.
+    /// The dispatch is over, or in doubt from now on. This is told in the background.
     pub(crate) fn end(&self, claim: &Claim, admitted: Admitted, ended: Ended) {
         match self {
             Self::Alone(alone) => alone.end(claim, admitted, ended),
@@ -56,7 +57,7 @@ impl Arbiter {
         }
     }
 
-    /// The dispatch is over, and that is what came of its operation: durable when this returns.
+    /// The dispatch is over, and its operation has this outcome. Both are durable when this returns.
     pub(crate) async fn conclude(
         &self,
         claim: &Claim,
@@ -73,7 +74,7 @@ impl Arbiter {
         }
     }
 
-    /// Nothing goes on of what was in doubt on these keys under this token. Whether there was such a doubt.
+    /// Ends a doubt: no execution under this token goes on. False if there was no such doubt.
     pub(crate) async fn resolve(&self, keys: &[ResourceKey], token: Token) -> Result<bool, Refused> {
         match self {
             Self::Alone(alone) => Ok(alone.resolve(keys, token)),
@@ -104,7 +105,7 @@ impl Arbiter {
     }
 }
 
-/// Operations.
+/// Calls about operations.
 impl Arbiter {
     /// Asks for the right to decide over an operation.
     pub(crate) async fn reserve(&self, id: OperationId) -> Result<Reserving, Refused> {
@@ -118,12 +119,12 @@ impl Arbiter {
     pub(crate) fn take_back(&self, right: Right) {
         match (self, right) {
             (Self::Alone(alone), Right::Alone(id)) => alone.let_go(&id),
-            // It gives itself back.
+            // A right from the database gives itself back when it is dropped.
             (_, right) => drop(right),
         }
     }
 
-    /// What somebody who has the right says of an operation: durable when this returns.
+    /// Changes the entry of an operation, under its right. Durable when this returns.
     pub(crate) async fn record(&self, right: &Right, writing: Writing) -> Result<(), Refused> {
         match self {
             Self::Alone(alone) => alone.record(Some(right), writing).await,
@@ -148,7 +149,7 @@ impl Arbiter {
         }
     }
 
-    /// Could an execution of the operation still be at work, or begin?
+    /// Whether an execution of the operation may still run, or begin.
     pub(crate) async fn may_still_run(&self, entry: &Entry) -> Result<bool, Refused> {
         match self {
             Self::Alone(alone) => Ok(alone.may_still_run(entry)),
@@ -156,7 +157,7 @@ impl Arbiter {
         }
     }
 
-    /// Operations without a known outcome that nobody has in hand.
+    /// Operations with an unknown outcome that are not reserved.
     pub(crate) async fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, Refused> {
         match self {
             Self::Alone(alone) => alone.unfinished(most),
@@ -164,7 +165,7 @@ impl Arbiter {
         }
     }
 
-    /// Forgets a finished operation that nobody has in hand. Whether there was one.
+    /// Forgets a finished operation that is not reserved. False if there was none.
     pub(crate) async fn forget(&self, id: OperationId) -> Result<bool, Refused> {
         match self {
             Self::Alone(alone) => alone.forget(id).await,
@@ -172,7 +173,7 @@ impl Arbiter {
         }
     }
 
-    /// What all of them take up.
+    /// The size of all entries.
     pub(crate) fn journal(&self) -> JournalSize {
         match self {
             Self::Alone(alone) => alone.journal(),
@@ -189,9 +190,9 @@ impl Arbiter {
     }
 }
 
-/// What it does by itself.
+/// The arbiter's own life.
 impl Arbiter {
-    /// For as long as it is polled.
+    /// Does the background work for as long as it is polled.
     pub(crate) async fn tend(&self) {
         match self {
             Self::Alone(alone) => alone.tend().await,
@@ -207,7 +208,7 @@ impl Arbiter {
         }
     }
 
-    /// That of a guard which is alone.
+    /// The store, if it is the guard's own.
     pub(crate) fn own_store(&self) -> Option<&dyn Store> {
         match self {
             Self::Alone(alone) => Some(alone.store()),
@@ -215,7 +216,7 @@ impl Arbiter {
         }
     }
 
-    /// What bytes may leave under beside the permission of their dispatch, where there is more.
+    /// The lease of a guard that shares its store. Bytes may leave only while it holds.
     pub(crate) fn lease(&self) -> Option<Lease> {
         match self {
             Self::Alone(_) => None,
@@ -223,7 +224,7 @@ impl Arbiter {
         }
     }
 
-    /// It can be asked now, for all that is known.
+    /// Whether it can decide now, as far as is known.
     pub(crate) fn is_there(&self) -> bool {
         match self {
             Self::Alone(_) => true,
@@ -238,7 +239,7 @@ impl Arbiter {
         }
     }
 
-    /// Returns when nothing can be kept any more.
+    /// Returns when nothing can be remembered any more.
     pub(crate) async fn failed(&self) -> NotDurable {
         match self {
             Self::Alone(alone) => alone.failed().await,
@@ -246,7 +247,7 @@ impl Arbiter {
         }
     }
 
-    /// After the last exchange.
+    /// Call this after the last exchange.
     pub(crate) async fn leave(&self) -> Result<(), Refused> {
         match self {
             Self::Alone(alone) => alone.leave().await,

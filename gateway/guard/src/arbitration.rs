@@ -1,4 +1,4 @@
-//! What an arbiter is asked for a dispatch, and what it says.
+//! The questions to an arbiter about a dispatch, and its answers.
 
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::Boot;
@@ -14,11 +14,11 @@ use crate::{
 pub(crate) enum Turn {
     /// Its token is compared with the marks, and announced.
     First,
-    /// It was announced, and has waited since.
+    /// Its token was announced before, and it has waited since.
     Again,
 }
 
-/// The operation that the dispatch is: written down in the step that lets it in.
+/// The operation of the dispatch, which is recorded in the step that lets the dispatch in.
 pub(crate) struct Admitting<'r> {
     pub(crate) right: &'r Right,
     pub(crate) entry: Box<Entry>,
@@ -30,46 +30,46 @@ pub(crate) enum Right {
     Shared(HeldRight),
 }
 
-/// What one look at the keys came to. It is durable.
+/// The result of one look at the keys, which is durable.
 pub(crate) struct Looked {
     pub(crate) way: Way,
-    /// The token is the first of its tenure on one of the keys.
+    /// Whether the token is the first of its tenure on one of the keys.
     pub(crate) raised: bool,
 }
 
 /// Whether a dispatch can go its way.
 pub(crate) enum Way {
-    /// It counts as in flight. What lets it send began then.
+    /// The dispatch counts as in flight. Its permission to send began at `since`.
     Free { since: Boot },
-    /// Somebody else is at work. Look again when told, or when a doubt may be over.
+    /// Another dispatch is in the way. Look again when told, or when a doubt may be over.
     Taken { told: Changed, doubt: Option<Boot> },
 }
 
-/// What the arbiter calls a dispatch that it has let in.
+/// The arbiter's name for a dispatch that it has let in.
 #[derive(Debug)]
 pub(crate) enum Admitted {
     Not,
     Alone(DispatchId),
-    /// Under this name it may be, for all that is known.
+    /// It may be in flight under this name; the answer is not here yet.
     Asked(DispatchName),
     Shared(InFlight),
 }
 
-/// What came of asking for the right to decide over an operation.
+/// The answer to a request for the right to decide over an operation.
 pub(crate) enum Reserving {
-    /// Nobody else has it now. With what is known of it.
+    /// The right is ours. With the entry of the operation.
     Ours(Right, Option<Box<Entry>>),
-    /// Somebody has it. Ask again when told.
+    /// Another request has it. Ask again when told.
     Taken(Changed),
 }
 
-/// What is kept, as it is now.
+/// How far the store has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reach {
-    /// A token up to here is refused where nothing is known of its key.
+    /// A key without a mark admits no token up to here.
     pub(crate) floor: u64,
     /// The largest epoch that was ever announced.
     pub(crate) highest: u64,
-    /// Where others may keep it as well: which database it is in.
+    /// The database of the store, if several guards may share it.
     pub(crate) database: Option<String>,
 }

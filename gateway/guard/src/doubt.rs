@@ -18,19 +18,20 @@ use crate::{
     reserve::Reserved,
 };
 
-/// A dispatch that was let in. Whoever has it says how it ended; dropped without that word, its execution is in doubt.
+/// A dispatch that was let in. Say how it ended by one of its methods; if it is dropped before, its execution is in
+/// doubt.
 pub struct Execution {
     guard: Arc<Guard>,
     claim: Claim,
     admitted: Admitted,
     reserved: Option<Reserved>,
-    /// `None`: nobody was given a permission yet, so nothing was sent.
+    /// `None`: no permission was given out yet, so nothing was sent.
     since: Option<Boot>,
     ended: bool,
 }
 
-/// The permission to send. It ends at a fixed instant; where the store is shared also when the other guards may take this
-/// one for dead, and that instant moves for as long as they may not.
+/// The permission to send. It ends at a fixed instant. If the store is shared, it also ends with this guard's lease,
+/// which each beat prolongs.
 #[derive(Debug, Clone)]
 pub struct Until {
     end: Boot,
@@ -47,19 +48,19 @@ impl Permission for Until {
     }
 }
 
-/// On its way in.
+/// Before the admission.
 impl Execution {
     pub(crate) fn asking(guard: Arc<Guard>, claim: Claim, reserved: Option<Reserved>) -> Self {
         Self { guard, claim, admitted: Admitted::Not, reserved, since: None, ended: false }
     }
 
-    /// One look at its keys. Refused, it is over.
+    /// One look at its keys. After a refusal the dispatch is over.
     pub(crate) async fn look(&mut self, turn: Turn) -> Result<Looked, Refused> {
         let admitting = self.reserved.as_ref().and_then(Reserved::admitting);
         self.guard.arbiter.look(turn, &self.claim, admitting, &mut self.admitted).await
     }
 
-    /// Whatever the marks say.
+    /// Lets it in even if its token is stale.
     pub(crate) async fn pass(&mut self) -> Result<(), Refused> {
         let since = self.guard.arbiter.let_pass(&self.claim, &mut self.admitted).await?;
         self.let_in(since);
@@ -80,13 +81,13 @@ impl Execution {
         &self.claim
     }
 
-    /// The operation that it is.
+    /// The operation of this dispatch, if it is one.
     pub fn operation(&self) -> Option<OperationId> {
         self.reserved.as_ref().map(Reserved::id)
     }
 
-    /// Bytes may leave until so long after the registration began: a guard that was stopped meanwhile sends nothing of
-    /// what others take for over.
+    /// Bytes may leave until `send_within` after the registration began. So a guard that stood still sends nothing that
+    /// others already take as over.
     pub fn permission(&self) -> Until {
         let never = Boot::from_nanos(0);
         let end = self.since.map_or(never, |since| since + self.guard.rules.send_within);
@@ -96,7 +97,7 @@ impl Execution {
     /// The upstream has answered in full. The key is free at once; the answer is remembered before this returns.
     ///
     /// # Errors
-    /// It could not be written down: the operation's outcome will be told as unknown.
+    /// The answer could not be written down, so the operation's outcome will be unknown.
     pub async fn answered(mut self, answer: Kept) -> Result<(), Refused> {
         let Some(reserved) = self.reserved.take() else {
             self.end(Ended::Known);
@@ -123,11 +124,11 @@ impl Execution {
     /// Bytes left, the last of them at `last`, and no complete answer came.
     pub fn doubtful(mut self, last: Boot) {
         self.in_doubt(last);
-        // Whoever repeats it now is told that nobody knows, instead of waiting for us.
+        // A repeat of the operation is told `outcome-unknown` from now on, and does not wait.
         self.left();
     }
 
-    /// Nobody will say what came of the operation.
+    /// The outcome of the operation stays unknown.
     fn left(&mut self) {
         if self.reserved.take().is_some() {
             self.guard.metrics.operation("unknown");
@@ -138,7 +139,7 @@ impl Execution {
         self.end(Ended::InDoubt { until: last + self.guard.rules.max_execution });
     }
 
-    /// Ends it, and writes down what came of its operation.
+    /// Ends the dispatch, and writes down the outcome of its operation.
     async fn conclude(mut self, mut reserved: Reserved, writing: Writing) -> Result<(), Refused> {
         let admitted = self.is_over();
         let right = reserved.reservation.right();
@@ -150,7 +151,7 @@ impl Execution {
         self.guard.arbiter.end(&self.claim, admitted, ended);
     }
 
-    /// Somebody has said how it ended.
+    /// Marks this as ended, and gives the name under which the arbiter knows it.
     fn is_over(&mut self) -> Admitted {
         self.ended = true;
         if self.since.is_some() {
@@ -165,7 +166,7 @@ impl Drop for Execution {
         match (self.ended, self.since) {
             (true, _) => {}
             (false, None) => self.end(Ended::Known),
-            // A panic, or a task that was dropped: what it has sent is not known, and the gate shuts with it.
+            // A panic or a dropped task: bytes may have left until now, and none leave after this.
             (false, Some(_)) => {
                 let now = self.guard.now();
                 self.in_doubt(now);
@@ -176,8 +177,8 @@ impl Drop for Execution {
 }
 
 impl Guard {
-    /// Nothing goes on of what ran on these keys under this token: the upstream or an operator says so. Whether it was in
-    /// doubt.
+    /// Ends a doubt, because the upstream or an operator says that no execution under this token goes on. False if
+    /// there was no such doubt.
     ///
     /// # Errors
     /// The store cannot be asked.

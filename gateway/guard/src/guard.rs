@@ -1,4 +1,4 @@
-//! What decides over every dispatch to one upstream, and what it keeps.
+//! The guard of one upstream: decides over every dispatch to it.
 
 use std::{io, sync::Mutex};
 
@@ -15,13 +15,13 @@ use crate::{
     store::{Identity, NotCopied, NotDurable, backup::Header},
 };
 
-/// What decides over every dispatch to one upstream. Shared by all workers.
+/// The guard of one upstream. Shared by all workers.
 pub struct Guard {
     pub rules: Rules,
     pub identity: Identity,
-    /// Of this process: a second one on a copy of the same store has another.
+    /// Names this process. A second process on a copy of the same store has another name.
     pub instance: String,
-    /// It has its store since then.
+    /// Since when it has its store.
     pub(crate) since: Boot,
     pub(crate) arbiter: Arbiter,
     pub(crate) refusals: Mutex<Refusals>,
@@ -29,15 +29,15 @@ pub struct Guard {
     pub metrics: GuardMetrics,
 }
 
-/// Dispatches that came too late.
+/// Dispatches that were refused as stale.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Refusals {
-    /// Since the start.
+    /// How many since the start.
     pub stale: u64,
     pub latest: Option<Stale>,
 }
 
-/// One of them.
+/// One stale dispatch.
 #[derive(Debug, Clone, Serialize)]
 pub struct Stale {
     pub keys: Vec<ResourceKey>,
@@ -45,10 +45,10 @@ pub struct Stale {
     pub newest: Token,
 }
 
-/// There is no backup.
+/// Why there is no backup.
 #[derive(Debug, thiserror::Error)]
 pub enum NotBackedUp {
-    /// The tools of its database do that, and of all guards at once.
+    /// A database is backed up by its own tools, for all guards at once.
     #[error("the store is a database, which others have as well")]
     Shared,
     #[error(transparent)]
@@ -72,23 +72,23 @@ impl Guard {
         self.clock.now()
     }
 
-    /// Nothing is admitted on these keys before then.
+    /// The keys in quarantine, and until when; `None` if there are none.
     pub fn quarantine(&self) -> Option<Quarantined> {
         self.arbiter.quarantine()
     }
 
-    /// Something could be admitted now: on some keys, that is.
+    /// Whether a dispatch could be admitted now, on some keys at least.
     pub fn lets_in(&self) -> bool {
         self.has_its_store()
             && !matches!(self.quarantine(), Some(Quarantined { scope: Scope::EveryKey(_), .. }))
     }
 
-    /// A store that is shared may be away for a while.
+    /// Whether the store can be asked now: a shared one may be away for a while.
     pub fn has_its_store(&self) -> bool {
         self.arbiter.is_there()
     }
 
-    /// Does by itself, in time, what nobody asks for, for as long as it is polled. One task of the process runs this.
+    /// Does the background work for as long as it is polled. Exactly one task of the process has to run this.
     pub async fn tend(&self) {
         self.arbiter.tend().await;
     }
@@ -103,16 +103,16 @@ impl Guard {
         self.arbiter.failed().await
     }
 
-    /// Writes a backup of what it remembers at this moment. It blocks, and everything else goes on meanwhile.
+    /// Writes a backup of the store at this moment. The call blocks its thread; the guard works on meanwhile.
     ///
     /// # Errors
-    /// The store is not its own, cannot be read, or nobody takes what is written.
+    /// The store is shared, cannot be read, or `into` cannot be written.
     pub fn back_up(&self, into: &mut dyn io::Write) -> Result<Header, NotBackedUp> {
         let store = self.arbiter.own_store().ok_or(NotBackedUp::Shared)?;
         Ok(store.copy(into)?)
     }
 
-    /// After the last exchange, so that the next start needs no quarantine.
+    /// Call this after the last exchange, so that the next start needs no quarantine.
     ///
     /// # Errors
     /// Then the next start takes this one for a crash.

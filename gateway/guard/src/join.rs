@@ -1,4 +1,4 @@
-//! Opens a guard on a store that others have as well, on a thread of its own: nothing that a worker does holds a beat up.
+//! Opens a guard on a shared store. The store gets a thread of its own, so that no worker can hold up a beat.
 
 use std::{io, sync::Arc, thread};
 
@@ -36,24 +36,24 @@ pub enum NotJoined {
     Panicked,
 }
 
-/// What a guard has of its process.
+/// The parts of the process that a guard uses.
 pub struct Surroundings {
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
-    /// Names this process, and no other one ever.
+    /// A name that no other process ever has.
     pub instance: String,
     pub metrics: GuardMetrics,
 }
 
 impl Guard {
-    /// Somebody has to run [`Guard::tend`], and to end with [`Guard::leave`]: the others take a guard that goes without
-    /// it for dead, and what it has in flight is in doubt.
+    /// Run [`Guard::tend`] from now on, and end with [`Guard::leave`]. If a guard goes without it, the other guards
+    /// take it for dead, and its dispatches in flight are in doubt.
     ///
     /// # Errors
     /// The database cannot be reached, or cannot be a guard's store.
     ///
     /// # Cancellation
-    /// Dropped, it leaves nothing behind that renews itself.
+    /// If the future is dropped, no task is left that renews the lease.
     pub async fn join(place: &Place, rules: Rules, around: Surroundings) -> Result<Joined, NotJoined> {
         let Surroundings { clock, randomness, instance, metrics } = around;
         let metrics = metrics.kept_in("postgres");
@@ -70,7 +70,8 @@ impl Guard {
         let named = (place.clone(), clock.clone(), instance.clone());
         let keeping = thread::Builder::new().name("store".into()).spawn(move || {
             let (place, clock, instance) = named;
-            // Whoever waits for the store is told that it has gone, also after a panic.
+            // Dropped at the end of the thread, also after a panic, so that waiting callers learn that the store is
+            // gone.
             let _alive = alive;
             runtime.block_on(async move {
                 let asked = Postgres::open(&place, terms, clock, randomness, &instance).await;
@@ -81,7 +82,7 @@ impl Guard {
                 let Some(postgres) = postgres else { return };
                 select! {
                     () = postgres.tend() => {}
-                    // Also where nobody is left to say so.
+                    // This also returns when the sender was dropped.
                     _ = ended.wait_for(|ending| *ending == Ending::InOrder) => {}
                 }
             });

@@ -1,8 +1,8 @@
 //! Keeps an operation from happening twice. Fencing alone does not: a client that got no answer retries with a newer
 //! token.
 //!
-//! Whoever wants to run an operation reserves its name first, so that between looking it up and writing down that it
-//! was admitted nobody else can do either.
+//! A request reserves the name of its operation first. So between its look-up and the record of its admission no other
+//! request can do either.
 
 mod unfinished;
 
@@ -18,31 +18,31 @@ use crate::{
     waiter::{Patience, Waiting},
 };
 
-/// What is known of a wanted operation.
+/// What the journal knows of an operation.
 pub enum Found {
     New(Reserved),
     /// It was done, with this answer.
     Done(Kept),
-    /// It was done, and nobody here saw the answer.
+    /// It was done, but its answer is not known.
     DoneUnseen,
-    /// It was admitted, and nobody knows what came of it.
+    /// It was admitted, and its outcome is unknown.
     Unknown(Reserved, Box<Entry>),
 }
 
-/// What comes of taking an operation in hand.
+/// The result of taking an unknown operation in hand.
 pub enum Taken {
     Yours(Reservation, Box<Entry>),
     /// Somebody else has it.
     InHand,
-    /// There is none, or it is known what came of it.
+    /// There is no such operation, or its outcome is known.
     Settled,
 }
 
 impl Guard {
-    /// Reserves the operation, waits for whoever has reserved it now, and says what is known of it.
+    /// Reserves the operation, after the request that has reserved it now. Says what the journal knows of it.
     ///
     /// # Errors
-    /// It is running for longer than we wait, or it was another request.
+    /// The operation runs for longer than we may wait, or its name was used for another request.
     pub async fn find(
         self: &Arc<Self>,
         wanted: Wanted,
@@ -54,8 +54,8 @@ impl Guard {
         if let (None, Some(former)) = (&known, former)
             && self.arbiter.entry(&former).await?.is_some()
         {
-            // It goes on as what it was, or nobody would know it by the name under which it was told of. Whoever had it may
-            // have brought it to its end and have it forgotten.
+            // The operation keeps the name that a former build gave it, because people were told that name. The request
+            // that had it before may have ended it, and its entry may be forgotten.
             known = reservation.take_former(former, patience).await?;
         }
         let Some(entry) = known else {
@@ -76,7 +76,7 @@ impl Guard {
         })
     }
 
-    /// Could an execution of the operation still be at work, or begin? Then a "no" of the upstream means nothing yet.
+    /// Whether an execution of the operation may still run, or begin. Then a "no" of the upstream means nothing yet.
     ///
     /// # Errors
     /// The store cannot be asked.

@@ -1,19 +1,20 @@
-//! The guard: beside a service that knows nothing of tokens, it lets through one tenure at a time, the newest.
+//! The guard: stands in front of a service that compares no tokens, and lets in one tenure at a time, the newest.
 //!
 //! In reading order:
 //!
 //! - [`register`]: decides, in memory: the marks of every key, what is in flight, what is in doubt
 //! - [`store`]: remembers, durably: marks, the keys at work, the journal
 //! - [`postgres`]: decides and remembers in a database, for several guards of one upstream
-//! - [`Guard`]: what a process has. Its arbiter is `alone`, a register [opened][open] on a store; or `shared`, a database
-//!   that it has [joined][join]
-//! - [`moving`]: moves the store of a guard that is alone into a database
-//! - [`admit`]: lets a dispatch in; nothing is sent before what announces it is durable. [`waiter`]: who waits for that
+//! - [`Guard`]: the guard of a process. Its arbiter is `alone`, a register [opened][open] on a store, or `shared`, a
+//!   database that it has [joined][join]
+//! - [`moving`]: moves a store from a file into a database
+//! - [`admit`]: lets a dispatch in; its announcement is durable before a byte is sent. [`waiter`]: the client that
+//!   waits for that
 //! - [`doubt`]: a dispatch until its end, and executions whose end nobody saw
 //! - [`operation`], [`reserve`], [`journal`]: keep an operation from happening twice
 //! - [`ticket`], [`vouch`]: how a gateway proves that it may say what it says
 //! - [`refused`]: why something is not let in; [`announce`]: what a guard says of itself
-//! - [`rules`]: its times and bounds; [`metrics`]: what is counted
+//! - [`rules`]: its times and bounds; [`metrics`]: its metrics
 
 pub mod admit;
 mod alone;

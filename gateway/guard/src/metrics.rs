@@ -1,4 +1,4 @@
-//! What is counted of a guard.
+//! The metrics of a guard.
 
 use std::time::Duration;
 
@@ -38,14 +38,14 @@ pub struct GuardMetrics {
     rolled_back: IntGaugeVec,
 }
 
-/// The store of a guard that is alone.
+/// The kind of store that is a file.
 const ALONE: &str = "redb";
 
-/// What a store is asked for: a file, and a database.
+/// The operations of a store: of a file, and of a database.
 const FILE_OPS: [&str; 2] = ["read", "commit"];
 const SHARED_OPS: [&str; 8] = ["read", "admit", "end", "journal", "reserve", "resolve", "beat", "leave"];
 
-/// Dispatches and ends.
+/// Buckets for the number of dispatches and ends in one statement.
 const GROUPS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
 impl GuardMetrics {
@@ -54,19 +54,19 @@ impl GuardMetrics {
             |name, help, label| families.register(IntCounterVec::new(Opts::new(name, help), &[label]));
         let gauge = |name, help| families.register(IntGauge::new(name, help));
         let by_store = |name, help| families.register(IntGaugeVec::new(Opts::new(name, help), &["store"]));
-        // Each without a series where the store is of the other kind.
+        // A gauge of one kind of store has no series if the store is of the other kind.
         let (shared, of_file) = (by_store, by_store);
         let seconds = |name, help| HistogramOpts::new(name, help).buckets(SHORT.to_vec());
         let metrics = Self {
             store: ALONE,
-            decisions: counters("guard_decisions_total", "What became of claims.", "decision"),
-            in_flight: gauge("guard_in_flight", "Dispatches let in and not ended."),
+            decisions: counters("guard_decisions_total", "Claims, by the guard's decision.", "decision"),
+            in_flight: gauge("guard_in_flight", "Dispatches that were let in and have not ended."),
             settle: families.register(Histogram::with_opts(seconds(
                 "guard_settle_seconds",
                 "From a claim to its admission.",
             ))),
             in_doubt: gauge("guard_in_doubt", "Executions whose end was not seen."),
-            resolved: counters("guard_in_doubt_resolved_total", "Doubts that somebody ended.", "how"),
+            resolved: counters("guard_in_doubt_resolved_total", "Doubts that ended early, by who ended them.", "how"),
             store_seconds: families.register(HistogramVec::new(
                 seconds("guard_store_seconds", "Time that the store took."),
                 &["store", "op"],
@@ -77,18 +77,18 @@ impl GuardMetrics {
             )),
             store_keys: gauge("guard_store_keys", "Keys whose marks are remembered."),
             disk_free: of_file("guard_store_disk_free_bytes", "Bytes that are free on the disk of the store."),
-            disk_size: of_file("guard_store_disk_size_bytes", "Bytes that this disk has."),
+            disk_size: of_file("guard_store_disk_size_bytes", "Size of the disk of the store, in bytes."),
             at_work: gauge(
                 "guard_keys_at_work",
                 "Keys that would be in quarantine after an unclean stop at this moment.",
             ),
             quarantined: gauge(
                 "guard_keys_in_quarantine",
-                "Keys that an earlier guard may have at work; all that are remembered where nobody knows which.",
+                "Keys that an earlier guard may have at work; all remembered keys if it is not known which.",
             ),
             journal_entries: gauge("guard_journal_operations", "Operations that the journal remembers."),
             journal_bytes: gauge("guard_journal_bytes", "Bytes that the operations in the journal take up."),
-            journal_most: gauge("guard_journal_max_bytes", "Beyond so many, new operations are refused."),
+            journal_most: gauge("guard_journal_max_bytes", "Bound of the journal in bytes; beyond it new operations are refused."),
             operations: counters(
                 "journal_operations_total",
                 "Operations that happen at most once, by what was written down.",
@@ -99,21 +99,21 @@ impl GuardMetrics {
             lease: families.register(GaugeVec::new(
                 Opts::new(
                     "guard_store_lease_seconds",
-                    "For so long the other guards of a shared store cannot take this one for dead; at 0 it sends nothing.",
+                    "How long the other guards of a shared store cannot take this one for dead; at 0 it sends nothing.",
                 ),
                 &["store"],
             )),
             group: families.register(HistogramVec::new(
                 HistogramOpts::new(
                     "guard_store_group_size",
-                    "Dispatches and ends that one statement told a shared store.",
+                    "Dispatches and ends in one statement to a shared store.",
                 )
                 .buckets(GROUPS.to_vec()),
                 &["store"],
             )),
             reconnects: counters(
                 "guard_store_reconnects_total",
-                "Connections on which a shared store was asked to decide: the first, and each that took the place of one that broke.",
+                "Connections for decisions that were made to a shared store: the first one, and one after each break.",
                 "store",
             ),
             rolled_back: shared(
@@ -125,10 +125,10 @@ impl GuardMetrics {
         metrics
     }
 
-    /// The same series, of a store of this kind.
+    /// The same metrics for another kind of store.
     #[must_use]
     pub(crate) fn kept_in(self, store: &'static str) -> Self {
-        // The one that it was begun with.
+        // Removes the series of the kind that it began with.
         for op in FILE_OPS {
             drop(self.store_errors.remove_label_values(&[self.store, op]));
         }
@@ -138,7 +138,7 @@ impl GuardMetrics {
         metrics
     }
 
-    /// A series that is there before it counts is one that an alert can compare with.
+    /// Makes every series at zero: an alert can only see the growth of a series that exists before its first event.
     fn begin(&self) {
         let words = Word::ALL.iter().map(|word| word.as_str());
         for decision in
@@ -183,7 +183,7 @@ impl GuardMetrics {
         self.store_errors.with_label_values(&[self.store, op]).inc();
     }
 
-    /// So many dispatches and ends went to the store in one statement.
+    /// One statement with this many dispatches and ends went to the store.
     pub fn grouped(&self, dispatches: usize) {
         #[expect(clippy::cast_precision_loss, reason = "a statement has far less")]
         self.group.with_label_values(&[self.store]).observe(dispatches as f64);
@@ -232,7 +232,7 @@ impl GuardMetrics {
         gauge(&self.journal_most, most);
     }
 
-    /// So many operations have an outcome that nobody knows.
+    /// How many operations have an unknown outcome.
     pub fn operations_unknown(&self, operations: usize) {
         self.unknown.set(i64::try_from(operations).unwrap_or(i64::MAX));
     }

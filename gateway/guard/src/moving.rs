@@ -1,12 +1,12 @@
-//! Moves the store of a guard that is alone from its file into a database that several guards share.
+//! Moves a guard's store from its file into a database that several guards share.
 //!
-//! Nobody decides meanwhile: the file is open here, so no guard has it, and what is copied is no store yet. When the copy
-//! is durable the file says that it has gone, for good; only then the copy becomes the store. So at no moment two guards
-//! could decide by what is the same store, and whenever this ends, it is begun anew or goes on:
+//! No guard decides meanwhile: the file is open here, so no guard has it, and the copy is no store yet. When the copy
+//! is durable, the file is marked as gone, for good. Only then the copy becomes the store. So at no moment two guards
+//! could decide by the same store. If the move is broken off, the next run depends on that mark:
 //!
-//! - The file says nothing: what was copied was never a store. It is copied anew, or the guard goes on with the file.
-//! - The file says that it has gone: what it names is made the store, if it is not one already. Nothing is ever copied out
-//!   of the file again, because guards may have decided since.
+//! - The file has no mark: the copy was never a store. The file is copied anew, or the guard goes on with it.
+//! - The file has the mark: the copy that it names is made the store, if it is not one already. Nothing is ever copied
+//!   out of the file again, because guards may have decided by the copy since.
 
 mod old_file;
 
@@ -29,25 +29,25 @@ use crate::{
     store::{Departed, Identity, StoreError},
 };
 
-/// From where to where.
+/// The two ends of a move.
 #[derive(Debug, Clone)]
 pub struct Move {
     /// The file.
     pub from: PathBuf,
     pub into: Place,
-    /// Of the guards that go on.
+    /// The rules of the guards that go on with the store.
     pub rules: Rules,
 }
 
-/// Whether anything is to happen.
+/// Whether to move, or only to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
-    /// It is said what would happen.
+    /// Changes nothing, and reports what a move would do.
     Look,
     Move,
 }
 
-/// What came of it, or would come.
+/// The result of a move, or of a look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
     pub identity: Identity,
@@ -55,17 +55,17 @@ pub struct Moved {
     pub tally: Tally,
 }
 
-/// What was left to do.
+/// How much of the move was left to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeftToDo {
-    /// All of it.
+    /// The whole move.
     Everything,
-    /// An earlier run had copied all of it; now it is the store.
+    /// An earlier run had copied everything; only the last step was missing.
     LastStep,
     Nothing,
 }
 
-/// What is in the file.
+/// The contents of the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     pub keys: u64,
@@ -73,19 +73,19 @@ pub struct Tally {
     pub highest: u64,
     pub era: u64,
     pub operations: u64,
-    /// Of these: nobody knows what came of them.
+    /// Operations with an unknown outcome.
     pub unknown: u64,
-    /// Executions in doubt, and how long the last of them takes.
+    /// Executions in doubt, and how long the last of them stays so.
     pub doubts: u64,
     pub longest_doubt: Duration,
-    /// Keys that may have been at work when the guard was killed, and are closed for so long.
+    /// Keys that may have been at work when the guard was killed, and are closed at first.
     pub closed_keys: u64,
-    /// So long every key is closed, or those above.
+    /// How long those keys are closed, or every key.
     pub closed: Duration,
     pub every_key: bool,
 }
 
-/// Why the store is where it was, or why nobody can say where it is.
+/// Why the store was not moved, or why it is not known where it is.
 #[derive(Debug, thiserror::Error)]
 pub enum NotMoved {
     #[error("{} does not exist; name the file that `store.redb` of the guard names", .0.display())]
@@ -94,7 +94,7 @@ pub enum NotMoved {
     File(#[from] StoreError),
     #[error("FG0540: {0}")]
     Database(#[from] NotUsable),
-    /// The file says that its store has gone.
+    /// The file is marked as gone, and the copy is not the store yet.
     #[error(
         "FG0540: {why}. {path} says by now that its store has gone: run the same command again, it ends what it began"
     )]
@@ -110,7 +110,7 @@ pub enum NotMoved {
 
 impl Move {
     /// # Errors
-    /// See [`NotMoved`]: run it again when that is mended.
+    /// See [`NotMoved`]: mend the cause, and run it again.
     pub async fn run(&self, intent: Intent, randomness: &dyn Randomness) -> Result<Moved, NotMoved> {
         if !self.from.exists() {
             return Err(NotMoved::NoFile(self.from.clone()));
@@ -131,7 +131,7 @@ impl Move {
         Ok(Moved { identity, left_to_do, tally })
     }
 
-    /// Everything, from the beginning.
+    /// Does the whole move.
     async fn copies(
         &self,
         source: &OldFile,
@@ -170,7 +170,7 @@ impl Move {
         Ok(tally)
     }
 
-    /// What an earlier run has begun.
+    /// Finishes a move that an earlier run has begun.
     async fn finishes(
         &self,
         departed: &Departed,
@@ -215,7 +215,7 @@ impl Move {
         }
     }
 
-    /// Reads all of it, a batch at a time, and copies what it has read.
+    /// Reads the file, a batch at a time, and copies each batch.
     async fn walk(
         &self,
         source: &OldFile,
@@ -244,7 +244,7 @@ impl Move {
         Ok(tally)
     }
 
-    /// What may still be at work.
+    /// Copies the executions that may still be at work.
     async fn walk_work(
         &self,
         source: &OldFile,
@@ -277,7 +277,7 @@ impl Move {
     }
 }
 
-/// What is known of operations.
+/// Copies the journal.
 async fn walk_journal(
     source: &OldFile,
     tally: &mut Tally,

@@ -16,13 +16,13 @@ use crate::{
 /// A guard that is ready to decide.
 pub struct Opened {
     pub guard: Arc<Guard>,
-    /// What it began with.
+    /// The state of the store at the start.
     pub remembered: Remembered,
     /// The thread that commits: it ends after [`Guard::leave`], or when the store has failed.
     pub committing: JoinHandle<()>,
 }
 
-/// Why a guard cannot begin.
+/// Why a guard could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum NotOpened {
     #[error(transparent)]
@@ -32,8 +32,8 @@ pub enum NotOpened {
 }
 
 impl Guard {
-    /// `instance` names this process, and no other one ever. Somebody has to run [`Guard::tend`], and to end with
-    /// [`Guard::leave`]: a guard that goes without it is taken for one that was killed.
+    /// `instance`: a name that no other process ever has. Run [`Guard::tend`] from now on, and end with
+    /// [`Guard::leave`]; without it the next start assumes that this guard was killed.
     ///
     /// # Errors
     /// The store cannot be read, or belongs to a newer build.

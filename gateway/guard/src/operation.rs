@@ -4,10 +4,10 @@ use bytes::Bytes;
 use fencegate_policies::{key::ResourceKey, operation::Operation, token::Token};
 use serde::{Deserialize, Serialize};
 
-/// An operation as it is remembered.
+/// The idempotency record of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Of the written form.
+    /// Version of the written form.
     pub format: u32,
     pub fingerprint: String,
     pub keys: Vec<ResourceKey>,
@@ -15,15 +15,15 @@ pub struct Entry {
     pub method: String,
     /// Path and query, for the operator who has to find out.
     pub target: String,
-    /// The `Idempotency-Key` that it came with, for people.
+    /// The `Idempotency-Key` of the request, for people.
     pub name: Option<String>,
-    /// That names it, and nothing else does: the upstream can be asked by it. What a build before this one wrote does
-    /// not say so.
+    /// Whether that header alone names the operation, so that a probe can ask the upstream by it. Older builds did not
+    /// write this.
     #[serde(default)]
     pub askable: bool,
     /// Seconds of the wall clock, for people.
     pub admitted: u64,
-    /// Seconds of the store's time; a build that knew only the wall clock has written none.
+    /// The same in seconds of the store's time. Builds that knew only the wall clock did not write it.
     #[serde(default)]
     pub began: Option<u64>,
     pub keep: u64,
@@ -34,15 +34,16 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum State {
-    /// Let through. Unless it is running now, nobody knows what came of it.
+    /// Let in. If it is not running now, its outcome is unknown.
     Admitted,
-    /// Over, and this was the answer. `at` is in seconds of the store's time, here as below.
+    /// Over, with this answer; `None` if the answer is not known. `at` is in seconds of the store's time, here and
+    /// below.
     Done { at: u64, answer: Option<Kept> },
-    /// Over; by the word of the upstream or an operator, and nobody saw the answer.
+    /// Over, as the upstream or an operator says; the answer is not known.
     Resolved { at: u64, how: Resolution },
 }
 
-/// What becomes of the entry of an operation.
+/// A change to the entry of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Writing {
     /// It stays as it is.
@@ -51,7 +52,7 @@ pub enum Writing {
     Forget,
 }
 
-/// Who said that it was done.
+/// Who has resolved it as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resolution {
@@ -63,15 +64,15 @@ pub enum Resolution {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     pub status: u16,
-    /// Those that mean the same when the answer is given again.
+    /// The fields that are still true when the answer is replayed.
     pub fields: Vec<(String, String)>,
-    /// `None` where it was larger than what is kept. Stored beside the rest: it may be any bytes.
+    /// `None` if it was too large to keep. It may be any bytes, so it is stored beside the JSON.
     #[serde(skip)]
     pub body: Option<Bytes>,
 }
 
 impl Entry {
-    /// A repeat asks for the same thing.
+    /// Whether this operation has the same content as the recorded one.
     pub fn is_of(&self, operation: &Operation) -> bool {
         self.fingerprint == operation.fingerprint.to_string()
     }

@@ -1,13 +1,13 @@
 //! Decides in a PostgreSQL database, so that several guards of one upstream are active together.
 //!
-//! Marks, what is in flight, what is in doubt and the journal are rows; each decision is a function of the database that
-//! has locked the rows of all its keys, and memory holds no truth. In reading order:
+//! Marks, dispatches in flight, doubts and the journal are rows. Each decision is one function call in the database,
+//! which locks the rows of all its keys. Memory holds no truth. In reading order:
 //!
 //! - [`Place`]: where the database is, and what has to be true of it
-//! - [`Postgres`]: one guard's place in it: its instance, its [`Lease`], what it asks
-//! - [`Look`]: what one look at the keys of a claim came to
+//! - [`Postgres`]: one guard in it: its instance, its [`Lease`], its questions
+//! - [`Look`]: the result of one look at the keys of a claim
 //! - [`HeldRight`]: the right to decide over an operation, which is a row, too
-//! - [`Unavailable`]: why the database did not say
+//! - [`Unavailable`]: why the database gave no answer
 
 mod backlog;
 mod beat;

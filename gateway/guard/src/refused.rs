@@ -5,12 +5,13 @@ use fencegate_process::clock::Boot;
 
 use crate::ticket::Bad;
 
-/// Nothing was sent upstream.
+/// Why a dispatch was refused. Nothing was sent upstream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("a newer token was announced: {newest}")]
     Stale { newest: Token },
-    /// After an unclean stop only the epoch of a mark is known: its tenure is refused once and comes back larger.
+    /// After an unclean stop only the epoch of a mark is known. So the tenure of that epoch is refused once, and comes
+    /// back with a larger one.
     #[error("of epoch {epoch}, which ran before the guard was restarted")]
     Recovered { epoch: u64 },
     #[error("this token or a later one of its tenure was announced before: {newest}")]
@@ -74,7 +75,7 @@ pub enum Malformed {
 
 macro_rules! words {
     ($($name:ident = $word:literal),* $(,)?) => {
-        /// What a refusal is called: in metrics, in logs, and towards gateways.
+        /// The word for a refusal in metrics, in logs, and to gateways.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Word { $($name,)* }
 
@@ -133,7 +134,7 @@ impl Refused {
         }
     }
 
-    /// For the metric of decisions. A token that only a restart made stale is told apart: it is no accident.
+    /// The word for the metric of decisions. A token that only a restart has made stale gets a word of its own.
     pub fn decision(&self) -> &'static str {
         match self {
             Self::Recovered { .. } => "recovered",

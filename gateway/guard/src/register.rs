@@ -1,7 +1,7 @@
 //! Decides which dispatches may run: the marks of every key, what is in flight, and what is in doubt.
 //!
-//! No clock, no storage, no waiting. Whoever calls holds the lock over the register, brings the time, and commits the
-//! changes that it asks for before anything is sent.
+//! It has no clock, no storage and no waiting. The caller holds the lock over the register, passes the time, and
+//! commits the returned changes before a dispatch is sent.
 
 mod claim;
 mod decide;

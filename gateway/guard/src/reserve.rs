@@ -1,4 +1,4 @@
-//! The right to decide over an operation, and the request that wants to run as it.
+//! The reservation of an operation, and the request that has it.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
     wall_clock::wall_clock,
 };
 
-/// A request that is an operation.
+/// A request with an `Idempotency-Key`.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     pub operation: Operation,
@@ -37,20 +37,20 @@ pub struct Wanted {
 pub struct Reservation {
     guard: Arc<Guard>,
     id: OperationId,
-    /// To be given back, as the next.
+    /// The right over its present name; given back on drop, as the next one.
     right: Option<Right>,
-    /// Where it is known by the name that a former build gave it: over the name that it goes by no longer.
+    /// Set if the operation has a name of a former build: the right over its new name.
     other: Option<Right>,
 }
 
-/// A request that has reserved its operation, and may run once nothing is known of it.
+/// A request that has reserved its operation, and may run if the journal does not know it.
 pub struct Reserved {
     pub reservation: Reservation,
     wanted: Wanted,
 }
 
 impl Reservation {
-    /// Of an operation that nobody has in hand, with what is known of it. `None` where somebody has.
+    /// Reserves an operation at once, and reads its entry. `None` if it is reserved already.
     pub(crate) async fn at_once(
         guard: &Arc<Guard>,
         id: OperationId,
@@ -65,12 +65,12 @@ impl Reservation {
         })
     }
 
-    /// Nothing is taken yet.
+    /// A reservation that has no right yet.
     pub(crate) fn of(guard: &Arc<Guard>, id: OperationId) -> Self {
         Self { guard: guard.clone(), id, right: None, other: None }
     }
 
-    /// Waits for whoever has it now, and says what is known of it.
+    /// Takes the right, after the request that has it now, and returns the entry.
     pub(crate) async fn take(
         &mut self,
         patience: &mut Patience<'_, impl Waiting>,
@@ -80,7 +80,8 @@ impl Reservation {
         Ok(entry)
     }
 
-    /// The same under the name that a former build gave it. Where something is known under that, it goes by it.
+    /// Takes also the right over the name that a former build gave the operation. If there is an entry under that name,
+    /// the operation keeps that name.
     pub(crate) async fn take_former(
         &mut self,
         former: OperationId,
@@ -113,12 +114,12 @@ impl Reservation {
         }
     }
 
-    /// The right itself, for who ends the dispatch with it.
+    /// The right, for the call that ends the dispatch.
     pub(crate) fn right(&mut self) -> &mut Option<Right> {
         &mut self.right
     }
 
-    /// It was done, by the word of somebody who knows: durable when this returns.
+    /// Resolves the operation as done. Durable when this returns.
     pub async fn resolve_done(self, entry: &Entry, how: Resolution) -> Result<(), Refused> {
         let state = State::Resolved { at: self.guard.arbiter.time(), how };
         let entry = Box::new(Entry { state, ..entry.clone() });
@@ -126,7 +127,7 @@ impl Reservation {
         self.record(Writing::Entry(entry)).await
     }
 
-    /// It was not done, by the word of somebody who knows: it may run, once that is durable.
+    /// Resolves the operation as not done. It may run when this returns.
     pub async fn resolve_not_done(&self) -> Result<(), Refused> {
         self.guard.metrics.operation("resolved-not-done");
         self.record(self.forgotten()).await
@@ -184,14 +185,15 @@ impl Reserved {
         }
     }
 
-    /// To be written down in the step that lets it in.
+    /// The entry, to be written in the step that lets the dispatch in.
     pub(crate) fn admitting(&self) -> Option<Admitting<'_>> {
         let right = self.reservation.right.as_ref()?;
         Some(Admitting { right, entry: Box::new(self.entry(State::Admitted)) })
     }
 
-    /// Nothing where the answer does not say for certain what happened: what was written at admission stays. The second
-    /// half of the journal is for what keeps operations from happening twice, and bodies do not.
+    /// The change that the answer makes. It is [`Writing::Nothing`] if the answer leaves the outcome open, and the
+    /// operation stays unknown. Bodies are kept only in the first half of the journal, because the entries alone keep
+    /// operations from happening twice.
     pub(crate) fn finished(&self, answer: Kept, journal: &plan::Journal) -> Writing {
         let guard = &self.reservation.guard;
         let finals = [&journal.final_statuses[..], &self.wanted.operation.finals].concat();

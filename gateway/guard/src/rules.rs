@@ -9,20 +9,20 @@ use fencegate_policies::plan;
 pub struct Rules {
     /// How long a newer tenure waits for older executions.
     pub settle: Duration,
-    /// So long after its last byte, an execution whose end was not seen counts as over.
+    /// How long after its last byte an execution without a seen end counts as over.
     pub max_execution: Duration,
-    /// Nothing is sent later than this after its admission.
+    /// A dispatch is sent within this time after its admission, or not at all.
     pub send_within: Duration,
-    /// Marks of keys that nobody used for so long give way to the floor.
+    /// The marks of keys that were not used for this time are forgotten, and raise the floor.
     pub evict_after: Duration,
     pub enforce: plan::Enforce,
     pub journal: plan::Journal,
 }
 
-/// Keys that are remembered at most; beyond, the longest unused are forgotten early.
+/// The most keys that are remembered. Beyond that the longest unused ones are forgotten early.
 pub(crate) const MOST_KEYS: usize = 1_000_000;
 
-/// As a file without them has them.
+/// The rules of a policy that sets none.
 impl Default for Rules {
     fn default() -> Self {
         Self {
@@ -43,7 +43,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// As a file has them.
+    /// The rules of a policy.
     pub fn of(plan: &plan::Guard) -> Self {
         Self {
             settle: plan.settle,

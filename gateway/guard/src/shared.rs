@@ -1,4 +1,4 @@
-//! A guard that shares its store with others: the database decides, and memory holds no truth.
+//! A guard with a shared store: the database decides, and memory holds no truth.
 
 mod admit;
 mod operations;
@@ -19,31 +19,31 @@ use crate::{
     store::NotDurable,
 };
 
-/// Asks the database whatever a guard wants to know, and tells it whatever it must not forget.
+/// The arbiter of such a guard, which asks the database everything.
 pub(crate) struct Shared {
     postgres: Postgres,
     rules: Rules,
     clock: SharedClock,
     metrics: GuardMetrics,
-    /// Of the thread of the store.
+    /// The runtime of the store's thread.
     runtime: Handle,
-    /// The thread of the store goes on until it is told.
+    /// Tells the store's thread to end.
     ending: watch::Sender<Ending>,
-    /// Closed where it has ended.
+    /// Closed when the store's thread has ended.
     gone: watch::Receiver<()>,
 }
 
-/// Whether the thread of the store has anything left to do.
+/// Whether the store's thread has to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     NotYet,
     InOrder,
 }
 
-/// How often the gauges are brought up to date that the database has to be asked for.
+/// How often the gauges are set that need a question to the database.
 const COUNT: Duration = Duration::from_secs(5);
 
-/// Operations with an unknown outcome are counted up to here.
+/// Unknown operations are counted up to this number.
 const MOST_COUNTED: usize = 10_000;
 
 impl Shared {
@@ -59,7 +59,7 @@ impl Shared {
         Self { postgres, rules, clock, metrics, runtime, ending, gone }
     }
 
-    /// Bytes may leave only while it holds.
+    /// The lease of this guard. Bytes may leave only while it holds.
     pub(crate) fn lease(&self) -> Lease {
         self.postgres.lease()
     }
@@ -77,7 +77,7 @@ impl Shared {
         self.reads(|postgres| async move { postgres.doubts().await }).await
     }
 
-    /// Asked anew each time: another guard may have announced a newer token, and a gateway may know of it.
+    /// The database is asked each time, because another guard may have announced a newer token that a gateway knows of.
     pub(crate) async fn reach(&self) -> Result<Reach, Refused> {
         let (highest, database) = self
             .reads(|postgres| async move { Ok((postgres.highest().await?, postgres.physical().await?)) })
@@ -90,12 +90,12 @@ impl Shared {
         (self.now() < until).then_some(Quarantined { until, scope: Scope::EveryKey(why) })
     }
 
-    /// The other guards cannot have taken it for dead.
+    /// Whether the lease holds, so that the other guards cannot have taken this one for dead.
     pub(crate) fn is_there(&self) -> bool {
         self.postgres.lease().holds(self.now())
     }
 
-    /// The line of statements has a thread of its own: here is what can wait.
+    /// The background work that may be late. Decisions and beats run on the store's own thread.
     pub(crate) async fn tend(&self) {
         loop {
             if let Ok(unknown) =
@@ -127,7 +127,7 @@ impl Shared {
                 let ending = *self.ending.borrow();
                 match ending {
                     Ending::NotYet => NotDurable("the store's thread has panicked".into()),
-                    // Nothing fails any more.
+                    // The guard has left in order, so the store cannot fail any more.
                     Ending::InOrder => std::future::pending().await,
                 }
             }
@@ -153,7 +153,7 @@ impl Shared {
         self.told("read", self.there(asked).await)
     }
 
-    /// On the thread of the store: what drives a connection must be nobody who may be busy, or end before.
+    /// Runs a question on the store's thread. A worker may be busy, or end earlier, and must not drive a connection.
     async fn there<T, F>(&self, asked: impl FnOnce(Postgres) -> F) -> Result<T, Unavailable>
     where
         T: Send + 'static,

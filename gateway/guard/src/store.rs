@@ -1,10 +1,10 @@
-//! What a guard must not forget, and the one place that makes it durable.
+//! The store of a guard: what it must not forget, and the one place that makes it durable.
 //!
 //! - [`Change`]: one thing to remember or to forget
-//! - [`Remembered`]: everything that a guard begins with
-//! - [`Store`]: who keeps it over restarts; [`Redb`] is one, in a file
-//! - [`backup`]: a copy of all of it in a file, of which a store can be made again
-//! - [`Committer`]: puts what many requests want to be durable at the same time into one transaction
+//! - [`Remembered`]: the state that a guard begins with
+//! - [`Store`]: keeps it over restarts; [`Redb`] is one, in a file
+//! - [`backup`]: a copy of a store in a file, from which a store can be made again
+//! - [`Committer`]: puts the changes of many requests into one transaction
 
 pub mod backup;
 mod change;

@@ -1,4 +1,4 @@
-//! What a guard does by itself, on a clock that goes when told.
+//! The background work of a guard, on a clock that the test moves.
 
 mod journal;
 
@@ -39,7 +39,7 @@ use super::{
     wall_clock,
 };
 
-/// A store that counts what is committed at once.
+/// A store that counts the commits and the changes in each.
 struct Counted {
     store: Redb,
     commits: AtomicUsize,
@@ -133,7 +133,7 @@ impl Site {
         self.guard.arbiter.alone()
     }
 
-    /// Ends it without a word, and starts another one.
+    /// Ends the guard without an orderly end, and starts another one.
     fn restarted(self) -> Self {
         let Self { guard, store, clock, folder } = self;
         guard.arbiter.alone().close();
@@ -168,7 +168,7 @@ impl Site {
         running.answered(answer(200, body)).await
     }
 
-    /// What a repeat of the operation is told.
+    /// The kept answer that a repeat of the operation gets.
     async fn replayed(&self, number: u64, keep: u64) -> Kept {
         let mut client = Staying;
         let mut patience = Patience::new(&mut client, Duration::from_secs(1));
@@ -227,7 +227,7 @@ async fn an_orderly_end_writes_its_marks_in_batches() {
     assert_eq!(marks.iter().filter(|mark| mark.write.is_some()).count() as u64, KEYS);
 }
 
-/// The unit that a dispatch costs is a commit, which all that wait at the same time share.
+/// The cost of a dispatch is counted in commits. Dispatches that wait at the same time share one.
 #[tokio::test]
 async fn a_tenure_costs_one_commit_and_its_further_dispatches_none() {
     let site = site("");
@@ -246,13 +246,13 @@ async fn a_tenure_costs_one_commit_and_its_further_dispatches_none() {
     assert_eq!(commits(&site), 1, "the epoch, and that the key is at work");
     site.clock.go(Duration::from_secs(1));
     site.alone().rest();
-    // The next tenure is written behind it, and one write is all that it costs.
+    // The next tenure costs one further commit.
     let running = site.guard.admit(Site::claim("a", 51), None, &mut patience).await.expect("the newest");
     drop(running);
     assert!(commits(&site) <= 2);
 }
 
-/// A service may have its requests on any thread.
+/// A service may handle its requests on any thread.
 #[tokio::test]
 async fn an_admission_can_go_from_thread_to_thread() {
     fn is_sent<T: Send>(sent: T) -> T {

@@ -1,8 +1,8 @@
 //! The store's time: seconds that guards of this store have seen pass.
 //!
-//! It outlives the process, and no wall clock that is set, or wrong at boot, moves it: an operation that was done is
-//! forgotten only when its `keep` has passed while a guard was there. It is written down now and then, so after an
-//! unclean stop it goes on from a moment before, and things are kept for so much longer.
+//! It outlives the process, and a wrong wall clock does not move it. So a finished operation is forgotten only when its
+//! `keep` has passed while a guard was running. The time is written now and then. After an unclean stop it goes on from
+//! the last write, and entries are kept a little longer.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::store::{Change, Remembered};
 
 #[derive(Debug)]
 pub(crate) struct Time {
-    /// What was written down when this process began.
+    /// The written time when this process began.
     before: u64,
     began: Boot,
-    /// What runs was sent under this `max_execution` or under ours.
+    /// The longest `max_execution` under which earlier processes sent executions.
     inherited: Duration,
     ours: Duration,
 }
@@ -35,18 +35,18 @@ impl Time {
         self.before.saturating_add(now.since(self.began).as_secs())
     }
 
-    /// So long after its last byte, whatever may run at `now` is over.
+    /// How long after its last byte any execution that may run at `now` is over.
     pub(crate) fn longest_execution(&self, now: Boot) -> Duration {
         if now < self.began + self.inherited { self.ours.max(self.inherited) } else { self.ours }
     }
 
-    /// What is to be written down of the time.
+    /// The store's time as a change to be written; empty if there is none.
     pub(crate) fn passed(&self, now: Boot) -> Vec<Change> {
         vec![Change::Time(self.at(now)), Change::MaxExecution(self.longest_execution(now))]
     }
 }
 
-/// None less than the time is long.
+/// Whole seconds, rounded up.
 pub(crate) fn whole_seconds(time: Duration) -> u64 {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }

@@ -1,4 +1,4 @@
-//! Whether a dispatch comes from a gateway that may say so: its ticket. And what is told when it is refused.
+//! Verifies the ticket of a dispatch, and counts refusals.
 
 use std::sync::PoisonError;
 
@@ -12,10 +12,10 @@ use crate::{
 };
 
 impl Guard {
-    /// Verifies the ticket before a mark can move, and says of which era the token is.
+    /// Verifies the ticket, before any mark can move. Returns the era of the token.
     ///
     /// # Errors
-    /// Its signature, its time, or what it covers is not in order.
+    /// The signature or the time is wrong, or the ticket is for another claim.
     pub fn verify(&self, verifier: &Verifier, ticket: &[u8], claim: &Claim) -> Result<u64, Refused> {
         let verified = verifier.verify(ticket, &self.identity.ensemble, now())?;
         let keys = claim.keys.iter().map(ResourceKey::as_str);
@@ -23,7 +23,7 @@ impl Guard {
         Ok(verified.claims.era)
     }
 
-    /// Counts a refusal; the front logs it with all that is known of the request.
+    /// Counts a refusal. The front logs it with the facts of the request.
     pub fn refuse(&self, refused: Refused, claim: Option<&Claim>) -> Refused {
         self.metrics.decided(refused.decision());
         if let (Refused::Stale { newest }, Some(claim)) = (&refused, claim) {
@@ -35,7 +35,7 @@ impl Guard {
         refused
     }
 
-    /// What came too late.
+    /// The dispatches that were refused as stale.
     pub fn refusals(&self) -> Refusals {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

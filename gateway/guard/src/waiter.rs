@@ -1,16 +1,16 @@
-//! Who waits for a decision of the guard, and for how long.
+//! The client that waits for a decision of the guard, and its patience.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Who waits to be let in, and may go away before.
+/// A client that waits to be let in, and may go away before.
 pub trait Waiting {
-    /// Returns when it has gone, also when it is asked once more.
+    /// Returns when the client has gone. It may be called again.
     fn gone(&mut self) -> impl Future<Output = ()>;
 }
 
-/// Somebody who does not go away.
+/// A client that never goes away.
 #[derive(Debug, Clone, Copy)]
 pub struct Staying;
 
@@ -20,7 +20,7 @@ impl Waiting for Staying {
     }
 }
 
-/// How long a request may wait for others, and who waits for it.
+/// How long a request may wait for others, and its client.
 pub struct Patience<'c, W> {
     pub client: &'c mut W,
     pub(crate) deadline: Instant,
@@ -31,7 +31,7 @@ impl<'c, W: Waiting> Patience<'c, W> {
         Self { client, deadline: Instant::now() + settle }
     }
 
-    /// The same client, who waits no longer than this from now on.
+    /// The same client, waiting no longer than `longest` from now on.
     pub fn at_most(&mut self, longest: Duration) -> Patience<'_, W> {
         let deadline = self.deadline.min(Instant::now() + longest);
         Patience { client: &mut *self.client, deadline }

@@ -1,4 +1,4 @@
-//! The one body type: where its bytes come from, and who is told of its end and lives until then.
+//! The one body type: a source of bytes, and observers that are told of its end and live until then.
 
 mod broken;
 pub mod fields;
@@ -39,28 +39,28 @@ pub type Reply = Response<Body>;
 pub struct Body {
     source: Source,
     trailers: Trailers,
-    /// What hardly any body has.
+    /// Parts that few bodies have.
     rare: Option<Box<Rare>>,
-    /// Who came last is told first.
+    /// The observers; the one that was added last is told first.
     observers: SmallVec<[Box<dyn Observer>; USUAL]>,
 }
 
-/// A body is moved with its request or answer from step to step, so what is seldom there is kept beside it.
+/// Parts that few bodies have, kept in a box: a body is moved from step to step, so it has to be small.
 #[derive(Default)]
 struct Rare {
-    /// What follows the head, where that is no body.
+    /// What follows the head after a switch of protocols.
     passage: Option<Box<dyn Passage>>,
-    /// Who waits for the client's stream, once the head has left.
+    /// Gets the client's stream once the head has been sent.
     taker: Option<Taker>,
-    /// It broke, and its connection is not told before what was given of it has left: the library throws away what it
-    /// has not written, and a client that gets not one byte takes its request for one that never arrived.
+    /// The error of a broken body, held back until all bytes before it are sent. The HTTP library discards what it has
+    /// not written when it gets an error, and a client that gets no byte believes that its request never arrived.
     broken: Option<BodyError>,
 }
 
-/// Those of an answer to a client: the upstream's connection that it comes over, what counts its request, and the client's
+/// The number of observers of a usual answer: the upstream's connection, the count of its request, and the client's
 /// connection.
 const USUAL: usize = 3;
-/// Bytes of a body that is read for its connection's sake only.
+/// Bytes of a body that is worth reading only to keep its connection.
 const SHORT: usize = 64 << 10;
 
 impl Body {
@@ -72,14 +72,14 @@ impl Body {
         Self::of(Source::whole(data, None), Trailers::Drop)
     }
 
-    /// Everything an upstream sent, already filtered.
+    /// A whole answer of an upstream, already filtered.
     pub fn collected(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self::of(Source::whole(data, trailers), Trailers::Pass)
     }
 
-    /// From a client. Its trailers are dropped: a token sent as a trailer would arrive.
+    /// The body of a client's request. Its trailers are dropped, because a client could send a token in them.
     ///
-    /// `pause`: how long it may let us wait for a piece.
+    /// `pause`: how long the client may take for each piece.
     pub fn from_client(incoming: Incoming, exchange: Rc<Exchange>, pause: Duration) -> Self {
         if incoming.is_end_stream() {
             return Self::empty();
@@ -88,7 +88,7 @@ impl Body {
         Self::of(Source::live(Live::new(incoming, framing, pause).of(exchange)), Trailers::Drop)
     }
 
-    /// `begun` was taken off its front, and is given again. The rest of it is not asked for before that.
+    /// Puts `begun`, which was read before, back to the front. The rest is not read before that is taken.
     #[must_use]
     pub fn held_back(mut self, begun: Bytes) -> Self {
         match &mut self.source {
@@ -99,14 +99,14 @@ impl Body {
         self
     }
 
-    /// However little of it is left: beyond that it fails.
+    /// Sets the time at which the whole body has to be here. After it the body fails, however little is missing.
     pub fn has_to_be_here_by(&mut self, by: Instant) {
         if let Source::Live(live) = &mut self.source {
             live.by(by);
         }
     }
 
-    /// When that is.
+    /// The time at which the whole body has to be here.
     pub fn is_due(&self) -> Option<Instant> {
         match &self.source {
             Source::Live(live) => live.is_due(),
@@ -114,7 +114,7 @@ impl Body {
         }
     }
 
-    /// What a client is still sending of it, for who sends it on meanwhile.
+    /// The exchange of an upload that still arrives.
     pub fn upload(&self) -> Option<Rc<Exchange>> {
         match &self.source {
             Source::Live(live) => live.upload(),
@@ -122,14 +122,14 @@ impl Body {
         }
     }
 
-    /// Out of an answer in this version, whose pieces may let us wait for `idle` each.
+    /// The body of an answer in this version. `idle`: how long each piece may take.
     pub fn from_answer((incoming, version): (Incoming, Version), trailers: Trailers, idle: Duration) -> Self {
         let framing = if version == Version::HTTP_2 { Framing::Http2 } else { Framing::Http1 };
         Self::of(Source::live(Live::new(incoming, framing, idle)), trailers)
     }
 
-    /// Looks at what has come of an answer already. One that is broken behind its head is better refused, while there is
-    /// a head to say so with.
+    /// Reads what has already come of an answer. If the answer is broken directly after its head, the client can still
+    /// get another head.
     pub fn look(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let looked = self.source.look(cx);
         match looked {
@@ -140,34 +140,34 @@ impl Body {
         looked
     }
 
-    /// Fed by a task that goes on when nobody reads.
+    /// A body whose pieces come from a task. The task goes on even if the body is not read.
     pub fn piped(pieces: mpsc::Receiver<Piece>) -> Self {
         Self::of(Source::Piped(pieces), Trailers::Pass)
     }
 
-    /// No body: the client's stream goes to who waits for it.
+    /// No body: `taker` gets the client's stream after the head.
     pub fn parting(taker: Taker) -> Self {
         Self { rare: Some(Box::new(Rare { taker: Some(taker), ..Rare::default() })), ..Self::empty() }
     }
 
-    /// Who that is.
+    /// The receiver of the client's stream.
     pub fn take_taker(&mut self) -> Option<Taker> {
         self.rare.as_mut()?.taker.take()
     }
 
-    /// And this is what goes on there.
+    /// Sets the passage that runs over that stream.
     #[must_use]
     pub fn passing(mut self, passage: impl Passage) -> Self {
         self.rare.get_or_insert_default().passage = Some(Box::new(passage));
         self
     }
 
-    /// To be run by whoever keeps what it goes on under.
+    /// Takes the passage. The caller runs it, and holds the lock for as long as it runs.
     pub fn take_passage(&mut self) -> Option<Box<dyn Passage>> {
         self.rare.as_mut()?.passage.take()
     }
 
-    /// Those of a body that is here in full.
+    /// The trailers of a body that is in memory.
     pub fn trailers(&self) -> Option<&HeaderMap> {
         match &self.source {
             Source::Whole { trailers, .. } => trailers.as_deref(),
@@ -175,7 +175,7 @@ impl Body {
         }
     }
 
-    /// All of it, where it is here in full.
+    /// The bytes of a body that is in memory.
     pub fn bytes(&self) -> Option<&[u8]> {
         match &self.source {
             Source::Whole { data, .. } => Some(data.as_deref().unwrap_or_default()),
@@ -183,7 +183,7 @@ impl Body {
         }
     }
 
-    /// The same bytes once more, where it is here in full.
+    /// A second body with the same bytes, if this one is in memory.
     pub fn again(&self) -> Option<Self> {
         match &self.source {
             Source::Whole { data, .. } => Some(Self::whole(data.clone().unwrap_or_default())),
@@ -192,17 +192,17 @@ impl Body {
         }
     }
 
-    /// Keeps it until the body is dropped.
+    /// Keeps a value until the body is dropped.
     pub fn keeping(self, kept: impl Sized + 'static) -> Self {
         self.telling(Box::new(Kept(kept)))
     }
 
-    /// Keeps it until the body is complete, or dropped.
+    /// Keeps a value until the body is complete, or dropped.
     pub fn holding(self, held: impl Sized + 'static) -> Self {
         self.telling(Box::new(Held(Some(held))))
     }
 
-    /// What is here in full is given in pieces of at most so many bytes.
+    /// A body in memory is given on in pieces of at most `most` bytes.
     #[must_use]
     pub fn in_pieces(mut self, most: usize) -> Self {
         if let Source::Whole { piece, .. } = &mut self.source {
@@ -211,7 +211,7 @@ impl Body {
         self
     }
 
-    /// Tells it how this goes and ends.
+    /// Adds an observer.
     pub fn telling(mut self, mut observer: Box<dyn Observer>) -> Self {
         if self.source.is_end() {
             observer.complete();
@@ -228,7 +228,7 @@ impl Body {
         self.observers.iter_mut().rev().for_each(|observer| what(&mut **observer));
     }
 
-    /// Says so, once all that was given before has left.
+    /// Returns the error, once all bytes before it are sent.
     fn breaks(
         &mut self,
         error: BodyError,
@@ -241,7 +241,7 @@ impl Body {
         Poll::Pending
     }
 
-    /// Reads a short one to its end; `None` where it breaks, or is not short.
+    /// Reads a short body to its end; `None` if it breaks or is too long.
     pub async fn spent(mut self) -> Option<Self> {
         let mut left = SHORT;
         while let Some(frame) = poll_fn(|cx| Pin::new(&mut self).poll_frame(cx)).await {
@@ -289,7 +289,7 @@ impl HttpBody for Body {
         };
         let bytes = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
         this.tell(|observer| observer.gives(bytes));
-        // One that breaks is never complete, however much of it was given.
+        // A body that breaks is never complete, even if all its bytes were given on.
         if frame.is_none() || this.source.is_end() {
             this.tell(Observer::complete);
         }

@@ -1,5 +1,5 @@
-//! What a connection is about at the moment. Whoever moves its bytes and whoever answers its requests tell each other
-//! here: the HTTP library between them tells neither.
+//! The present state of a client's connection. The code that moves its bytes and the code that answers its requests
+//! share this state, because the HTTP library between them tells neither of the other.
 
 pub mod interim;
 mod now;
@@ -30,30 +30,30 @@ use crate::parting::Taker;
 pub struct Course {
     reading: Cell<Reading>,
     writing: Cell<Writing>,
-    /// Several requests at once, as HTTP/2 has it.
+    /// Whether it has several requests at once, as HTTP/2 has.
     several: bool,
-    /// Where there are several at once: the exchanges that may still be under way.
+    /// With several requests at once: the exchanges that may still be under way.
     exchanges: RefCell<Vec<Weak<Exchange>>>,
     /// The connection is to be closed with a reset.
     reset: Cell<bool>,
-    /// The rest of a body is not taken for now.
+    /// Whether the rest of a request's body is not read for now.
     held_back: Cell<bool>,
-    /// Woken when this request is over, to look for the next one.
+    /// Woken when the present request is over, to begin the wait for the next one.
     waits: RefCell<Option<Waker>>,
-    /// Something of an answer was given to the HTTP library since all that it had was written.
+    /// Whether the HTTP library was given a part of an answer since it last wrote all that it had.
     unwritten: Cell<bool>,
-    /// On HTTP/2, what the library still has then: it writes no more of a body than the client has room for.
+    /// For HTTP/2: the bytes of bodies that the library holds because the client has no room for them.
     pub(crate) unsent: Unsent,
-    /// Woken when it is written.
+    /// Woken when the library has written all that it had.
     written: RefCell<Vec<Waker>>,
-    /// What is said to its client before an answer, where it takes one at a time.
+    /// Interim answers, on connections with one request at a time.
     pub(crate) interims: Option<Arc<Interims>>,
-    /// The stream has gone to somebody else, or is about to.
+    /// Whether the stream was given away after a switch of protocols, or is about to be.
     parted: Cell<bool>,
-    /// When it began, and when the last of several exchanges was over.
+    /// When the connection began. `over`: when its last exchange ended.
     began: Instant,
     over: Cell<Option<Instant>>,
-    /// Given the stream of the connection, once the answer that says so has left.
+    /// Gets the stream of the connection, once the answer that switches protocols is sent.
     taker: RefCell<Option<Taker>>,
 }
 
@@ -64,23 +64,23 @@ pub struct Exchange {
     /// The client let the rest of its body wait for too long.
     pub stalled: Cell<bool>,
     coming: Cell<Coming>,
-    /// A piece of the answer was given to the HTTP library, which has not asked for the next one.
+    /// Whether the HTTP library was given a piece of the answer and has not asked for the next one.
     given: Cell<bool>,
-    /// How often in a row it was seen like that.
+    /// How many looks in a row have found it so.
     seen: Cell<u32>,
 }
 
-/// Held by the answer: dropped when all of it was given to the HTTP library.
+/// Held by the answer; dropped when the HTTP library was given all of it.
 #[derive(Debug)]
 pub struct Answering(Rc<Exchange>);
 
 impl Course {
-    /// Of an HTTP/1.1 connection, whose first head began with it.
+    /// The course of an HTTP/1.1 connection; its first head began at `since`.
     pub fn of_http1(since: Instant) -> Rc<Self> {
         Self::new(false, Reading::Head(since), Writing::Owed(0))
     }
 
-    /// Of an HTTP/2 connection: what is read and written concerns many requests at once.
+    /// The course of an HTTP/2 connection, whose reads and writes concern many requests at once.
     pub fn of_http2() -> Rc<Self> {
         Self::new(true, Reading::Busy, Writing::Answers)
     }
@@ -126,7 +126,7 @@ impl Course {
         (exchange.clone(), Answering(exchange))
     }
 
-    /// So many bytes of these were taken.
+    /// The socket has taken this many bytes of these pieces.
     pub(crate) fn passed(&self, polled: &Poll<io::Result<usize>>, pieces: &[IoSlice<'_>]) {
         if let (true, Poll::Ready(Ok(count))) = (self.several, polled) {
             self.unsent.passed(pieces, *count);
@@ -141,7 +141,7 @@ impl Course {
         self.writing.get()
     }
 
-    /// Nothing is there to read, and nothing has to be.
+    /// There is nothing to read, and the client does not have to send anything.
     pub(crate) fn waits(&self, waker: &Waker) {
         let mut waits = self.waits.borrow_mut();
         if !waits.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -155,7 +155,7 @@ impl Course {
         self.written.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Nobody reads what comes, so that the client's end would not be seen.
+    /// Whether nobody reads from the connection, so that its end would go unseen.
     pub(crate) fn holds_back(&self) -> bool {
         self.held_back.get()
     }
@@ -167,7 +167,7 @@ impl Course {
         }
     }
 
-    /// Since when nothing has come, if nothing has to.
+    /// Since when the connection is idle.
     pub(crate) fn idle_since(&self, known: Option<Instant>) -> Instant {
         known.unwrap_or_else(|| {
             let now = Instant::now();
@@ -189,7 +189,7 @@ impl Course {
         self.reset.get()
     }
 
-    /// The stream is not to be closed after this answer.
+    /// Whether the stream goes on after this answer, with another protocol.
     pub(crate) fn parts(&self) -> bool {
         self.taker.borrow().is_some()
     }
@@ -198,8 +198,7 @@ impl Course {
         self.taker.take()
     }
 
-    /// Since when the client has nothing to wait for: no request of it was taken that is not answered in full, and no
-    /// answer is given that is not written.
+    /// Since when the connection is quiet: every request is answered in full, and every answer is written.
     pub(crate) fn is_quiet(&self) -> Option<Instant> {
         if self.unwritten.get() || self.unsent.is_some() {
             return None;
@@ -209,13 +208,14 @@ impl Course {
             return match self.over.get() {
                 _ if asks => None,
                 None => Some(self.began),
-                // The end of an answer may still wait in the HTTP library for the client to take what is before it.
+                // The end of an answer may still be in the HTTP library, until the client takes the bytes before it.
                 over => over.filter(|over| over.elapsed() >= ANSWER_LEAVES),
             };
         }
         match (self.reading.get(), self.writing.get()) {
             _ if self.parted.get() => None,
-            // Whoever has begun to ask has a moment to do so; whoever sends a head byte by byte keeps no place with it.
+            // A client that has begun a head gets a moment to finish it. With a head that comes byte by byte it cannot
+            // keep its place.
             (Reading::Head(since), Writing::Owed(0)) => (since.elapsed() >= HEAD_COMES).then_some(since),
             (Reading::Idle(known), Writing::Owed(0)) => Some(known.unwrap_or_else(Instant::now)),
             _ => None,
@@ -231,7 +231,7 @@ impl Course {
         }
     }
 
-    /// Looked at now and then, on HTTP/2.
+    /// The state of an HTTP/2 connection; called at each periodic look.
     pub(crate) fn look(&self) -> UnderWay {
         let mut exchanges = self.exchanges.borrow_mut();
         exchanges.retain(|exchange| exchange.strong_count() > 0);
@@ -245,13 +245,13 @@ impl Course {
     }
 }
 
-/// How long an HTTP/2 connection is not taken for quiet after its last exchange.
+/// For this long after its last exchange an HTTP/2 connection does not count as quiet.
 const ANSWER_LEAVES: Duration = Duration::from_secs(2);
-/// How long it is not while a head comes on HTTP/1.1. The time limit for it is much longer: with that, one client with
-/// heads that it never ends would keep everybody out.
+/// For this long after the beginning of a head an HTTP/1.1 connection does not count as quiet. The time limit of a head
+/// is much longer; with that, one client with endless heads could keep all others out.
 const HEAD_COMES: Duration = Duration::from_secs(2);
 
-/// Exchanges that are over are forgotten when so many have been noted.
+/// Ended exchanges are removed from the list when it has this many.
 const FORGET_AT: usize = 256;
 
 impl Exchange {
@@ -264,25 +264,25 @@ impl Exchange {
         self.course.held_back.set(!self.course.several && coming == Coming::HeldBack);
     }
 
-    /// Where interim answers go, if they can be told apart from those to other requests.
+    /// The interim answers of the connection; `None` if it has several requests at once.
     pub fn interims(&self) -> Option<&Arc<Interims>> {
         self.course.interims.as_ref()
     }
 
-    /// The connection has several exchanges at once, as HTTP/2 has it.
+    /// Whether the connection can have several exchanges at once, as HTTP/2 has.
     pub fn is_one_of_several(&self) -> bool {
         self.course.several
     }
 }
 
 impl Answering {
-    /// The HTTP library asked for a piece, and was given one or has to wait for it.
+    /// The HTTP library has asked for a piece. `given`: it got one; else it has to wait.
     pub fn asked(&self, given: bool) {
         self.0.given.set(given);
         self.0.seen.set(0);
     }
 
-    /// A part of it, its head to begin with, goes to the HTTP library, with so many bytes of its body.
+    /// A part of the answer, first its head, goes to the HTTP library, with this many bytes of its body.
     pub fn is_to_leave(&self, bytes: usize) {
         self.0.course.unwritten.set(true);
         if self.is_one_of_several() {
@@ -294,7 +294,7 @@ impl Answering {
         self.0.is_one_of_several()
     }
 
-    /// All that was given of it was written; else the waker is told when it is.
+    /// Whether all that was given of the answer is written. If not, the waker is woken when it is.
     pub fn has_left(&self, waker: &Waker) -> bool {
         let course = &self.0.course;
         if course.unwritten.get() {
@@ -303,7 +303,7 @@ impl Answering {
         !course.unwritten.get()
     }
 
-    /// This answer is the last word of HTTP: then the stream goes to who waits for it.
+    /// This answer switches protocols: after it the stream goes to `taker`.
     pub fn parts(&self, taker: Taker) {
         self.0.course.parted.set(true);
         self.0.course.taker.replace(Some(taker));
@@ -321,14 +321,14 @@ impl Drop for Answering {
 }
 
 impl Drop for Exchange {
-    /// Answer and body are both over.
+    /// Called when both the answer and the request's body are over.
     fn drop(&mut self) {
         if self.course.several {
             self.course.over.set(Some(Instant::now()));
         } else {
             self.course.held_back.set(false);
             self.course.reading.set(Reading::Idle(None));
-            // The last piece has left before: nothing else happens that would begin the wait for the next request.
+            // The last piece is written already, so no further write would begin the wait for the next request.
             if let (Writing::Owed(_), Some(waker)) = (self.course.writing.get(), self.course.waits.take()) {
                 waker.wake();
             }

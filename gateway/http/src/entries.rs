@@ -1,12 +1,12 @@
-//! Lists in fields, read and made longer as bytes: who counts the hops before us must see each of them, whatever stands beside it.
+//! Reads and extends lists in header fields, as bytes, so that no entry is hidden by a malformed one beside it.
 
 use hyper::{
     HeaderMap,
     header::{Entry, HeaderName, HeaderValue},
 };
 
-/// The entries of a list that may stand in several fields, in order. A field need not be text: one byte that is none
-/// must not hide the entries beside it.
+/// The entries of a list that may stand in several fields, in order. A field need not be text: one byte that is not
+/// ASCII must not hide the other entries.
 pub fn entries<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl DoubleEndedIterator<Item = &'a [u8]> {
     let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let entries = lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);

@@ -2,13 +2,13 @@
 //!
 //! In reading order:
 //!
-//! - [`network`]: sockets behind small traits, so that a simulation brings its own
+//! - [`network`]: sockets behind small traits, so that a simulation can bring its own
 //! - [`listen`]: connections of clients, from the first byte to the last; [`peer`] is who is at their other end, [`share`]
 //!   counts what each has under way
-//! - [`body`]: a request or response body: where its bytes come from, and who is told of its end
-//! - [`course`]: what a client's connection is about at the moment, told by bodies and listeners to each other; [`parting`]
-//!   is a connection that has stopped speaking HTTP
-//! - [`buffered`]: the room that bodies in memory have
+//! - [`body`]: request and response bodies: their sources, and observers of their ends
+//! - [`course`]: the present state of a client's connection, shared by bodies and listeners; [`parting`] is a
+//!   connection that has stopped speaking HTTP
+//! - [`buffered`]: the memory for buffered bodies
 //! - [`upstream`]: names, endpoints, pools and connections to services; [`upstream::gate`] lets no byte leave without a
 //!   permission that holds
 //! - [`entries`]: lists in header fields

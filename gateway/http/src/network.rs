@@ -13,19 +13,19 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use self::{bound::Bound, remote::Remote};
 use crate::peer::Peer;
 
-/// Dials and listens.
+/// A network: connects and listens.
 pub trait Network: Clone + 'static {
     type Stream: AsyncRead + AsyncWrite + Reset + Unpin + 'static;
     type Listener: Accept<Stream = Self::Stream>;
 
-    /// Where `host:port` is, which may come from somebody else: never a socket of this machine by its path. No time limit of
-    /// its own.
+    /// The addresses of `host:port`. The name may come from another gateway, so it never gives a socket path of this
+    /// machine. It has no time limit of its own.
     fn resolve(&self, authority: &str) -> impl Future<Output = io::Result<Vec<Remote>>>;
 
     /// Connects. No time limit of its own.
     fn dial(&self, remote: &Remote) -> impl Future<Output = io::Result<Self::Stream>>;
 
-    /// Listens beside others on the same place, each of which gets its share of the connections.
+    /// Listens at a place. All workers listen at the same place, and each gets a share of the connections.
     fn listen(&self, place: &Bound) -> io::Result<Self::Listener>;
 }
 
@@ -36,21 +36,20 @@ pub trait Accept: 'static {
     /// The next connection, and its two ends.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>>;
 
-    /// Where it listens, as others may listen there, too.
+    /// The place at which it listens, for further listeners.
     fn place(&self) -> io::Result<Bound>;
 
-    /// Who has not come by now shall find nobody. Who has come is accepted still.
+    /// Takes no new connections from now on. Those that are queued are still accepted.
     fn closes(&self);
 }
 
-/// Ends without a farewell.
+/// Ends a connection with a reset.
 pub trait Reset {
-    /// From now on closing discards what the kernel has not sent yet and tells the peer with a reset, where the socket can
-    /// do that.
+    /// From now on closing discards unsent bytes and resets the connection, if the socket can do that.
     fn reset_on_close(&self);
 
-    /// The peer has ended its side, whether or not what it sent before was read. One whose last bytes we leave no room
-    /// for is not found out: its end comes behind them.
+    /// Whether the peer has closed its side, even if its last bytes were not read. If the receive buffer is full, the
+    /// close is not seen, because it comes after those bytes.
     fn has_hung_up(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! A connection that has stopped speaking HTTP: how its stream is handed on, and what goes on over it.
+//! A connection that has switched from HTTP to another protocol: its stream is handed on, and a passage runs over it.
 
 use std::{convert::Infallible, fmt, pin::Pin, time::Duration};
 
@@ -8,17 +8,17 @@ use tokio::{
     sync::oneshot,
 };
 
-/// A socket, and all that lies above it.
+/// A socket with the layers above it, such as TLS.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
 
-/// One end, once it has switched protocols.
+/// The stream of one end after the switch.
 pub struct Switched {
     pub stream: Box<dyn Stream>,
-    /// What it said at once.
+    /// Bytes that came directly after the switch.
     pub first: Bytes,
-    /// Dropped with the stream, for who still counts it.
+    /// Dropped with the stream, so that its listener can stop counting it.
     pub held: Option<oneshot::Sender<Infallible>>,
 }
 
@@ -28,23 +28,23 @@ impl fmt::Debug for Switched {
     }
 }
 
-/// Where an end is given to.
+/// The receiver of such a stream.
 pub type Taker = oneshot::Sender<Switched>;
 
-/// What goes on where HTTP has ended.
+/// The traffic after a switch of protocols.
 pub trait Passage: 'static {
-    /// Until it ends. `longest`: in any case.
+    /// Runs until the end, and for `longest` at most.
     fn run(self: Box<Self>, longest: Duration) -> Pin<Box<dyn Future<Output = Ended>>>;
 }
 
-/// How it ended.
+/// How a passage ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// The upstream has ended its side: it is done.
+    /// The upstream has closed its side, so it is done.
     Closed,
-    /// Its connection broke: it has ended it, in the middle.
+    /// The upstream's connection broke in the middle.
     Broke,
-    /// We have ended it. The upstream may still be at work on what it was told.
+    /// We have cut it. The upstream may still work on what it was sent.
     Cut(&'static str),
 }
 

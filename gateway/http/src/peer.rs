@@ -1,4 +1,4 @@
-//! Who is at the other end of a client's connection.
+//! The other end of a client's connection.
 
 use std::{
     cell::OnceCell,
@@ -7,8 +7,8 @@ use std::{
 
 use hyper::header::HeaderValue;
 
-/// The client's end of a connection, as far as the connection itself tells. What a proxy before us says of its own
-/// client in header fields is another matter.
+/// The client's end of a connection, as the connection itself tells it. Header fields by which a proxy names its client
+/// are not considered here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// Where the connection comes from.
@@ -17,23 +17,23 @@ pub struct Peer {
     pub local: SocketAddr,
     /// `None` for plain text.
     pub tls: Option<Box<Handshake>>,
-    /// Its address as fields say it. Each of its requests says it, and it never changes.
+    /// The IP address as the value of a field. It is made once, because every request of the connection needs it.
     written: OnceCell<HeaderValue>,
 }
 
-/// What a handshake has told.
+/// The facts from a TLS handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handshake {
     /// The name that the client asked for.
     pub server_name: Option<String>,
-    /// Proven, where the listener asks for a certificate and the client has shown one.
+    /// The client's verified certificate, if the listener asks for one and the client has shown one.
     pub client: Option<Identity>,
 }
 
-/// Who a client's certificate says it is.
+/// The identity in a client's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// As RFC 4514 writes it. For people: a part of it may look like another one.
+    /// The subject in the form of RFC 4514. For people only, because a part of it may look like another part.
     pub subject: String,
     /// The common names of the subject, as they are.
     pub common_names: Vec<String>,
@@ -44,36 +44,36 @@ pub struct Identity {
 }
 
 impl Peer {
-    /// Over plain text, as far as is known.
+    /// A peer without TLS; see [`Self::over`].
     pub fn at(address: SocketAddr, local: SocketAddr) -> Self {
         Self { address, local, tls: None, written: OnceCell::new() }
     }
 
-    /// The one that stands before us speaks for this one.
+    /// Replaces the address by that of the client that a proxy before us names.
     #[must_use]
     pub fn speaking_for(self, client: SocketAddr) -> Self {
         Self { tls: self.tls, ..Self::at(client, self.local) }
     }
 
-    /// It has shaken hands.
+    /// Adds the facts of a TLS handshake.
     #[must_use]
     pub fn over(self, handshake: Handshake) -> Self {
         Self { tls: Some(Box::new(handshake)), ..self }
     }
 
-    /// An IPv4 address is one, however the socket writes it.
+    /// The IP address; an IPv4 address that is written as IPv6 is given as IPv4.
     pub fn ip(&self) -> IpAddr {
         self.address.ip().to_canonical()
     }
 
-    /// The same, as fields say it.
+    /// The IP address as the value of a field.
     pub fn written_ip(&self) -> &HeaderValue {
         self.written.get_or_init(|| {
             HeaderValue::try_from(self.ip().to_string()).expect("an address is visible ASCII")
         })
     }
 
-    /// What the client speaks to us.
+    /// `https` with TLS, else `http`.
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }

@@ -1,4 +1,4 @@
-//! Counts what each client has under way, over all workers, so that none takes more than its share.
+//! Counts the connections and requests of each client, over all workers, so that none takes more than its share.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -7,12 +7,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Who counts as one client: an IPv4 address, or the network of an IPv6 one. Whoever has an IPv6 network has all of the
-/// addresses in it.
+/// One client: an IPv4 address, or an IPv6 network, because the owner of an IPv6 network has all its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Client(IpAddr);
 
-/// What is counted together.
+/// The things that are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Whose {
     client: Client,
@@ -23,18 +22,18 @@ struct Whose {
 enum What {
     Connection,
     InFlight,
-    /// Of the route with this name.
+    /// Requests of the route with this name.
     Route(Arc<str>),
 }
 
-/// The counts of one process. Who has nothing under way is not in it.
+/// The counts of one process. Clients with a count of zero have no entry.
 #[derive(Debug, Clone, Default)]
 pub struct Shares(Arc<Sharded>);
 
 /// Workers that count different clients rarely meet.
 #[derive(Debug, Default)]
 struct Sharded {
-    /// Keyed at random: nobody can choose addresses that meet in one place.
+    /// A random key, so that nobody can choose addresses that collide.
     hasher: RandomState,
     shards: [Mutex<HashMap<Whose, usize, RandomState>>; 32],
 }
@@ -92,7 +91,7 @@ impl Sharded {
     fn shard(&self, whose: &Whose) -> MutexGuard<'_, HashMap<Whose, usize, RandomState>> {
         let at = self.hasher.hash_one(whose) % self.shards.len() as u64;
         let at = usize::try_from(at).expect("less than the number of shards");
-        // Nothing that panics runs under it.
+        // A poisoned lock does no harm: no code under it can panic.
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

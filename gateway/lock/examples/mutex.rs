@@ -1,4 +1,4 @@
-//! A mutex over processes: who holds the key is alone, and each holder has a larger token than the one before.
+//! A mutex over processes: one process at a time holds the key, and each holder has a larger token than the one before.
 //!
 //!     cargo run -p fencegate-lock --example mutex -- zk-1:2181,zk-2:2181 /example
 
@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let first = client.lock("invoice/42").await?;
     println!("held under {}", first.token());
 
-    // No wait was asked for, so it is refused as soon as it is known that somebody holds it.
+    // This call asks for no wait, so it is refused as soon as it finds another holder.
     let second = client.lock("invoice/42").await;
     assert_eq!(second.err(), Some(client::Error::Locked));
     println!("second: refused");
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let next = client.lock("invoice/42").wait(Duration::from_secs(5)).await?;
     println!("next: larger token {}", next.token() > token);
 
-    // Whoever does something slow looks whether it still may, and stops when it may not.
+    // Slow work has to stop when the lock is lost.
     let lost = next.lost();
     tokio::select! {
         () = tokio::time::sleep(Duration::from_millis(200)) => println!("done: still held {}", next.holds()),

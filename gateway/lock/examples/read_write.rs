@@ -1,4 +1,4 @@
-//! Many read together, one writes alone, and who waits to write is not overtaken by those who read.
+//! Many readers hold together, one writer holds alone, and no reader overtakes a waiting writer.
 //!
 //!     cargo run -p fencegate-lock --example read_write -- zk-1:2181,zk-2:2181 /example
 
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(refused, Some(client::Error::Locked));
     println!("write beside them: refused");
 
-    // It waits until both have gone.
+    // The writer waits until both readers have gone.
     let writes = client.write("report").wait(Duration::from_secs(5)).into_future();
     let go = async {
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -1,4 +1,4 @@
-//! Several keys at once, all or none: money goes from one account to another, and back at the same time.
+//! Locks several keys at once, all or none: money goes from one account to another, and back at the same time.
 //!
 //!     cargo run -p fencegate-lock --example set -- zk-1:2181,zk-2:2181 /example
 
@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("one of them: refused");
     both.release();
 
-    // In either order: no two wait for each other.
+    // The order of the keys does not matter: two transfers never wait for each other.
     let transfer = async |from: &str, to: &str| {
         for _ in 0..10 {
             let held = client.lock_all([from, to]).wait(Duration::from_secs(10)).await?;

@@ -1,5 +1,6 @@
-//! Strict: a lock node for each holder, two writes to ZooKeeper. Cached: this process keeps the node for its next holder of
-//! the key, until somebody elsewhere wants it; no write at all, and a larger token all the same.
+//! Strict: each holder has a lock node of its own, which costs two writes to ZooKeeper. Cached: this process keeps the
+//! node for its next holder of the key, until another process wants the key. That holder costs no write, and its token
+//! is larger all the same.
 //!
 //!     cargo run -p fencegate-lock --example strict_and_cached -- zk-1:2181,zk-2:2181 /example
 
@@ -26,12 +27,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let cached = [once(&client, true).await?, once(&client, true).await?];
     println!("cached: larger {}, same node {}", cached[0] < cached[1], cached[0].same_tenure(cached[1]));
 
-    // Dropped without a word, as by a panic: what was begun may go on, so the next one has a node of its own.
+    // Dropped without `release`, as by a panic: work that was begun may go on, so the next holder gets a new node.
     drop(client.lock("sensor/7").wait(WAIT).cached().await?);
     let after = once(&client, true).await?;
     println!("after a drop: larger {}, same node {}", cached[1] < after, cached[1].same_tenure(after));
 
-    // What is kept is given up for another process.
+    // The kept node is given up when another process asks for the key.
     let elsewhere = once(&other, true).await?;
     println!("elsewhere: larger {}", after < elsewhere);
     client.close().await;

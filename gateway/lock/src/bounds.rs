@@ -1,11 +1,12 @@
-//! Where we stop before ZooKeeper would have to: how much one session may have, and how far a queue may count.
+//! Bounds that we keep so that ZooKeeper's own are never reached: bytes of a session's paths, and numbers of a queue.
 
-/// Bytes of lock paths in one session. ZooKeeper's default buffer is 1 MiB; 1.4 MB of paths was survived.
+/// Bytes of lock paths in one session. ZooKeeper's default buffer is 1 MiB; a test with 1.4 MB of paths passed.
 pub const MOST_BYTES: usize = 512 * 1024;
 
-/// Of these, for what a session has beside lock nodes: its member node, and those by which it names its plan.
+/// The part of [`MOST_BYTES`] that is kept for other nodes of a session: its member node, and the nodes that name its
+/// plan.
 pub const OWN_BYTES: usize = 1024;
 
-/// Lock nodes with higher numbers than this are not served: their parent is replaced, see [`crate::recipe::rotate`].
-/// Half of what the server has is left for those who find that out.
+/// A lock node with a higher number never holds: its parent is replaced, see [`crate::recipe::rotate`]. The server
+/// counts to twice this number, so the nodes that are above the limit still have numbers of their own.
 pub const SEQUENCE_LIMIT: u32 = 1 << 30;

@@ -1,4 +1,4 @@
-//! Locks for a program of one's own: connects to an ensemble, and gives out locks with a token and a proof.
+//! The locks of this crate for any program: connects to an ensemble, and gives out locks with a token and a proof.
 //!
 //! ```no_run
 //! use fencegate_lock::client::{Client, Options};
@@ -8,7 +8,7 @@
 //! let client = Client::connect(Options::of("zk-1:2181,zk-2:2181,zk-3:2181", "/billing", "billing-1")).await?;
 //! let held = client.lock("invoice/42").wait(Duration::from_secs(5)).await?;
 //! println!("under {}", held.token());
-//! // Before each effect: does it still hold? With each effect: the token, so that an older one is refused.
+//! // Ask before each effect. Send the token with each effect, so that the receiver can refuse an older one.
 //! assert!(held.holds());
 //! held.release();
 //! client.close().await;
@@ -16,9 +16,9 @@
 //! # }
 //! ```
 //!
-//! All of it needs a tokio runtime with time; the sessions have a thread of their own. Have a subscriber of
-//! `tracing` with [`crate::session::granted::layer`] in the process, as the examples do: without it a session that loses its
-//! connection is not kept over the reconnect, because nobody hears for how long the server keeps it from then on.
+//! A client needs a tokio runtime with time; its sessions run on a thread of their own. Have a subscriber of `tracing`
+//! with [`crate::session::granted::layer`] in the process, as the examples do. A reconnect may shorten the session
+//! timeout, and only this layer hears of that; without it a session that loses its connection is given up.
 
 mod error;
 mod held_lock;
@@ -80,7 +80,7 @@ use crate::{
 pub struct Client {
     keeper: Keeper,
     clock: SharedClock,
-    /// For whoever looks at what is held.
+    /// Shown to people who look at what is held.
     name: Arc<str>,
     root: String,
     families: Families,
@@ -90,7 +90,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects, and returns when locks can be had. For that it waits as long as a session lasts.
+    /// Connects, and returns when locks can be had. It waits for that at most one session timeout.
     ///
     /// # Errors
     /// [`Error::Options`], [`Error::Unavailable`], [`Error::NotInitialised`] and [`Error::RolledBack`].
@@ -116,7 +116,8 @@ impl Client {
         }
     }
 
-    /// Begins to connect. Until there is a session, whoever asks for a lock is told [`Error::Unavailable`].
+    /// Begins to connect, and returns at once. Until there is a session, every lock is refused with
+    /// [`Error::Unavailable`].
     ///
     /// # Errors
     /// [`Error::Options`]
@@ -168,13 +169,13 @@ impl Client {
         self.lock(key)
     }
 
-    /// Asks for a key together with others that read it. Who reads does not overtake who waits to write.
+    /// Asks for a key together with other readers. A reader does not overtake a waiting writer.
     pub fn read(&self, key: &str) -> Ask<'_> {
         self.ask([key], Mode::Shared)
     }
 
-    /// Asks for several keys at once, 16 at most, each alone: all or none, in one transaction, so that no two that ask for
-    /// several can wait for each other. They have one token.
+    /// Asks for several keys at once, 16 at most, each to write: all or none. One transaction makes all lock nodes, so
+    /// two such sets never wait for each other. The keys share one token.
     pub fn lock_all<'k>(&self, keys: impl IntoIterator<Item = &'k str>) -> Ask<'_> {
         self.ask(keys, Mode::Exclusive)
     }
@@ -189,17 +190,17 @@ impl Client {
         self.keeper.is_ready()
     }
 
-    /// What is counted, in the text format of Prometheus.
+    /// The metrics, in the text format of Prometheus.
     pub fn metrics(&self) -> Vec<u8> {
         self.families.text()
     }
 
-    /// Gives back what is kept, and closes the sessions: whoever waits elsewhere is next at once. Release what is held
-    /// before: a session under which somebody still works is left to its timeout, and so are its locks; what is
-    /// held does not hold from here on, see [`Held::holds`].
+    /// Gives back the kept nodes, and closes the sessions, so that processes that wait get the locks at once. Release
+    /// all locks before. A session with a lock that is not released is left to its timeout, and so are its lock nodes.
+    /// [`Held::holds`] is false from this call on.
     ///
     /// # Cancellation
-    /// Dropping the future changes nothing: it closes all the same.
+    /// Dropping the future changes nothing: the client closes all the same.
     pub async fn close(&self) {
         self.stop.cancel();
         while self.ended.clone().changed().await.is_ok() {}
@@ -212,14 +213,14 @@ impl Drop for Client {
     }
 }
 
-/// How often a client that connects looks whether it has.
+/// How often [`Client::connect`] looks whether there is a session.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A lock that is asked for: await it.
 ///
 /// # Errors
-/// All but [`Error::Options`]. While the connection is away for less than the proof lasts, it waits for it to come back;
-/// beyond that it is refused at once.
+/// All but [`Error::Options`]. If the connection is lost, the call waits for it until the proof ends; after that it is
+/// refused at once.
 ///
 /// # Cancellation
 /// Dropping the future gives up the place in line; a node that exists is removed.
@@ -235,44 +236,46 @@ pub struct Ask<'c> {
 }
 
 impl Ask<'_> {
-    /// For how long it waits for another holder; not at all, unless said. ZooKeeper's answer is waited for a second at
-    /// least.
+    /// How long to wait for another holder. Default: not at all. The answer of ZooKeeper itself is always given a
+    /// second.
     pub fn wait(self, wait: Duration) -> Self {
         Self { wait, ..self }
     }
 
-    /// Keeps the node for the next one of this process that asks for the key, who gets it without a word to ZooKeeper, with
-    /// a larger token all the same; until somebody elsewhere wants it, or nobody here has asked for 250 ms. Of several keys at
-    /// once none is kept.
+    /// Keeps the lock node for the next caller in this process. That caller gets the key with a larger token and
+    /// without a request to ZooKeeper. The node is given up when another process wants the key, or after 250 ms without
+    /// a caller. The nodes of a set of keys are not kept.
     pub fn cached(self) -> Self {
         self.kept(Caching::default())
     }
 
-    /// The same, with bounds of one's own.
+    /// Like [`Ask::cached`], with other bounds.
     pub fn kept(self, rules: Caching) -> Self {
         Self { hold: Hold::Cached(rules), ..self }
     }
 
-    /// The lock is the one ephemeral node at `path`, which programs that know nothing of us make as well: whoever makes it
-    /// holds. For one key that is asked for alone, and nothing is kept. All who ask for the key have to say the same.
+    /// Locks by the one ephemeral node at `path`, as programs without a library for locks do: whoever makes the node
+    /// holds the lock. Only for a single key, to write, and strict. All callers for the key have to name the same path.
     pub fn exclusive_node(self, path: &str) -> Self {
         let site = shared_node(path, &self.client.root);
         Self { site, ..self }
     }
 
-    /// The lock lies where a policy has it, [`fencegate_policies::plan::Fence::site_of`], for a key that is asked for alone.
+    /// Locks at the place that a policy gives, see [`fencegate_policies::plan::Fence::site_of`]. Only for a single key.
     pub fn at(self, site: LockSite) -> Self {
         Self { site: Ok(site), ..self }
     }
 
-    /// What is sent under it may go on for so long after its holder: whoever comes after one that left without a word waits
-    /// for that. For a key that is asked for alone; all who ask for it have to say the same.
+    /// Says how long a request may still be at work after its holder is gone. If a holder leaves without
+    /// [`Held::release`], the next holder waits for `delay` first. Only for a single key; all callers for the key have
+    /// to say the same.
     pub fn delay(self, delay: Duration) -> Self {
         Self { delay: Some(delay), ..self }
     }
 
-    /// Up to `count` hold the key at once, in all processes: 2 to 1000, and all who ask for the key have to say the same. Each
-    /// of them has a permit, see [`Held::permit`]. For one key that is asked for alone and to write, and nothing is kept.
+    /// Lets up to `count` holders, 2 to 1000 over all processes, have the key at once. Each has a permit of its own,
+    /// see [`Held::permit`]. Only for a single key, to write, and strict. All callers for the key have to say the same
+    /// number.
     pub fn permits(self, count: u16) -> Self {
         let site = Permits::new(count).map(|permits| LockSite::Semaphore { permits });
         let most = Permits::MOST;
@@ -282,7 +285,7 @@ impl Ask<'_> {
         }
     }
 
-    /// Where the lock of each key lies, in their order; nothing where every one is native.
+    /// The site of each key's lock, in the order of the keys. An empty list means that all are native.
     fn sites(&self) -> Result<Vec<LockSite>, Error> {
         match self.site.clone()? {
             LockSite::Native => Ok(Vec::new()),

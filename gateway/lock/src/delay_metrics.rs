@@ -1,4 +1,4 @@
-//! What is counted of delays that are sat out after a holder that left without a word.
+//! Metrics of delays: a new holder waits for one when the last holder left without saying that its requests are over.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DelayEnd {
     SatOut,
-    /// The session ended, or the process stops: whoever is next begins anew.
+    /// The session ended, or the process stops. The next holder begins the wait anew.
     CutShort,
 }
 
@@ -35,7 +35,7 @@ pub struct DelayMetrics {
 /// Seconds that a delay may have.
 const LENGTHS: &[f64] = &[0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0];
 
-/// One key waits for its delay, until this is dropped.
+/// Counts one key as waiting for its delay, until this is dropped.
 pub struct Sitting(IntGauge);
 
 impl Drop for Sitting {
@@ -52,20 +52,20 @@ impl DelayMetrics {
         let metrics = Self {
             sitting: families.register(IntGauge::new(
                 "delays_sitting",
-                "Keys that wait until what their last holder sent is over.",
+                "Keys that wait until the requests of their last holder are surely over.",
             )),
             ended: counters(
                 "delays_total",
-                "Grants after a holder that left without a word, by how the wait for its delay ended.",
+                "Waits for a delay that have ended, by how they ended.",
                 &["result"],
             ),
             length: families.register(Histogram::with_opts(
-                HistogramOpts::new("delay_seconds", "How long delays were that were begun.")
+                HistogramOpts::new("delay_seconds", "Length of the delays that keys had to wait for.")
                     .buckets(LENGTHS.to_vec()),
             )),
             removed: counters(
                 "delay_leftovers_total",
-                "Parents of keys with a record that nobody asked for, by what became of them.",
+                "Idle parents of keys with a grant record that were looked at, by what became of them.",
                 &["result"],
             ),
         };
@@ -88,7 +88,7 @@ impl DelayMetrics {
         self.ended.with_label_values(&[end.word()]).inc();
     }
 
-    /// What nobody asked for was taken, and was removed unless somebody came.
+    /// The parent of an idle key was looked at; it was removed unless another attempt came.
     pub(crate) fn leftover(&self, removed: bool) {
         self.removed.with_label_values(&[if removed { REMOVED } else { KEPT }]).inc();
     }

@@ -1,23 +1,24 @@
-//! What the installation's node `{root}/meta` says: which installation it is, and where the tokens of its era begin.
+//! The data of the installation's node `{root}/meta`: which installation it is, and where the tokens of its era begin.
 
 use serde::{Deserialize, Serialize};
 
 /// What `{root}/meta` says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Of the written form.
+    /// Version of the written form.
     pub format: u32,
     /// Names the installation; a guard serves one only.
     pub uuid: String,
     pub era: u64,
-    /// Added to a node's czxid: tokens of a later era are larger than all before.
+    /// The base of the era. An epoch is this plus a node's czxid, so that tokens of a later era are larger than all
+    /// before.
     pub base: u64,
-    /// Nobody grants before the next era.
+    /// Set when ZooKeeper was found to have gone back. Then no gateway grants a lock before the next era.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspect: Option<Suspicion>,
 }
 
-/// A gateway has seen more than this state of ZooKeeper has given out: it went back.
+/// A gateway's evidence that ZooKeeper went back: it has seen a larger epoch, or a later era, than this state can have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspicion {
     /// The largest epoch that is known.
@@ -28,17 +29,18 @@ pub struct Suspicion {
     pub by: String,
 }
 
-/// The newest written form that this build understands: with a mark, which a build that does not know it would ignore.
+/// The newest written form that this build understands: the form with `suspect`. Older builds do not know that field,
+/// so they have to refuse the form.
 pub const FORMAT: u32 = 2;
 
-/// Of a `meta` without a mark.
+/// The form of a `meta` without `suspect`.
 pub const UNMARKED: u32 = 1;
 
-/// No base beyond it: czxids have to fit above.
+/// The highest base: czxids are added to it, and the sum has to fit into 64 bits.
 pub const HIGHEST_BASE: u64 = 1 << 62;
 
 impl Meta {
-    /// A number that nobody can have written is a mistake, and must not become the base of all tokens.
+    /// Refuses numbers that no gateway can have written: a mistake must not become the base of all tokens.
     pub(crate) fn is_possible(&self) -> Result<(), String> {
         if self.base > HIGHEST_BASE {
             return Err(format!("its base {} leaves no room for tokens", self.base));

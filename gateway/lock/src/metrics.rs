@@ -1,4 +1,4 @@
-//! What is counted of the ZooKeeper sessions.
+//! The metrics of the ZooKeeper sessions.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ impl SessionMetrics {
             ),
             rolled_back: gauges(
                 "zk_rolled_back",
-                "1 while a session is refused because ZooKeeper was wiped or restored to an older state.",
+                "1 while no session is made because ZooKeeper was wiped or restored to an older state.",
                 &["session"],
             ),
             state_failures: families.register(IntCounter::new(
@@ -127,12 +127,12 @@ impl SessionMetrics {
             ),
             pause: histogram(
                 "process_pause_seconds",
-                "How long the process stood still, where that was more than half a tick.",
+                "Pauses of the process of more than half a tick.",
                 SHORT,
             ),
             pauses: counters(
                 "process_pauses_total",
-                "The same, counted once under each length that they passed.",
+                "Pauses of the process, counted once under each length that they passed.",
                 &["over"],
             ),
             granted: histogram(
@@ -148,7 +148,7 @@ impl SessionMetrics {
             tenures: counters("tenures_ended_total", "Tenures that were given up, by why.", &["cause"]),
             lost: counters(
                 "tenures_lost_total",
-                "Tenures whose lock went before they were given up.",
+                "Tenures that lost their lock while they were in use.",
                 &["cause"],
             ),
             delays: DelayMetrics::register(families),
@@ -162,7 +162,7 @@ impl SessionMetrics {
         metrics
     }
 
-    /// A series that is there before it counts is one that an alert can compare with.
+    /// Makes every series at zero: an alert can only see the growth of a series that exists before its first event.
     fn begin(&self) {
         for cause in Cause::ALL {
             self.ends(cause).with_label_values(&[cause.word()]);
@@ -197,7 +197,7 @@ impl SessionMetrics {
         self.in_state("connected");
     }
 
-    /// The session has no connection, and may live.
+    /// The session has no connection, and may still be alive.
     pub fn disconnected(&self) {
         self.in_state("disconnected");
     }
@@ -219,34 +219,34 @@ impl SessionMetrics {
         self.reconnects.inc();
     }
 
-    /// What was seen could not be written down.
+    /// A write to `state_dir` failed.
     pub fn state_failed(&self) {
         self.state_failures.inc();
     }
 
-    /// Whether a session is refused because ZooKeeper went back.
+    /// Whether no session is made because ZooKeeper went back.
     pub fn rolled_back(&self, refused: bool) {
         self.rolled_back.with_label_values(&[&self.label]).set(i64::from(refused));
     }
 
-    /// The files of the TLS with ZooKeeper have changed, and were taken over or not.
+    /// The TLS files for ZooKeeper have changed. `good`: they could be used, and were taken over.
     pub fn tls_reloaded(&self, good: bool) {
         self.tls_reloads.with_label_values(&[if good { "ok" } else { "bad" }]).inc();
     }
 
-    /// So many gateways of the installation lock other keys.
+    /// How many gateways of the installation lock other keys than this one.
     pub fn unlike(&self, gateways: usize) {
         self.mismatch.set(i64::try_from(gateways).unwrap_or(i64::MAX));
     }
 
-    /// So many operations in ZooKeeper have an outcome that nobody knows. There is no series before this is said: a
-    /// number that is too small would tell people that somebody has decided.
+    /// How many operations in ZooKeeper have an unknown outcome. The series begins with the first call: a number that
+    /// is too small would tell people that somebody has resolved them.
     pub fn operations_unknown(&self, operations: usize) {
         let unknown = self.unknown.with_label_values(&["zookeeper"]);
         unknown.set(i64::try_from(operations).unwrap_or(i64::MAX));
     }
 
-    /// `timeout`: of the session.
+    /// The process stood still for `late`. `timeout`: the session timeout.
     pub fn paused(&self, late: Duration, timeout: Duration) {
         self.pause.observe(late.as_secs_f64());
         for (over, parts) in THRESHOLDS {
@@ -260,7 +260,7 @@ impl SessionMetrics {
         self.heartbeat.observe(took.as_secs_f64());
     }
 
-    /// An operation has ended; `error`: a word of ours.
+    /// An operation of ZooKeeper has ended; `error`: one of [`ERRORS`].
     pub fn answered(&self, op: &'static str, took: Duration, error: Option<&'static str>) {
         self.seconds.with_label_values(&[op]).observe(took.as_secs_f64());
         if let Some(error) = error {
@@ -273,14 +273,14 @@ impl SessionMetrics {
         self.together.with_label_values(&[SHARED[usize::from(!done)]]).inc();
     }
 
-    /// `waited`: for ZooKeeper and for those before us.
+    /// `waited`: the time from the request to the grant, other holders included.
     pub fn lock_granted(&self, waited: Duration) {
         self.granted.observe(waited.as_secs_f64());
     }
 
-    /// Of a lock node of ours.
+    /// A lock node of ours got this number.
     pub fn sequence(&self, number: u32) {
-        // All sessions live on one thread: nobody sets it in between.
+        // All sessions run on one thread, so nobody changes the gauge between read and write.
         self.highest.set(self.highest.get().max(number.into()));
     }
 
@@ -288,7 +288,7 @@ impl SessionMetrics {
         self.ends(cause).with_label_values(&[cause.word()]).inc();
     }
 
-    /// Of a cached tenure, at its end.
+    /// A cached tenure has ended after so many dispatches.
     pub fn tenure_used(&self, dispatches: u32) {
         self.dispatches.observe(dispatches.into());
     }
@@ -316,16 +316,16 @@ impl SessionMetrics {
     }
 }
 
-/// Names of lengths of a pause, and the part of the session timeout that each is.
+/// Names of the lengths of a pause, and the divisor of the session timeout for each.
 const THRESHOLDS: [(&str, u32); 2] = [("session_third", 3), ("session", 1)];
 
-/// What becomes of a transaction of several keys.
+/// Results of a shared transaction.
 const SHARED: [&str; 2] = ["done", "refused"];
 
-/// What of a failure is counted.
+/// Kinds of failures.
 const ERRORS: [&str; 3] = ["refused", "ambiguous", "over"];
 
-/// Of a session, as [`crate::session::metered`] calls them.
+/// Operations of a session, by the names that [`crate::session::metered`] gives them.
 const OPERATIONS: [&str; 11] = [
     "connect",
     "create",

@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use crate::reach::Way;
 
-/// Why there is no lock. Nothing was dispatched.
+/// Why a lock was not granted. No request was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotGranted {
     #[error("another one holds it")]
     Locked,
-    /// Its last holder left without a word, and what that sent may go on for so long.
-    #[error("what its last holder sent may go on for {0:?}")]
+    /// The last holder left without saying that its requests are over; they may go on for this long.
+    #[error("the requests of its last holder may go on for {0:?}")]
     Delayed(Duration),
-    /// The session ended, or our node was taken away: ask again.
+    /// The session ended, or a stranger removed our node: ask again.
     #[error("the place in the queue was lost")]
     Lost,
-    /// Another gateway keeps it, and can be asked instead.
+    /// Another gateway keeps the key, and the request can be sent there instead.
     #[error("gateway {} keeps it", .0.gateway)]
     Elsewhere(Way),
-    /// Another gateway has sent the request here, and the key is not kept here.
+    /// Another gateway has sent the request here, but this gateway does not keep the key.
     #[error("it is not kept here")]
     NotHolder,
-    /// Those who hold, or stand before us, ask for another number of permits, or we for one where they do not.
+    /// The other contenders ask for another number of permits than this one, or only one side asks for a permit.
     #[error("others ask for another number of permits of it")]
     PermitsDiffer,
     #[error("no more locks can be taken: {0}")]

@@ -1,4 +1,5 @@
-//! The word by which a gateway knows the others: whoever may read its member node in ZooKeeper has it, nobody else.
+//! The secret by which gateways of one installation know each other: only who may read a gateway's member node in
+//! ZooKeeper has its pass.
 
 use std::{fmt, sync::Arc};
 
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use fencegate_process::randomness::Randomness;
 
-/// 64 lower-case hex digits, other ones with each process. Comparing takes as long for a wrong one as for the right one.
+/// 64 lower-case hex digits, drawn anew by each process. Comparison takes constant time.
 #[derive(Clone, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Pass(Arc<str>);
@@ -29,17 +30,17 @@ impl Pass {
     }
 
     /// # Errors
-    /// It is not in the form of one.
+    /// The text does not have the form of a pass.
     pub fn parse(text: &str) -> Result<Self, BadPass> {
         if is_in_form(text) { Ok(Self(text.into())) } else { Err(BadPass) }
     }
 
-    /// To be shown to the gateway that it is of, and to nobody else.
+    /// The digits. Show them to the gateway that drew them, and to nobody else.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// What nobody can say who does not know the pass, and what does not tell it.
+    /// The answer to `nonce`: only who knows the pass can compute it, and it does not reveal the pass.
     pub fn proof(&self, nonce: &Nonce) -> Response {
         let key = Key::new(HMAC_SHA256, self.0.as_bytes());
         let tag = sign(&key, [PURPOSE, nonce.as_str()].concat().as_bytes());
@@ -47,10 +48,10 @@ impl Pass {
     }
 }
 
-/// So that a proof is worth nothing for anything else.
+/// Mixed into each proof, so that a proof has no other use.
 const PURPOSE: &str = "fencegate peer ";
 
-/// Drawn for one question: the answer to an older one is none.
+/// Drawn anew for each question, so that old answers are worthless.
 pub struct Nonce(String);
 
 impl Nonce {
@@ -58,7 +59,7 @@ impl Nonce {
         Self(drawn(randomness))
     }
 
-    /// `None` where it is not in the form of one.
+    /// `None` where the text does not have the form of a nonce.
     pub fn parse(text: &str) -> Option<Self> {
         is_in_form(text).then(|| Self(text.to_owned()))
     }
@@ -68,7 +69,7 @@ impl Nonce {
     }
 }
 
-/// Of the knowledge of a pass.
+/// A proof of the knowledge of a pass.
 pub struct Response(String);
 
 impl Response {
@@ -104,7 +105,7 @@ impl PartialEq for Pass {
     }
 }
 
-/// Not what it is: whoever reads it in a log could pass for a gateway.
+/// Hides the digits: whoever reads them in a log could pass for a gateway.
 impl fmt::Debug for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Pass(..)")

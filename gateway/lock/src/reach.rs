@@ -20,12 +20,12 @@ pub struct Reach {
 pub struct PageAddress {
     /// `http` or `https`, with a slash at the end.
     pub url: String,
-    /// What its machine calls itself, where the address leads to it from that machine only.
+    /// The host name of its machine; only set where the address works from that machine only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only_on: Option<String>,
 }
 
-/// Where another gateway is, and what it asks for to listen to us.
+/// How to send a request on to another gateway: its address, and the pass that it asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Way {
     pub gateway: Arc<str>,

@@ -10,10 +10,10 @@ use crate::{
     store::{Change, Moment},
 };
 
-/// What one look at the register came to.
+/// The result of one look at the register.
 struct Settling {
     settled: Settled,
-    /// Nothing may be sent, and nothing be waited for, before everything up to here is durable.
+    /// Before this moment is durable, no dispatch may be sent, and no wait may begin.
     written: Moment,
     at: Boot,
     raised: bool,
@@ -43,7 +43,7 @@ impl Alone {
         Ok(Looked { way, raised })
     }
 
-    /// Raises and registers whatever the marks say. Never lowers a mark.
+    /// Raises marks and registers the dispatch even if its token is stale. Never lowers a mark.
     pub(crate) async fn let_pass(&self, claim: &Claim, admitted: &mut Admitted) -> Result<Boot, Refused> {
         let (written, now) = {
             let mut state = self.lock();
@@ -65,8 +65,8 @@ impl Alone {
         }
     }
 
-    /// Compare and raise; and where nothing is in the way, register in the same step, so that mark, what is at work and
-    /// journal entry are one transaction.
+    /// The first look: compares and raises. If nothing is in the way, it registers in the same step, so that marks,
+    /// keys at work and journal entry are one transaction.
     fn announce(&self, claim: &Claim, admitting: Option<Admitting<'_>>) -> Result<Settling, Refused> {
         let mut state = self.lock();
         let now = self.now();
@@ -74,13 +74,13 @@ impl Alone {
         self.settling(&mut state, claim, admitting, raised, now)
     }
 
-    /// Once more, after a wait.
+    /// A later look, after a wait.
     fn settle(&self, claim: &Claim, admitting: Option<Admitting<'_>>) -> Result<Settling, Refused> {
         let (mut state, now) = (self.lock(), self.now());
         self.settling(&mut state, claim, admitting, Vec::new(), now)
     }
 
-    /// Hands in what was raised also where the claim is refused: it was announced.
+    /// Hands in the raised marks even if the claim is refused, because its token was announced.
     fn settling(
         &self,
         state: &mut InMemory,
@@ -102,8 +102,8 @@ impl Alone {
         Ok(Settling { settled: settled?, written, at, raised })
     }
 
-    /// One transaction: marks and what is at work, and the entry. Nothing may be sent under the claim before the returned
-    /// moment.
+    /// Hands in marks, keys at work and journal entry as one transaction. Nothing may be sent under the claim before
+    /// the returned moment is durable.
     fn hand_in(
         &self,
         state: &mut InMemory,
@@ -116,7 +116,7 @@ impl Alone {
         if let Some(Admitting { right: Right::Alone(id), entry }) = entry {
             let id = *id;
             state.underway.runs(id);
-            // Whoever asks how long ago it was asks by this time, also after an unclean stop.
+            // The age of the entry is reckoned by the store's time, so that has to be in the store as well.
             changes.extend([Change::Operation { id, entry }, Change::Time(self.time())]);
         }
         if changes.is_empty() {
@@ -124,7 +124,7 @@ impl Alone {
         }
         let moment = self.committer.submit(changes);
         state.register.handed_in(&marks, moment);
-        // An entry is behind the marks, also where those were handed in before.
+        // The entry comes after the marks, even if those were handed in earlier, so its moment covers them.
         if entered { moment } else { state.register.written(claim) }
     }
 }

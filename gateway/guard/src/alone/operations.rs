@@ -1,4 +1,4 @@
-//! Which operations somebody has in hand stands in memory; what is known of each, in the store.
+//! Operations of a guard with a store of its own: memory knows which are reserved, and the store has their entries.
 
 use fencegate_policies::operation::OperationId;
 
@@ -11,7 +11,7 @@ use crate::{
     time::whole_seconds,
 };
 
-/// Operations with an unknown outcome are counted up to here: each scrape reads so many ids.
+/// Unknown operations are counted up to this number only, because each count reads all their ids.
 const MOST_COUNTED: usize = 10_000;
 
 impl Alone {
@@ -19,7 +19,7 @@ impl Alone {
         if let Err(told) = self.lock().underway.reserve(id) {
             return Ok(Reserving::Taken(Box::pin(told)));
         }
-        // Behind the reservation, so that nobody changes it any more.
+        // Read after the reservation, so that nobody else can change the entry.
         let known = self.entry(&id).inspect_err(|_| self.let_go(&id))?;
         Ok(Reserving::Ours(Right::Alone(id), known.map(Box::new)))
     }
@@ -48,8 +48,8 @@ impl Alone {
     }
 
     pub(crate) fn may_still_run(&self, entry: &Entry) -> bool {
-        // An upstream may answer with an error and go on working: nothing is in doubt then, and its "no" comes too
-        // early all the same. So the time that this store has seen pass has to be long enough as well.
+        // An upstream may answer with an error and go on working. Then no key is in doubt, but a probe's "no" would
+        // come too early all the same. So enough of the store's time has to have passed as well.
         let now = self.now();
         let longest = self.rules.send_within + self.time.longest_execution(now);
         let began = entry.began.unwrap_or(entry.admitted);
@@ -67,10 +67,11 @@ impl Alone {
         Ok(found)
     }
 
-    /// How many operations wait for somebody's word on what came of them, [`MOST_COUNTED`] at most.
+    /// How many operations have an unknown outcome and are not running, [`MOST_COUNTED`] at most.
     pub(super) fn unknown(&self) -> Result<usize, Refused> {
         let running = || self.lock().underway.running();
-        // What began after the first look may have been written down, and what ended before the second not yet.
+        // Both looks are needed: an operation may begin after the first one, or end before the second one while its
+        // outcome is not written yet.
         let before = running();
         let open = self.store.unfinished_ids(MOST_COUNTED).map_err(|error| self.unreadable(&error))?;
         let after = running();

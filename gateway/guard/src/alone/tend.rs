@@ -1,4 +1,5 @@
-//! What a guard that is alone does by itself: forgets what nobody needs, counts, and leaves in order.
+//! The background work of a guard with a store of its own: forgets old keys and operations, sets gauges, and leaves in
+//! order.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::{
 };
 
 impl Alone {
-    /// Does all of it in time, for as long as it is polled.
+    /// Does this work for as long as it is polled.
     pub(crate) async fn tend(&self) {
         let resting = async {
             loop {
@@ -25,7 +26,7 @@ impl Alone {
         let sweeping = async {
             loop {
                 sleep(SWEEP).await;
-                // A store that has failed is told by itself: see `store_failed`.
+                // A failed store is reported elsewhere, see `store_failed`.
                 if self.sweep().await.is_err() {
                     return std::future::pending().await;
                 }
@@ -37,7 +38,7 @@ impl Alone {
         }
     }
 
-    /// Tells the store of keys that have come to rest. To be asked every so often; nobody waits for it.
+    /// Tells the store which keys are no longer at work. Call it every [`REST`].
     pub(crate) fn rest(&self) {
         failpoint::pass("guard_rests");
         let mut state = self.lock();
@@ -45,8 +46,8 @@ impl Alone {
         self.committer.submit(changes);
     }
 
-    /// Forgets keys that were not used for long, and operations that are kept no longer, a batch at a time: what is to be
-    /// let in meanwhile waits for one of them at most.
+    /// Forgets keys that were not used for long, and operations after their `keep`, a batch at a time. So a dispatch
+    /// waits for one batch at most.
     ///
     /// # Errors
     /// The store has failed.
@@ -61,7 +62,7 @@ impl Alone {
         Ok(())
     }
 
-    /// Whether there may be more.
+    /// Forgets one batch of keys. True if there may be more.
     async fn evict(&self, round: &mut Round) -> Result<bool, Refused> {
         let (moment, more) = {
             let mut state = self.lock();
@@ -71,7 +72,7 @@ impl Alone {
         self.durable(moment).await.map(|()| more)
     }
 
-    /// Whether there may be more.
+    /// Forgets one batch of operations. True if there may be more.
     async fn forget_outlived(&self) -> Result<bool, Refused> {
         let before = self.time();
         let outlived = match self.store.outlived(before, MOST_AT_ONCE) {
@@ -84,7 +85,7 @@ impl Alone {
         };
         let found = outlived.len();
         let (moment, forgotten) = {
-            // One that is run again has been reserved, and is written anew by who has reserved it.
+            // A reserved operation may be about to run again, and its holder writes the entry anew.
             let state = self.lock();
             let free = outlived.into_iter().filter(|id| !state.underway.is_reserved(id));
             let changes: Vec<_> = free.map(|id| Change::ForgetFinished { id, before }).collect();
@@ -92,11 +93,11 @@ impl Alone {
             (self.committer.submit(changes), forgotten)
         };
         self.durable(moment).await?;
-        // Those that are reserved stand in the way of no others but in a batch that is all of them.
+        // Reserved operations stay, so a full batch of them must not look as if there were more to do.
         Ok(found == MOST_AT_ONCE && forgotten > 0)
     }
 
-    /// The gauges, as they are now.
+    /// Sets the gauges.
     pub(crate) fn count(&self) {
         let (doubts, keys, at_work, quarantine) = {
             let InMemory { register, .. } = &*self.lock();
@@ -115,17 +116,17 @@ impl Alone {
         if let Some(disk) = self.store.disk() {
             self.metrics.disk(disk.free, disk.size);
         }
-        // Of a store that cannot be read the last number stands; that it cannot is counted.
+        // If the store cannot be read, the gauge keeps its last value, and the failure is counted elsewhere.
         if let Ok(operations) = self.unknown() {
             self.metrics.operations_unknown(operations);
         }
     }
 
-    /// After the last exchange: writes down what only memory knows, so that the next start needs no quarantine. The
-    /// marks in batches, and the marker that makes them count at the end.
+    /// Call this after the last exchange. It writes down what only memory knows, so that the next start needs no
+    /// quarantine: first the marks, in batches, and at the end the marker that makes them count.
     ///
     /// # Errors
-    /// Then the next start takes this one for a crash.
+    /// The marker was not written, so the next start assumes a crash.
     pub(crate) async fn leave(&self) -> Result<(), Refused> {
         loop {
             let changes = self.lock().register.rest(Duration::ZERO, MOST_AT_ONCE, self.now());
@@ -154,7 +155,7 @@ impl Alone {
     }
 }
 
-/// How often what nobody needs is looked for.
+/// How often old keys and operations are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
 
 /// How often the store is told of keys that have come to rest.
@@ -163,9 +164,9 @@ const REST: Duration = Duration::from_millis(100);
 /// Keys or operations in one transaction.
 const MOST_AT_ONCE: usize = 1000;
 
-/// So long after its last use the store is told that nothing is at work on a key: longer than a gateway keeps a tenure
-/// that nobody uses (250 ms by default; the next one has to be written anyway), and short, because all keys that the
-/// store holds to be at work have to wait after an unclean stop.
+/// How long after its last use a key counts as at work in the store. That is longer than a gateway keeps an idle tenure
+/// (250 ms by default), because the next tenure needs a write anyway. It is short, because after an unclean stop all
+/// keys at work have to wait.
 const LINGER: Duration = Duration::from_millis(400);
 
 fn clean_stop(register: &Register, now: Boot, max_execution: Duration) -> CleanStop {
@@ -179,7 +180,7 @@ fn clean_stop(register: &Register, now: Boot, max_execution: Duration) -> CleanS
             remaining: doubt.until.since(now),
         })
         .collect();
-    // What did not end within the drain ends with its connection, and its execution when it likes.
+    // The drain is over, so open connections break now, but their executions may go on: they are in doubt.
     doubts.extend(register.open_dispatches().into_iter().map(|claim| OpenDoubt {
         keys: claim.keys.to_vec(),
         token: claim.token,

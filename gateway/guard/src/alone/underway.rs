@@ -1,4 +1,4 @@
-//! Which operations somebody has in hand now.
+//! The operations that are reserved or running now.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,16 +8,16 @@ use std::{
 use fencegate_policies::operation::OperationId;
 use tokio::sync::{Notify, futures::OwnedNotified};
 
-/// Operations that somebody has reserved.
+/// The reserved operations, and those of them that run.
 #[derive(Debug, Default)]
 pub(crate) struct Underway {
     reserved: HashMap<OperationId, Arc<Notify>>,
-    /// Those of them that are at work, or about to be: their end is still to come.
+    /// Those that run or are about to run, and whose end is not written yet.
     running: HashSet<OperationId>,
 }
 
 impl Underway {
-    /// Nobody has it: it is the caller's from now on. Otherwise for who waits until somebody lets go of it.
+    /// Reserves the operation for the caller. If it is reserved already, the error resolves when it is let go.
     pub(crate) fn reserve(&mut self, id: OperationId) -> Result<(), OwnedNotified> {
         match self.reserved.get(&id) {
             Some(told) => Err(told.clone().notified_owned()),
@@ -28,7 +28,7 @@ impl Underway {
         }
     }
 
-    /// Those that run or are about to.
+    /// The operations that run or are about to run.
     pub(crate) fn running(&self) -> HashSet<OperationId> {
         self.running.clone()
     }
@@ -37,7 +37,7 @@ impl Underway {
         self.reserved.contains_key(id)
     }
 
-    /// From before its admission is written down until whoever has reserved it lets go of it.
+    /// Counts the operation as running, from before its admission is written until it is let go.
     pub(crate) fn runs(&mut self, id: OperationId) {
         self.running.insert(id);
     }

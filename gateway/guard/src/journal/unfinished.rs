@@ -1,4 +1,4 @@
-//! What people ask of the journal: which operations wait for their word, and what is to be forgotten.
+//! The operators' side of the journal: lists unknown operations, resolves them, and forgets finished ones.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Guard {
-    /// What an operator can look at: operations without a known outcome that nobody works on now.
+    /// Operations with an unknown outcome that are not reserved now.
     ///
     /// # Errors
     /// The store cannot be asked, here as below.
@@ -21,12 +21,12 @@ impl Guard {
         self.arbiter.unfinished(most).await
     }
 
-    /// What is known under this reference.
+    /// The operation with this reference.
     pub async fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, Refused> {
         self.arbiter.by_reference(reference).await
     }
 
-    /// Takes the operation in hand, for the decision of somebody who knows what came of it.
+    /// Reserves an unknown operation, so that an operator can resolve it.
     pub async fn take_unfinished(self: &Arc<Self>, id: OperationId) -> Result<Taken, Refused> {
         let is_unknown = |entry: &Entry| entry.state == State::Admitted;
         if !self.arbiter.entry(&id).await?.as_ref().is_some_and(is_unknown) {
@@ -35,12 +35,12 @@ impl Guard {
         let Some((reservation, entry)) = Reservation::at_once(self, id).await? else {
             return Ok(Taken::InHand);
         };
-        // Whoever had reserved it meanwhile may have brought it to its end.
+        // The request that had reserved it may have ended it meanwhile.
         let unknown = entry.filter(is_unknown);
         Ok(unknown.map_or(Taken::Settled, |entry| Taken::Yours(reservation, Box::new(entry))))
     }
 
-    /// Forgets what is kept of a finished operation. False if there is none with this reference.
+    /// Forgets a finished operation. False if there is none with this reference.
     pub async fn forget(&self, reference: &str) -> Result<bool, Refused> {
         match self.by_reference(reference).await? {
             Some((id, _)) => self.arbiter.forget(id).await,

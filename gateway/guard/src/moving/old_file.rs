@@ -1,4 +1,4 @@
-//! The file that a store is moved from: what it gives away, in the words of the next keeper, a batch at a time.
+//! The file that a store is moved from: reads it in batches, in the form that the database takes.
 
 use std::{collections::HashMap, mem, path::Path, time::Duration};
 
@@ -15,18 +15,18 @@ use crate::{
 /// The file, open, so that no guard has it.
 pub(super) struct OldFile {
     redb: Redb,
-    /// But for what stands there once for each key.
+    /// All single values; without marks and operations.
     pub(super) remembered: Remembered,
-    /// Whole marks that a build of format 1 has left.
+    /// Whole marks from a build of format 1.
     inline: HashMap<ResourceKey, WholeMarks>,
-    /// Where its store has gone already.
+    /// Set if the store was moved already: to where.
     pub(super) departed: Option<Departed>,
 }
 
-/// What is left on keys that nobody knows more of.
+/// The quarantine that a guard would begin with on this file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Closing {
-    /// On every key, or on those that may have been at work.
+    /// Whether every key is closed, or only those that may have been at work.
     pub(super) every_key: bool,
     pub(super) left: Duration,
 }
@@ -48,19 +48,19 @@ impl OldFile {
         self.redb.depart(departed)
     }
 
-    /// What a guard that is started on the file would close at first.
+    /// The quarantine that a guard would begin with on this file.
     pub(super) fn closing(&self, max_execution: Duration) -> Option<Closing> {
         let every_key = !matches!(self.remembered.at_work, AtWork::Keys(_));
         self.remembered.closed_for(max_execution).map(|left| Closing { every_key, left })
     }
 
-    /// The next keys behind this one; none are left where there is none.
+    /// The next keys after `last`; empty after the last one.
     pub(super) fn marks(&self, last: Option<&ResourceKey>) -> Result<Vec<Marked>, StoreError> {
         let rows = self.redb.marks_behind(last, BATCH)?;
         rows.into_iter().map(|row| self.marked(row)).collect()
     }
 
-    /// Keys of which only an orderly end tells. No build has left any so far.
+    /// Keys that only have whole marks, from an orderly end. No build so far has left such keys.
     pub(super) fn only_whole(&self) -> Result<Vec<Marked>, StoreError> {
         let mut rows = self.redb.only_whole()?;
         for whole in self.inline.values() {
@@ -75,13 +75,13 @@ impl OldFile {
 
     fn marked(&self, row: KeyMarks) -> Result<Marked, StoreError> {
         let KeyMarks { key, epochs, whole } = row;
-        // Without the marker of an orderly end, what was written for it counts for nothing.
+        // Whole marks count only with the marker of an orderly end.
         let whole = whole.filter(|_| self.remembered.clean_stop.is_some());
         let (write, read) = recovered(&epochs, whole.as_ref().or_else(|| self.inline.get(&key)));
         Ok(Marked { key, write, read })
     }
 
-    /// What an orderly end has left in doubt.
+    /// The executions that an orderly end has left in doubt.
     pub(super) fn doubts(&self, randomness: &dyn Randomness) -> Vec<Unended> {
         let doubts = self.remembered.clean_stop.iter().flat_map(|stop| &stop.doubts);
         let unended = |doubt: &OpenDoubt| Unended {
@@ -94,8 +94,8 @@ impl OldFile {
         doubts.map(unended).collect()
     }
 
-    /// The next keys behind this one that something may be at work on; none are left where there is none. Nobody knows
-    /// under which token: it is one that no gateway has.
+    /// The next keys after `last` that may be at work; empty after the last one. Their token is not known, so they get
+    /// one that no gateway ever has.
     pub(super) fn at_work(
         &self,
         last: Option<&ResourceKey>,
@@ -112,7 +112,7 @@ impl OldFile {
         Ok(self.redb.at_work_behind(last, BATCH)?.into_iter().map(unended).collect())
     }
 
-    /// The next operations behind this one; none are left where there is none.
+    /// The next operations after `last`; empty after the last one.
     pub(super) fn operations(
         &self,
         last: Option<&OperationId>,

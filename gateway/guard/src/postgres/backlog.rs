@@ -1,4 +1,4 @@
-//! What waits to be asked of the database: all that is there goes as one statement when the connection is free.
+//! The questions that wait for the database: when the connection is free, all that wait go as one statement.
 
 use std::{
     collections::VecDeque,
@@ -26,22 +26,22 @@ pub(super) struct Backlog {
 #[derive(Debug, Default)]
 struct Queue {
     items: VecDeque<Pending>,
-    /// Taken out, and not answered yet.
+    /// How many were taken out and are not answered yet.
     under_way: usize,
     closed: bool,
 }
 
-/// One thing in the backlog, and who waits for its answer.
+/// One question, and the caller that waits for its answer.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) item: Item,
     reply: Option<oneshot::Sender<Result<Answered, Unavailable>>>,
-    /// It was asked before, and nobody knows what came of it.
+    /// It was asked before, and the answer was lost.
     pub(super) again: bool,
 }
 
-/// An answer on its way to who waits for it. Dropped before it was heard, what it registered is taken back: who waited may
-/// have gone in the very moment in which it came.
+/// An answer on its way to its caller. If the caller has gone, the answer is dropped unheard, and the registration that
+/// it reports is taken back.
 #[derive(Debug)]
 pub(super) struct Answered {
     answer: Answer,
@@ -54,19 +54,18 @@ struct TakenBack {
     item: Option<Item>,
 }
 
-/// Things in one statement.
+/// The most questions in one statement.
 const MOST_AT_ONCE: usize = 256;
 
 impl Backlog {
-    /// Puts it behind all others; the answer comes by what is returned. Who does not want it any more drops that, and
-    /// what was registered is ended.
+    /// Asks a question, after all others that wait. If the returned receiver is dropped, a registration is taken back.
     pub(super) fn ask(&self, item: Item) -> oneshot::Receiver<Result<Answered, Unavailable>> {
         let (reply, answer) = oneshot::channel();
         self.put(Pending { item, reply: Some(reply), again: false });
         answer
     }
 
-    /// Nobody waits for the answer; it is asked until there is one.
+    /// Tells the database something, again and again until it has answered. No caller waits.
     pub(super) fn tell(&self, item: Item) {
         self.put(Pending { item, reply: None, again: false });
     }
@@ -82,8 +81,8 @@ impl Backlog {
         self.more.notify_one();
     }
 
-    /// All that waits, at most so many as fit in a statement. What nobody wants any more, and was never asked, is left
-    /// out. `None` after [`Backlog::close`], when nothing is left.
+    /// The next batch. Questions whose callers have gone, and which were never asked, are left out. `None` after
+    /// [`Backlog::close`], when nothing is left.
     pub(super) async fn next(&self) -> Option<Vec<Pending>> {
         loop {
             let more = self.more.notified();
@@ -108,7 +107,7 @@ impl Backlog {
         }
     }
 
-    /// Before everything else: it was asked before.
+    /// Puts a batch back in front of all others, because it was asked before.
     pub(super) fn put_back(&self, batch: Vec<Pending>) {
         let mut waiting = self.lock();
         for pending in batch.into_iter().rev() {
@@ -118,21 +117,21 @@ impl Backlog {
         self.more.notify_one();
     }
 
-    /// The database cannot be asked: who waits is told so. What must be said stays in the backlog, and what may have
-    /// been registered is ended.
+    /// The database cannot be asked, so waiting callers are told. What has to be told to the database stays in the
+    /// backlog, and possible registrations are taken back.
     pub(super) fn fail(&self, unavailable: &Unavailable) {
         let waiting = std::mem::take(&mut self.lock().items);
         let left: Vec<_> = waiting.into_iter().filter_map(|pending| pending.given_up(unavailable)).collect();
         self.put_back(left);
     }
 
-    /// Nothing more is taken; what is there is still asked.
+    /// Takes no more questions. Those that wait are still asked.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.more.notify_one();
     }
 
-    /// Returns when nothing waits and nothing is under way.
+    /// Returns when no question waits or is under way.
     pub(super) async fn is_idle(&self) {
         loop {
             let idle = self.idle.notified();
@@ -147,20 +146,20 @@ impl Backlog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // Whoever panicked while holding it has left a whole queue: it is only ever appended to or drained.
+        // A poisoned lock does no harm: the queue is only appended to or drained.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Pending {
-    /// Nobody waits for the answer, and no effect of it can be left behind.
+    /// Whether it can be left out: its caller has gone, and it was never asked.
     fn is_idle(&self) -> bool {
         let gone = self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
         gone && !self.again
             && matches!(self.item, Item::Look { .. } | Item::Reserve(_) | Item::Resolve { .. })
     }
 
-    /// The answer reaches who waits for it; where nobody does any more, what it registered is taken back.
+    /// Hands the answer to the caller. If the caller has gone, a registration is taken back.
     pub(super) fn answered(self, answer: Answer, backlog: &Arc<Backlog>) {
         let registered = matches!(
             (&self.item, &answer),
@@ -168,19 +167,19 @@ impl Pending {
         );
         let Some(reply) = self.reply else { return };
         let back = registered.then(|| TakenBack { backlog: backlog.clone(), item: Some(self.item) });
-        // Not sent, it is dropped.
+        // If it cannot be sent, it is dropped, and the drop takes the registration back.
         drop(reply.send(Ok(Answered { answer, back })));
     }
 
-    /// Who waits hears of it; nothing is left to say.
+    /// Tells the caller that it failed. Nothing has to be told to the database.
     pub(super) fn fail(self, unavailable: &Unavailable) {
         if let Some(reply) = self.reply {
-            // Nobody waits any more.
+            // This fails if the caller has gone.
             drop(reply.send(Err(unavailable.clone())));
         }
     }
 
-    /// Nobody knows what came of it: it is asked again, or where nobody waits any more taken back.
+    /// The answer was lost: the question has to be asked again, or, if its caller has gone, taken back.
     pub(super) fn lost(self) -> Option<Self> {
         let wanted = !self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
         match self.item {
@@ -191,7 +190,7 @@ impl Pending {
         }
     }
 
-    /// Who waits hears of it, and what has to be said stays.
+    /// Tells the caller that it failed. Returns what still has to be told to the database.
     fn given_up(mut self, unavailable: &Unavailable) -> Option<Self> {
         if let Some(reply) = self.reply.take() {
             drop(reply.send(Err(unavailable.clone())));
@@ -206,7 +205,7 @@ impl Pending {
 }
 
 impl Answered {
-    /// It was heard.
+    /// The caller takes the answer, so a registration stays.
     pub(super) fn heard(mut self) -> Answer {
         if let Some(back) = &mut self.back {
             back.item = None;
@@ -223,7 +222,8 @@ impl Drop for TakenBack {
     }
 }
 
-/// What takes back what was registered, or may have been. The entry of an operation goes with it: not a byte left.
+/// The message that takes back a registration, or a possible one. It also removes the entry of the operation, because
+/// not a byte was sent.
 fn undone(item: Item) -> Option<Item> {
     match item {
         Item::Look { claim, name, operation, how: How::Claim | How::Settle | How::Pass } => {
@@ -262,7 +262,7 @@ mod tests {
             pending.answered(Answer::Done, &backlog);
         }
         assert_eq!(heard.await.expect("answered").expect("no trouble").heard(), Answer::Done);
-        // The answer has come, and nobody has looked.
+        // The answer has come, and its caller has not taken it.
         drop(unheard);
         let left = backlog.next().await.expect("one is left to say");
         let [Pending { item: Item::Release(released), .. }] = &left[..] else { panic!("{left:?}") };

@@ -1,4 +1,4 @@
-//! What a guard does by itself in a shared store: renews its lease, listens, forgets, and leaves in order.
+//! The background work of a guard with a shared store: renews its lease, listens, forgets, and leaves in order.
 
 use std::time::Duration;
 
@@ -17,25 +17,25 @@ use crate::{register::Why, store::JournalSize};
 /// How often the lease is renewed and the store's time moved.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// A guard sends nothing later than this after it asked for its last renewal.
+/// The length of a lease, from the moment at which its renewal was asked for. After it a guard sends nothing.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Others take it for dead when so much of the store's time has passed since.
+/// Others take a guard for dead when so much of the store's time has passed since its last renewal.
 const DEAD: Duration = Duration::from_secs(4);
 
-/// How often what nobody needs is looked for.
+/// How often old keys and operations are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
 
 /// Keys or operations in one transaction.
 const MOST_AT_ONCE: i32 = 1000;
 
-/// Keys that are remembered at most; beyond, the longest unused are forgotten early.
+/// The most keys that are remembered. Beyond that the longest unused ones are forgotten early.
 const MOST_KEYS: usize = 1_000_000;
 
-/// At the end, for what is still to be said.
+/// How long a leaving guard waits until the database has been told everything.
 const LEAVE: Duration = Duration::from_secs(3);
 
-/// What a beat is told, in the words of `sql/tend.sql`.
+/// The answer to a beat, from `sql/tend.sql`.
 #[derive(Debug, Deserialize)]
 struct Beaten {
     time: i64,
@@ -57,10 +57,11 @@ struct Beaten {
 }
 
 impl Postgres {
-    /// Renews the lease, moves the store's time, buries who did not renew. [`Postgres::tend`] does it in time.
+    /// Renews the lease, moves the store's time, and declares guards dead that did not renew. [`Postgres::tend`] calls
+    /// this in time.
     ///
     /// # Errors
-    /// The lease is as long as it was.
+    /// The lease was not renewed.
     pub async fn beat(&self) -> Result<(), Unavailable> {
         let instance = &*self.instance;
         if let Some(lost) = instance.is_lost() {
@@ -120,10 +121,10 @@ impl Postgres {
         tokio::join!(beating, sweeping, self.instance.listen());
     }
 
-    /// Forgets what nobody needs, a batch at a time: what is to be let in meanwhile waits for one of them at most.
+    /// Forgets old keys and operations, a batch at a time. So a dispatch waits for one batch at most.
     ///
     /// # Errors
-    /// The rest is forgotten another time.
+    /// A part may be left for the next sweep.
     pub async fn sweep(&self, most_keys: usize) -> Result<Swept, Unavailable> {
         let instance = &*self.instance;
         let now = instance.clock.now();
@@ -152,10 +153,10 @@ impl Postgres {
         Ok(swept)
     }
 
-    /// After the last exchange: what is still in flight is in doubt, and the rest is given back.
+    /// Call this after the last exchange: dispatches in flight are now in doubt, and everything else is given back.
     ///
     /// # Errors
-    /// Then the others take this guard for dead a moment later.
+    /// The database was not told, so the others take this guard for dead some seconds later.
     pub async fn leave(&self) -> Result<(), Unavailable> {
         let instance = &*self.instance;
         instance.backlog.close();
@@ -196,7 +197,8 @@ impl Instance {
         };
     }
 
-    /// Rings for what ends at other guards. Where a word is lost, who waits looks again by itself.
+    /// Wakes waiting requests when a dispatch ends at another guard. If a notice is lost, they look again by
+    /// themselves.
     async fn listen(&self) {
         loop {
             match Connection::open(&self.place, For::Listening, &self.name).await {
@@ -204,7 +206,7 @@ impl Instance {
                 Ok(mut connection) => {
                     if connection.client().batch_execute("LISTEN fencegate").await.is_ok() {
                         while let Some(told) = connection.told.recv().await {
-                            // The first letter says of what it is.
+                            // The first letter tells keys from operations.
                             match told.get(1..) {
                                 Some(name) if !name.is_empty() => self.wakes.ring(name),
                                 _ => self.wakes.ring_all(),

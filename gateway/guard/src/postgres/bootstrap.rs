@@ -14,19 +14,19 @@ use super::{
 };
 use crate::store::Identity;
 
-/// The server cuts longer ones, and connections of two instances would be taken for those of one.
+/// The server would cut longer names, and the connections of two instances could have one name.
 const LONGEST_NAME: usize = 36;
 
 impl Postgres {
     /// Makes schema, tables and functions, with a floor below which no token will pass.
     ///
     /// # Errors
-    /// There is a store already: one is never made anew silently, because that forgets every mark.
+    /// There is a store already. A store is never replaced silently, because that would forget every mark.
     pub async fn init(place: &Place, identity: &Identity, floor: u64) -> Result<(), NotUsable> {
         migrate::init(place, identity, floor).await
     }
 
-    /// Whose store it is. Nothing is changed, and no guard joins.
+    /// The identity of the store. Changes nothing, and no guard joins.
     ///
     /// # Errors
     /// There is no store, or one that this build must not use.
@@ -34,8 +34,8 @@ impl Postgres {
         migrate::inspect(place).await
     }
 
-    /// Opens what [`Postgres::init`] made, as a new instance. To be called on the runtime that lasts: what it asks is
-    /// asked from there. `name` is of this process, and of no other one ever.
+    /// Opens a store that [`Postgres::init`] made, as a new instance. Call it on the runtime that lasts, because its
+    /// tasks are spawned there. `name`: a name that no other process ever has.
     ///
     /// # Errors
     /// There is no store, or one that this build must not use.

@@ -1,5 +1,4 @@
-//! One connection: made to the primary, with settings that do not depend on the server's, and checked for what a store
-//! needs of it.
+//! One connection to the primary, with settings of its own, and checked for durability.
 
 use std::{
     future::poll_fn,
@@ -20,16 +19,16 @@ use super::{
     unavailable::Unavailable,
 };
 
-/// A session of the primary. Dropped, it is closed.
+/// A session at the primary. Dropping it closes it.
 pub(super) struct Connection {
     client: Client,
     driver: AbortHandle,
     warned: Arc<AtomicBool>,
-    /// What the server tells without being asked.
+    /// Notices of the server (`LISTEN`).
     pub(super) told: mpsc::UnboundedReceiver<String>,
 }
 
-/// What a connection is for; the server shows it.
+/// The purpose of a connection; the server shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum For {
     Deciding,
@@ -39,13 +38,13 @@ pub(super) enum For {
     Making,
 }
 
-/// To all hosts together.
+/// The time limit for connecting, over all hosts together.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// Who waits longer for an answer takes it for lost: shorter than a lease.
+/// After this time an answer counts as lost. It is shorter than a lease.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// The server gives up before we do, so that what it says is known.
+/// The server gives a statement up before we do, so that we hear its result.
 const SETTINGS: &str = "
     SET default_transaction_isolation = 'read committed';
     SET statement_timeout = 1500;
@@ -55,10 +54,10 @@ const SETTINGS: &str = "
     SET jit = off;
 ";
 
-/// The part of the server that warns when its wait for a standby is cancelled; the commit is reported as done.
+/// The routine of the server that warns when its wait for a standby is cancelled. The commit is then reported as done.
 const WAIT_FOR_STANDBY: &str = "SyncRepWaitForLSN";
 
-/// In this order: what may lose commits, and where that would be said.
+/// Settings that may lose commits, in the order in which they are reported.
 const DURABLE: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
 
 impl For {
@@ -112,7 +111,7 @@ impl Connection {
         Ok(made)
     }
 
-    /// What is acknowledged has to be on a disk: a guard that forgets what it announced lets older tokens in.
+    /// Checks that acknowledged commits are on a disk: a guard that forgets an announced token would let older ones in.
     async fn check_durable(&self, place: &Place) -> Result<(), NotUsable> {
         let failed = |error: tokio_postgres::Error| place.failed(&error);
         for setting in DURABLE {
@@ -122,7 +121,8 @@ impl Connection {
                 return Err(NotUsable::NotDurable { place: place.to_string(), setting, value });
             }
             if setting == "synchronous_commit" {
-                // `local` waits for no standby; and a change of the server's setting must not reach this session.
+                // `local` waits for no standby, so it becomes `on`. The setting is made for this session, so that a
+                // later change at the server does not reach it.
                 let value = if value == "local" { "on" } else { value.as_str() };
                 let set = format!("SET synchronous_commit = '{value}'");
                 self.client.batch_execute(&set).await.map_err(failed)?;
@@ -139,12 +139,12 @@ impl Connection {
         &mut self.client
     }
 
-    /// The one row that the question has. It has been committed when this returns: the library waits until the server is
-    /// ready again, which it says after the commit.
+    /// The single row of an answer. The statement is committed when this returns: the library waits until the server is
+    /// ready again, which is after the commit.
     ///
     /// # Errors
-    /// Nobody knows whether it was committed, unless the server says that it failed. The connection is of no more use
-    /// then.
+    /// Unless the server says that it failed, it is not known whether the statement was committed. The connection
+    /// cannot be used any more then.
     pub(super) async fn ask(
         &self,
         question: &(impl ToStatement + ?Sized),
@@ -155,19 +155,20 @@ impl Connection {
             Ok(Err(error)) => return Err(Unanswered::of(&error)),
             Ok(Ok(row)) => row,
         };
-        // Somebody who cancels the wait for a standby gets a commit reported as done which the standby may not have.
+        // If somebody cancels the wait for a standby, the commit is reported as done although the standby may not have
+        // it.
         if self.has_warned() {
             return Err(Unanswered::Lost("the server warned of what it did".into()));
         }
         Ok(row)
     }
 
-    /// The server has warned since somebody asked last: a commit that was reported may be missing at the standby.
+    /// Whether the server has warned since the last call: a reported commit may be missing at the standby.
     pub(super) fn has_warned(&self) -> bool {
         self.warned.swap(false, Ordering::SeqCst)
     }
 
-    /// Any number of rows, of a question that changes nothing.
+    /// The rows of a question that changes nothing.
     pub(super) async fn read(
         &self,
         question: &str,
@@ -181,19 +182,19 @@ impl Connection {
     }
 }
 
-/// A statement without an answer that counts.
+/// Why a statement has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Unanswered {
     /// It may have been committed, or still be.
     Lost(String),
-    /// It was not, and may go better next time: the code of the server, and its words.
+    /// It was not committed: the code and the text of the server.
     Refused { code: String, why: String },
 }
 
 impl Unanswered {
     fn of(error: &tokio_postgres::Error) -> Self {
         match error.as_db_error() {
-            // A session that ends may say so after it has committed.
+            // With these severities the session ends, perhaps after it has committed.
             Some(refused) if !matches!(refused.severity(), "FATAL" | "PANIC") => {
                 Self::Refused { code: refused.code().code().to_owned(), why: refused.message().to_owned() }
             }
@@ -201,8 +202,8 @@ impl Unanswered {
         }
     }
 
-    /// The same question may be answered another time: it met others, or a server without time, room or order. Only what
-    /// is wrong with the question itself is not.
+    /// Whether the same statement may succeed later: it met a conflict, or the server had no time or room. Only a fault
+    /// in the statement itself stays.
     pub(super) fn may_pass(&self) -> bool {
         const OURS: [&str; 2] = ["22", "23"];
         match self {
@@ -227,7 +228,7 @@ impl Drop for Connection {
     }
 }
 
-/// Reads and writes for as long as the connection lasts. A warning is noted before the answer behind it is handed on.
+/// Drives the connection for as long as it lasts. A warning is noted before the answer that follows it is handed on.
 async fn drive<S, T>(
     mut connection: tokio_postgres::Connection<S, T>,
     tell: mpsc::UnboundedSender<String>,
@@ -240,13 +241,13 @@ async fn drive<S, T>(
         match message {
             AsyncMessage::Notice(notice) => {
                 tracing::warn!(severity = notice.severity(), said = notice.message(), "guard.store_warns");
-                // The words may be of any language; where in the server it was said is not.
+                // The text of a warning may be in any language, but the name of the server's routine is not translated.
                 if notice.routine().is_none_or(|routine| routine == WAIT_FOR_STANDBY) {
                     warned.store(true, Ordering::SeqCst);
                 }
             }
             AsyncMessage::Notification(told) => {
-                // Nobody listens on a connection that is for something else.
+                // Only the connection that listens has a receiver for notices.
                 drop(tell.send(told.payload().to_owned()));
             }
             _ => {}
@@ -254,13 +255,13 @@ async fn drive<S, T>(
     }
 }
 
-/// Milliseconds, rounded up: for what must not end early.
+/// Milliseconds, rounded up, for times that must not end early.
 pub(super) fn millis(time: Duration) -> i64 {
     let whole = time.as_millis() + u128::from(!time.subsec_nanos().is_multiple_of(1_000_000));
     i64::try_from(whole).unwrap_or(i64::MAX / 4)
 }
 
-/// So many milliseconds from `now`; the past is now.
+/// The instant `left` milliseconds after `now`; a negative number gives `now`.
 pub(super) fn in_millis(now: Boot, left: i64) -> Boot {
     now + Duration::from_millis(u64::try_from(left).unwrap_or_default())
 }

@@ -1,30 +1,30 @@
-//! What a schema says of a store that was copied into it from elsewhere.
+//! The row in a schema that tells of a store copied into it from a file.
 
 use tokio_postgres::{Client, Error};
 
 use super::place::{NotUsable, Place};
 
-/// A copy, whether it is the store of the schema by now or not yet.
+/// A copy, which may or may not be the store of the schema yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copied {
     /// Names the move.
     pub id: String,
-    /// For people: where the store was before.
+    /// Where the store was before, for people.
     pub from: String,
-    /// Its name.
+    /// The name of the store.
     pub store: String,
-    /// Its written form.
+    /// The format of the store.
     pub(super) format: u32,
 }
 
 impl Copied {
-    /// Not yet.
+    /// The error for a copy that is not the store yet.
     pub(super) fn unfinished(self, place: &Place) -> NotUsable {
         NotUsable::Unfinished { place: place.to_string(), from: self.from }
     }
 }
 
-/// What stands there.
+/// Reads that row, if there is one.
 pub(super) async fn copied(client: &Client, place: &Place) -> Result<Option<Copied>, NotUsable> {
     let failed = |error: Error| place.failed(&error);
     let table = format!("{}.moved_in", place.schema);

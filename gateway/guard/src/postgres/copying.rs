@@ -21,21 +21,21 @@ use crate::{
     store::Identity,
 };
 
-/// A store as it is handed over, but for its keys and operations.
+/// The single values of a store that is moved; without its keys and operations.
 #[derive(Debug, Clone)]
 pub struct Handed {
     /// Names the move.
     pub id: String,
-    /// For people: where it was before.
+    /// Where the store was before, for people.
     pub from: String,
     pub identity: Identity,
     pub floor: u64,
     pub era: u64,
     /// Seconds of the store's time.
     pub time: u64,
-    /// Nothing is let in on any key for so long.
+    /// How long every key stays closed, if it does.
     pub closed: Option<Duration>,
-    /// Of whoever had it before.
+    /// The terms of the guard that had the store before.
     pub terms: Terms,
 }
 
@@ -47,10 +47,10 @@ pub struct Marked {
     pub read: Option<Mark>,
 }
 
-/// What may be at work on some keys for as long as is left.
+/// An execution that may be at work on some keys; `left`: for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unended {
-    /// Names it, and nothing else.
+    /// A unique name.
     pub name: String,
     pub keys: Vec<ResourceKey>,
     pub token: Token,
@@ -58,17 +58,17 @@ pub struct Unended {
     pub left: Duration,
 }
 
-/// The transaction that copies. Dropped, nothing of it has happened.
+/// The transaction that copies. If it is dropped, nothing was copied.
 pub struct Copying<'i> {
     transaction: Transaction<'i>,
     place: &'i Place,
     handed: Handed,
-    /// Of the row that stands for whoever had the store before.
+    /// The id of the row that stands for the guard that had the store before.
     instance: i32,
     written: Rows,
 }
 
-/// How many rows there have to be, and what they come to.
+/// How many rows were written, to compare with the tables at the end.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Rows {
     keys: i64,
@@ -78,7 +78,7 @@ struct Rows {
     highest: i64,
 }
 
-/// It cannot be taken for a guard that runs: their names are made of digits.
+/// The name of that row. Running guards have names of digits, so it cannot be taken for one.
 const BEFORE: &str = "before the move";
 
 impl<'i> Copying<'i> {
@@ -101,7 +101,7 @@ impl<'i> Copying<'i> {
     }
 
     /// # Errors
-    /// They cannot be written, here as below.
+    /// The rows cannot be written. The same is true of the methods below.
     pub async fn marks(&mut self, marked: &[Marked]) -> Result<(), NotUsable> {
         let keys: Vec<&str> = marked.iter().map(|marked| marked.key.as_str()).collect();
         let tokens = |of: fn(&Marked) -> Option<Mark>| -> Vec<Option<String>> {
@@ -113,7 +113,7 @@ impl<'i> Copying<'i> {
         for mark in marked.iter().flat_map(|marked| [marked.write, marked.read]).flatten() {
             self.written.highest = self.written.highest.max(self.number(mark.token.number())?);
         }
-        // Used until now, as after any start: what is forgotten too late has only waited.
+        // The keys count as used until now, as after any start. So they are forgotten late rather than early.
         let question = "INSERT INTO key (key, write, exact, read, base, used)
             SELECT *, $5, $6 FROM unnest($1, $2, $3, $4)";
         let types =
@@ -166,7 +166,7 @@ impl<'i> Copying<'i> {
         self.insert(question, &types, &[&ids, &entries, &bodies, &bytes, &ends]).await
     }
 
-    /// Everything was copied.
+    /// Checks that everything was copied, and commits.
     pub(super) async fn end(self) -> Result<(), NotUsable> {
         let counted = "SELECT (SELECT count(*) FROM key), (SELECT count(*) FROM at_work), (SELECT count(*) FROM operation)";
         let row = self.transaction.query_one(counted, &[]).await.map_err(|error| self.failed(&error))?;
@@ -236,7 +236,7 @@ fn count<T>(rows: &[T]) -> i64 {
     i64::try_from(rows.len()).unwrap_or(i64::MAX)
 }
 
-/// The body of the answer that is kept, where one is.
+/// The body of the kept answer, if there is one.
 fn body(entry: &Entry) -> Option<&[u8]> {
     match &entry.state {
         State::Done { answer: Some(Kept { body, .. }), .. } => body.as_deref(),

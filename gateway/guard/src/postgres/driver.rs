@@ -1,7 +1,8 @@
-//! Asks the database what waits in the backlog, and makes sure that each of it is answered once.
+//! Sends the questions of the backlog to the database, and makes sure that each is answered once.
 //!
-//! An answer that is lost says nothing of the effect. So everything is asked again under the same name, on a new
-//! connection whose statements alone count from then on: what the old one had under way is over, or is refused.
+//! After a lost answer it is not known whether the statement took effect. So its questions are asked again under the
+//! same names, on a new connection. Only the statements of the new connection count from then on: a statement of the
+//! old one is over, or is refused.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -23,17 +24,17 @@ use super::{
 };
 use crate::metrics::GuardMetrics;
 
-/// The connection of which the statements count.
+/// The one connection whose statements count.
 struct Deciding {
     connection: Connection,
     statement: Statement,
     generation: i32,
 }
 
-/// After what cannot be done now.
+/// The pause after a failure.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Statements that the server gave up, one after the other, before who waits is told.
+/// How many statements in a row the server may give up before waiting callers are told.
 const TRIES: u32 = 3;
 
 /// Runs until the backlog is closed and empty.
@@ -73,7 +74,7 @@ pub(super) async fn run(instance: Arc<Instance>) {
                     instance.backlog.fail(&refused.into());
                 }
                 sleep(PAUSE).await;
-                // A server that takes no writes any more is not the primary.
+                // A server that keeps refusing may not be the primary any more, so connect anew.
                 (given_up < TRIES).then_some(open)
             }
             Err(_) => {
@@ -84,7 +85,7 @@ pub(super) async fn run(instance: Arc<Instance>) {
     }
 }
 
-/// Something in the batch cannot be done: the rest of it is not to suffer.
+/// Asks each question of a batch by itself, because one of them has made the batch fail.
 async fn one_by_one(instance: &Instance, open: &Deciding, batch: Vec<Pending>) {
     let mut left = batch.into_iter();
     while let Some(pending) = left.next() {
@@ -104,7 +105,7 @@ async fn one_by_one(instance: &Instance, open: &Deciding, batch: Vec<Pending>) {
     }
 }
 
-/// Everybody gets the answer; what nobody wanted any more is taken back.
+/// Gives each caller its answer. Registrations whose callers have gone are taken back.
 fn deliver(instance: &Instance, batch: Vec<Pending>, answers: Answers) {
     instance.memory.acts.store(answers.acts, Ordering::SeqCst);
     for (pending, answer) in batch.into_iter().zip(answers.answers) {
@@ -128,14 +129,14 @@ fn deliver(instance: &Instance, batch: Vec<Pending>, answers: Answers) {
     }
 }
 
-/// Who waits in this process needs no word of the database.
+/// Wakes waiting requests of this process directly, without a notice from the database.
 fn ring(instance: &Instance, item: &Item, operation: Option<String>) {
     item.keys().iter().for_each(|key| instance.wakes.ring(key.as_str()));
     operation.iter().for_each(|operation| instance.wakes.ring(operation));
 }
 
 impl Deciding {
-    /// From now on what an earlier connection of this instance may still have under way is over or is refused.
+    /// Opens the connection. After this, statements of an earlier connection of this instance are over, or are refused.
     async fn open(instance: &Instance) -> Result<Self, Unavailable> {
         let opened = Connection::open(&instance.place, For::Deciding, &instance.name).await;
         let connection = opened.map_err(|error| Unavailable::Unreachable(error.to_string()))?;
@@ -147,7 +148,8 @@ impl Deciding {
         if u32::try_from(format).is_ok_and(|format| format > FORMAT) {
             return Err(instance.lose(Lost::Newer(format.unsigned_abs())));
         }
-        // It may wait for a lock or for a standby, and would keep us waiting. That it is refused does not hang on this.
+        // Ends the earlier connection, which may wait for a lock or a standby and so hold us up. Its statements would
+        // be refused even without this.
         let end_it = "SELECT count(pg_terminate_backend(pid, 500)) FROM pg_stat_activity
             WHERE application_name = $1 AND pid <> pg_backend_pid() AND datname = current_database()";
         if let Err(why @ Unanswered::Lost(_)) =

@@ -26,19 +26,19 @@ use super::{
 };
 use crate::{metrics::GuardMetrics, store::Identity};
 
-/// The times of a guard, as the database has to know them.
+/// The times of a guard that the database has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// Nothing is sent later than this after its admission.
+    /// A dispatch is sent within this time after its admission, or not at all.
     pub send_within: Duration,
-    /// So long after its last byte, an execution whose end was not seen counts as over.
+    /// How long after its last byte an execution without a seen end counts as over.
     pub max_execution: Duration,
-    /// Marks of keys that nobody used for so long give way to the floor.
+    /// The marks of keys that were not used for this time are forgotten, and raise the floor.
     pub evict_after: Duration,
 }
 
-/// A store that several guards share. Cloning it gives another hand on the same instance; with the last one its
-/// statements end.
+/// A store that several guards share. A clone is another handle of the same instance; with the last handle its tasks
+/// end.
 #[derive(Clone)]
 pub struct Postgres {
     pub(super) instance: Arc<Instance>,
@@ -49,9 +49,9 @@ pub(super) struct Instance {
     pub(super) place: Place,
     pub(super) identity: Identity,
     pub(super) terms: Terms,
-    /// Of its row.
+    /// The id of its row.
     pub(super) id: i32,
-    /// Of the process.
+    /// The name of the process.
     pub(super) name: String,
     pub(super) clock: SharedClock,
     pub(super) randomness: Arc<dyn Randomness>,
@@ -59,7 +59,7 @@ pub(super) struct Instance {
     pub(super) wakes: Wakes,
     pub(super) lease: Lease,
     pub(super) memory: Memory,
-    /// Where somebody counts.
+    /// Set when there are metrics.
     metrics: OnceLock<GuardMetrics>,
     passed: Mutex<Passed>,
     status: Mutex<StoreStatus>,
@@ -68,16 +68,16 @@ pub(super) struct Instance {
     reading: tokio::sync::Mutex<Option<Arc<Connection>>>,
 }
 
-/// What the database has acknowledged: one that knows less of it was rolled back.
+/// The progress that the database has acknowledged. If it knows less later, it was rolled back.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Statements of this instance.
+    /// Number of statements of this instance.
     pub(super) acts: AtomicI64,
     /// The largest epoch that any guard has announced, as far as this one was told.
     known: AtomicU64,
 }
 
-/// What runs in the background ends with it.
+/// Ends the background tasks when it is dropped.
 struct Ends(AbortHandle);
 
 impl Drop for Ends {
@@ -109,23 +109,23 @@ impl Postgres {
         &self.instance.place
     }
 
-    /// As the database said at the last beat.
+    /// The state of the store, as of the last beat.
     pub fn status(&self) -> StoreStatus {
         self.instance.status().clone()
     }
 
-    /// Bytes may leave only while it holds, beside what each dispatch has of its own.
+    /// The lease of this guard. Bytes may leave only while it holds, beside the permission of their dispatch.
     pub fn lease(&self) -> Lease {
         self.instance.lease.clone()
     }
 
-    /// Statements are counted from now on.
+    /// Sets the metrics of the statements.
     pub fn is_counted(&self, metrics: GuardMetrics) {
-        // The first one stays: a process has one guard.
+        // Only the first call counts, because a process has one guard.
         drop(self.instance.metrics.set(metrics));
     }
 
-    /// Names a dispatch, so that it is found again when an answer of the database is lost.
+    /// A new name for a dispatch, by which it is found again after a lost answer.
     pub fn name(&self) -> DispatchName {
         DispatchName(self.instance.guid())
     }
@@ -136,12 +136,12 @@ impl Postgres {
         u64::try_from(self.instance.passed().time(now) / 1000).unwrap_or_default()
     }
 
-    /// Returns when this process may let nothing in any more, and has to end.
+    /// Returns when this process has lost its place in the store, and has to end.
     pub async fn lost(&self) -> Lost {
         let mut lost = self.instance.lost.subscribe();
         match lost.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(lost)) => lost.clone(),
-            // The sender is in our own hands.
+            // This cannot happen, because we own the sender.
             _ => std::future::pending().await,
         }
     }
@@ -187,7 +187,7 @@ impl Instance {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A function or a table of the store.
+    /// The question with the schema in place of `$$`.
     pub(super) fn named(&self, question: &str) -> String {
         question.replace("$$", &self.place.schema)
     }
@@ -198,7 +198,7 @@ impl Instance {
         }
     }
 
-    /// For good: the lease is over with it.
+    /// The place in the store is lost for good, and the lease with it.
     pub(super) fn lose(&self, why: Lost) -> Unavailable {
         self.lease.end();
         self.lost.send_if_modified(|lost| {
@@ -213,7 +213,7 @@ impl Instance {
         self.lost.borrow().clone()
     }
 
-    /// The connection for questions that change nothing the guards decide by.
+    /// The connection for questions that change no decision.
     async fn reading(&self) -> Result<Arc<Connection>, Unavailable> {
         let mut slot = self.reading.lock().await;
         if let Some(connection) = &*slot
@@ -227,7 +227,7 @@ impl Instance {
         Ok(connection)
     }
 
-    /// Rows of the store. In the question `$$` is the schema.
+    /// Reads rows of the store. `$$` in the question stands for the schema.
     pub(super) async fn rows(
         &self,
         question: &str,
@@ -240,7 +240,7 @@ impl Instance {
             Err(Unanswered::Lost(_)) => *self.reading.lock().await = None,
             Err(refused) => return Err(refused.into()),
         }
-        // One that was idle for long may have been closed by anybody in between.
+        // A long idle connection may have been closed, so connect anew once.
         Ok(self.reading().await?.read(&question, with).await?)
     }
 }

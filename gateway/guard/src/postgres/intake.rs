@@ -1,7 +1,7 @@
-//! Takes a store in that was kept elsewhere.
+//! Takes in a store that was kept in a file.
 //!
-//! It is copied in one transaction and is no store then: whoever copies makes sure that nobody goes on with the old one,
-//! and only then says that it is one. All that time nobody else makes a store in the schema, or takes one in.
+//! One transaction copies the store. The copy is no store until the caller has made sure that nobody uses the old one,
+//! and calls [`Intake::finish`]. A lock keeps others from making a store in the schema all that time.
 
 use tokio_postgres::Error;
 
@@ -20,17 +20,17 @@ pub struct Intake {
     place: Place,
 }
 
-/// What is there.
+/// The content of the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum There {
     Nothing,
     /// A copy that is no store yet.
     Copy(Copied),
-    /// A store, and which copy it was made of, if of any.
+    /// A store, with the copy that it was made of, if any.
     Store(Option<Copied>),
 }
 
-/// Makes a store of the copy of this name; once.
+/// Makes the copy of this name the store; works once.
 const FINISH: &str = "WITH made AS (
     INSERT INTO $$.store (format, store, ensemble, floor, highest, entries, bytes, era, time, closed_until, closed_why,
         origin, followed)
@@ -41,7 +41,7 @@ const FINISH: &str = "WITH made AS (
 
 impl Intake {
     /// # Errors
-    /// The database cannot be a store, or somebody else makes one there, or takes one in, at this moment.
+    /// The database is not fit for a store, or another process makes one there at this moment.
     pub async fn open(place: &Place) -> Result<Self, NotUsable> {
         let connection = Connection::open(place, For::Making, "migrate").await?;
         let free = connection.client().query_one(LOCK_IF_FREE, &[&&*place.schema]).await;
@@ -65,10 +65,10 @@ impl Intake {
         })
     }
 
-    /// Whether a copy could be made: the tables are made, and nothing is left of it.
+    /// Tries whether a copy could be made: makes the tables, and rolls them back.
     ///
     /// # Errors
-    /// They cannot be.
+    /// They cannot be made.
     pub async fn tries(&mut self) -> Result<(), NotUsable> {
         let Self { connection, place } = self;
         let transaction =
@@ -77,10 +77,11 @@ impl Intake {
         transaction.rollback().await.map_err(|error| place.failed(&error))
     }
 
-    /// Copies all of it, in the place of any copy that is no store yet: durable when this returns, and no store.
+    /// Copies the store, in place of any earlier copy that is no store yet. The copy is durable when this returns, and
+    /// is no store yet.
     ///
     /// # Errors
-    /// Either nothing of it is there, or a copy that is no store.
+    /// There is no copy, or one that is no store.
     pub async fn copy<E: From<NotUsable>>(
         &mut self,
         handed: Handed,
@@ -99,10 +100,10 @@ impl Intake {
         Ok(())
     }
 
-    /// From now on the copy of this name is the store.
+    /// Makes the copy of this name the store.
     ///
     /// # Errors
-    /// Nobody knows whether it is, unless there is no such copy.
+    /// If the copy exists, it is not known whether it is the store now.
     pub async fn finish(&self, id: &str) -> Result<(), NotUsable> {
         let question = FINISH.replace("$$", &self.place.schema);
         let asked = self.connection.ask(&question, &[&id]).await;

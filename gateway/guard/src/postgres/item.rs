@@ -1,4 +1,4 @@
-//! What the database is asked and answers, in the words of `sql/act.sql`.
+//! The questions and answers of `sql/act.sql`.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
     register::{Claim, Ended},
 };
 
-/// One thing that the database is asked to do.
+/// One question to the database.
 #[derive(Debug, Clone)]
 pub(super) enum Item {
     Look { how: How, claim: Claim, name: DispatchName, operation: Option<(RightId, Box<Entry>)> },
@@ -27,7 +27,7 @@ pub(super) enum Item {
     Resolve { keys: Arc<[ResourceKey]>, token: Token },
 }
 
-/// Which look it is.
+/// The kind of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
     Claim,
@@ -35,7 +35,7 @@ pub(super) enum How {
     Pass,
 }
 
-/// What came of it.
+/// The answer to one question.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub(super) enum Answer {
@@ -70,15 +70,15 @@ pub(super) enum Answer {
     None,
 }
 
-/// What a batch came to.
+/// The answers to a batch.
 #[derive(Debug, Deserialize)]
 pub(super) struct Answers {
-    /// Which one of this instance it was; 0: it was refused, as one of an earlier connection.
+    /// The number of this statement in the instance. 0: it was refused, because it came from an earlier connection.
     pub(super) acts: i64,
     pub(super) answers: Vec<Answer>,
 }
 
-/// As the function reads it.
+/// A question in the form that the function reads.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Row<'i> {
     kind: &'static str,
@@ -132,7 +132,7 @@ impl Item {
         }
     }
 
-    /// At this moment, for a function that knows no clock of ours.
+    /// The question at this moment: instants become remaining times, because the database does not know our clock.
     pub(super) fn written(&self, again: bool, longest: i64, now: Boot) -> Row<'_> {
         let keys = self.keys().iter().map(ResourceKey::as_str).collect();
         let blank = Row { keys, again, longest, ..Row::default() };
@@ -200,7 +200,7 @@ pub(super) fn ends(entry: &Entry) -> Option<i64> {
     Some(i64::try_from(end).unwrap_or(i64::MAX))
 }
 
-/// All keys of a batch, sorted by their bytes, without doubles.
+/// All keys of a batch, sorted by their bytes, without duplicates.
 pub(super) fn keys_of<'i>(items: impl Iterator<Item = &'i Item>) -> Vec<&'i str> {
     let keys: BTreeSet<&str> = items.flat_map(Item::keys).map(ResourceKey::as_str).collect();
     keys.into_iter().collect()

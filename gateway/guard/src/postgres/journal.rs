@@ -1,4 +1,4 @@
-//! Reads what is known of operations. It is changed by whoever has the right over one, and by nobody else.
+//! Reads the journal. Only the holder of the right over an operation changes its entry.
 
 use bytes::Bytes;
 use fencegate_policies::operation::OperationId;
@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use super::{instance::Postgres, unavailable::Unavailable};
 use crate::operation::{Entry, State};
 
-/// Where nobody has an operation in hand.
+/// True for operations that no living guard has reserved.
 const FREE: &str = "NOT EXISTS (SELECT FROM $$.held h JOIN $$.instance n ON n.id = h.instance AND NOT n.dead
     WHERE h.operation = o.id)";
 
@@ -20,7 +20,7 @@ impl Postgres {
         rows.first().map(|row| read(row).map(|(_, entry)| entry)).transpose()
     }
 
-    /// Admitted, without a known outcome, and held by nobody.
+    /// Operations with an unknown outcome that nobody has reserved.
     ///
     /// # Errors
     /// They cannot be read.
@@ -32,7 +32,7 @@ impl Postgres {
         rows.iter().map(read).collect()
     }
 
-    /// How many those are, `most` at most.
+    /// The number of those, `most` at most.
     ///
     /// # Errors
     /// They cannot be counted.
@@ -45,7 +45,7 @@ impl Postgres {
         Ok(usize::try_from(count).unwrap_or_default())
     }
 
-    /// What is known under this reference.
+    /// The operation with this reference.
     ///
     /// # Errors
     /// It cannot be read.

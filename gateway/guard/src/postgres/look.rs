@@ -1,4 +1,4 @@
-//! What one look at the keys of a claim comes to, and what it is called afterwards.
+//! The result of one look at the keys of a claim, and the name of a dispatch.
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
@@ -7,12 +7,11 @@ use fencegate_process::{clock::Boot, randomness::Guid};
 
 use crate::refused::Refused;
 
-/// Names a dispatch before anybody is asked to let it in: by this name it is found again, and ended, whatever answer
-/// was lost.
+/// Names a dispatch before its first look. By this name it is found and ended even if answers are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DispatchName(pub(super) Guid);
 
-/// A dispatch that was let in, for whoever has to say how it ended.
+/// A dispatch that was let in, as needed to end it.
 #[derive(Debug, Clone)]
 pub struct InFlight {
     pub name: DispatchName,
@@ -21,22 +20,22 @@ pub struct InFlight {
     pub mode: Mode,
 }
 
-/// What became of a wish to run.
+/// The result of a look.
 pub enum Look {
-    /// It is in flight, and the database has said so. `since` is before it was asked: what the dispatch may do is
-    /// counted from there.
+    /// The dispatch is in flight. `since`: the moment before the database was asked, from which its permission is
+    /// reckoned.
     Running {
         dispatch: InFlight,
         since: Boot,
     },
-    /// Another one is in flight. Look again when told; `doubt` where only doubts are in the way: how long the last of
-    /// them takes.
+    /// Another dispatch is in the way. Look again when told. `doubt`: set if only doubts are in the way; how long the
+    /// last one lasts.
     Wait {
         told: Changed,
         doubt: Option<Duration>,
     },
     Refused(Refused),
-    /// The right to decide over its operation was taken over by another guard, which held this one for dead.
+    /// Another guard has taken this one for dead, and has taken over the right to its operation.
     NotHeld,
 }
 

@@ -1,4 +1,4 @@
-//! Whether this instance still belongs to its store, and what its last beat said of the store.
+//! The membership of this instance in its store, and the state of the store at its last beat.
 
 use std::{
     sync::{
@@ -12,39 +12,39 @@ use fencegate_process::clock::Boot;
 
 use crate::{register::Why, store::JournalSize};
 
-/// As the database said at the last beat.
+/// The state of the store at the last beat.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreStatus {
-    /// A token up to here is refused on a key of which nothing is known.
+    /// A key without a mark admits no token up to here.
     pub floor: u64,
     pub era: u64,
     /// Whole seconds of the store's time.
     pub time: u64,
     pub closed: Option<Closed>,
     pub journal: JournalSize,
-    /// Other instances that renew.
+    /// Other living instances.
     pub others: usize,
-    /// Of all instances.
+    /// Dispatches in flight, of all instances.
     pub in_flight: usize,
     pub in_doubt: usize,
-    /// Counted at the last sweep.
+    /// Keys with marks, as counted at the last sweep.
     pub keys: usize,
-    /// The longest that anything in flight may go on after its last byte.
+    /// The longest time for which any execution may go on after its last byte.
     pub longest_execution: Duration,
 }
 
-/// Nothing is let in on any key.
+/// Every key is closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Closed {
     pub until: Boot,
     pub why: Why,
 }
 
-/// Holds while others cannot have taken this instance for dead.
+/// The lease of an instance. While it holds, no other guard can have taken this one for dead.
 #[derive(Debug, Clone, Default)]
 pub struct Lease(Arc<AtomicU64>);
 
-/// Why this process may let nothing in any more.
+/// Why this process has lost its place in the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     #[error("the other guards of the store have taken this one for dead: it did not renew its lease in time")]
@@ -55,7 +55,7 @@ pub enum Lost {
     Another(String),
 }
 
-/// What one sweep forgot.
+/// The number of things that one sweep forgot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
     pub keys: u64,
@@ -71,7 +71,7 @@ impl Lease {
         now < self.until()
     }
 
-    /// Never back: renewals may be told out of order.
+    /// Moves the end forward only, because renewals may arrive out of order.
     pub(super) fn renew(&self, until: Boot) {
         self.0.fetch_max(until.as_nanos(), Ordering::SeqCst);
     }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::store::Identity;
 
-/// From each form to the next; what is numbered 1 makes the first one out of nothing.
+/// The steps from each format to the next. Step 1 makes the first format in an empty schema.
 const STEPS: [&[&str]; 2] = [
     &[include_str!("sql/tables.sql"), include_str!("sql/act.sql"), include_str!("sql/tend.sql")],
     &[include_str!("sql/called.sql")],
@@ -18,10 +18,10 @@ const STEPS: [&[&str]; 2] = [
 /// The newest written form that this build understands.
 pub const FORMAT: u32 = STEPS.len() as u32;
 
-/// Of a lock that whoever changes the form takes: two that come at once do it one after the other.
+/// Takes the lock for changes of the format, so that two processes change it one after the other.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('fencegate migrates ' || $1, 0))";
 
-/// The same lock for a whole session, if nobody has it.
+/// Takes the same lock for a whole session, if it is free.
 pub(super) const LOCK_IF_FREE: &str =
     "SELECT pg_try_advisory_lock(hashtextextended('fencegate migrates ' || $1, 0))";
 
@@ -56,7 +56,7 @@ pub(super) async fn init(place: &Place, identity: &Identity, floor: u64) -> Resu
     transaction.commit().await.map_err(failed)
 }
 
-/// Whose store it is. One of an older form is brought up to ours first.
+/// The identity of the store. An older format is first brought up to ours.
 pub(super) async fn open(place: &Place) -> Result<Identity, NotUsable> {
     let mut connection = Connection::open(place, For::Making, "open").await?;
     let Some((mut format, identity)) = found(connection.client(), place).await? else {
@@ -79,7 +79,7 @@ pub(super) async fn open(place: &Place) -> Result<Identity, NotUsable> {
     Ok(identity)
 }
 
-/// Whose store it is, and nothing is changed.
+/// The identity of the store. Changes nothing.
 pub(super) async fn inspect(place: &Place) -> Result<Identity, NotUsable> {
     let connection = Connection::open(place, For::Making, "inspect").await?;
     match found(connection.client(), place).await? {
@@ -91,13 +91,13 @@ pub(super) async fn inspect(place: &Place) -> Result<Identity, NotUsable> {
     }
 }
 
-/// Why there is no store.
+/// The error for a missing store, which depends on what is there instead.
 async fn missing(client: &Client, place: &Place) -> Result<NotUsable, NotUsable> {
     let missing = NotUsable::Missing { place: place.to_string() };
     Ok(copied(client, place).await?.map_or(missing, |copied| copied.unfinished(place)))
 }
 
-/// All steps above this form, within the transaction that the caller has begun.
+/// Does all steps above this format, in the transaction that the caller has begun.
 pub(super) async fn climb(client: &Client, place: &Place, from: u32) -> Result<(), NotUsable> {
     let failed = |error: Error| place.failed(&error);
     let schema = format!("SET LOCAL search_path = {}", place.schema);
@@ -110,7 +110,7 @@ pub(super) async fn climb(client: &Client, place: &Place, from: u32) -> Result<(
     Ok(())
 }
 
-/// The form and the identity of a store; `None` where there is none.
+/// Format and identity of a store; `None` if there is none.
 pub(super) async fn found(client: &Client, place: &Place) -> Result<Option<(u32, Identity)>, NotUsable> {
     let failed = |error: Error| place.failed(&error);
     let table = format!("{}.store", place.schema);

@@ -1,4 +1,4 @@
-//! What a guard has its store change for a dispatch or an operation that it has in hand.
+//! The changes that a guard makes in its store, for a dispatch or an operation of its own.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ use crate::{
 };
 
 impl Postgres {
-    /// The first look: compares, raises, and where nothing is in the way registers, with the entry of its operation in
-    /// one transaction.
+    /// The first look: compares and raises. If nothing is in the way, it registers in the same transaction, with the
+    /// entry of the operation.
     ///
     /// # Errors
-    /// Nothing may be sent. What may have been registered is ended in the background.
+    /// The dispatch must not be sent. A possible registration is ended in the background.
     ///
     /// # Cancellation
-    /// Dropped, it is as after an error.
+    /// Dropping the future has the same effect as an error.
     pub async fn admit(
         &self,
         claim: &Claim,
@@ -40,7 +40,7 @@ impl Postgres {
         self.look(How::Claim, claim, name, operation).await
     }
 
-    /// Once more, after a wait; under the same name.
+    /// A later look after a wait, under the same name.
     ///
     /// # Errors
     /// As [`Postgres::admit`].
@@ -53,7 +53,7 @@ impl Postgres {
         self.look(How::Settle, claim, name, operation).await
     }
 
-    /// Raises and registers whatever the marks say.
+    /// Raises marks and registers the dispatch even if its token is stale.
     ///
     /// # Errors
     /// As [`Postgres::admit`].
@@ -100,16 +100,16 @@ impl Postgres {
         Ok(Look::Refused(refused))
     }
 
-    /// The dispatch is over. Said in the background, until it is said: nobody waits, and a drop can say it.
+    /// The dispatch is over. The database is told in the background, so a drop can call this.
     pub fn end(&self, dispatch: &InFlight, ended: Ended) {
         self.instance.backlog.tell(Item::End { dispatch: dispatch.clone(), ended, operation: None });
     }
 
-    /// The same with what became of its operation, which is durable when this returns. The right to decide is given back
-    /// in the same transaction.
+    /// The dispatch is over, with this outcome of its operation, which is durable when this returns. The same
+    /// transaction gives the right back.
     ///
     /// # Errors
-    /// It is not known to be written. It is said on in the background.
+    /// It is not known to be written. The database is told again in the background.
     pub async fn finish(
         &self,
         dispatch: &InFlight,
@@ -121,10 +121,10 @@ impl Postgres {
         self.written(Item::End { dispatch: dispatch.clone(), ended, operation }).await
     }
 
-    /// Takes the right to decide over an operation, where nobody has it.
+    /// Takes the right to decide over an operation, if it is free.
     ///
     /// # Errors
-    /// Nothing was taken, or it is given back in the background.
+    /// The right was not taken, or is given back in the background.
     pub async fn reserve(&self, id: OperationId) -> Result<Reserve, Unavailable> {
         let bell = self.instance.wakes.bell(&id.to_string());
         let right = RightId { id, holder: self.instance.guid() };
@@ -138,10 +138,10 @@ impl Postgres {
         }
     }
 
-    /// Changes what is known of an operation, by its right.
+    /// Changes the entry of an operation, under its right.
     ///
     /// # Errors
-    /// It is not known to be written. It is said on in the background.
+    /// It is not known to be written. The database is told again in the background.
     pub async fn write(&self, held: &HeldRight, writing: Writing) -> Result<Written, Unavailable> {
         self.written(Item::Write(held.right, writing)).await
     }
@@ -154,7 +154,7 @@ impl Postgres {
         }
     }
 
-    /// Nothing goes on of a dispatch that is in doubt. Whether there was such a doubt.
+    /// Ends a doubt: no execution under this token goes on. False if there was no such doubt.
     ///
     /// # Errors
     /// It is not known to be written.
@@ -163,7 +163,7 @@ impl Postgres {
         Ok(answer == Answer::Done)
     }
 
-    /// Not longer than a dispatch could be of use: who waits for the database has a client that waits.
+    /// Asks, and waits no longer than a dispatch could still be sent: a client waits for it.
     async fn ask(&self, item: Item) -> Result<Answer, Unavailable> {
         if let Some(lost) = self.instance.is_lost() {
             return Err(Unavailable::Lost(lost));
@@ -171,7 +171,7 @@ impl Postgres {
         match timeout(self.instance.terms.send_within, self.instance.backlog.ask(item)).await {
             Err(_) => Err(Unavailable::Late),
             Ok(Err(_gone)) => Err(Unavailable::Unreachable("this guard is leaving".into())),
-            // Nothing comes between hearing it and handing it on.
+            // Taken and returned in one step, so that the answer is not lost in between.
             Ok(Ok(answer)) => answer.map(Answered::heard),
         }
     }

@@ -1,4 +1,4 @@
-//! Where the database is, and what has to be true of it.
+//! The place of the database, and why it may be unfit for a store.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio_postgres::{
     config::{Host, SslMode, TargetSessionAttrs},
 };
 
-/// A database, by one or several hosts of which one is the primary, and the schema in it.
+/// A database at one or several hosts, of which one is the primary, and a schema in it.
 #[derive(Clone)]
 pub struct Place {
     pub(super) config: Config,
@@ -48,18 +48,18 @@ pub enum NotUsable {
     Failed { place: String, why: String },
 }
 
-/// The schema where a policy names none.
+/// The default schema.
 pub const SCHEMA: &str = "fencegate";
 
 /// A host that does not answer within this is passed over for the next one.
 const CONNECT: Duration = Duration::from_secs(1);
 
 impl Place {
-    /// Reads a URL as libpq has it (`postgresql://user@host1,host2/database`); `tls` where connections are to be encrypted
-    /// and the server's certificate checked. The password never shows in what is said of the place.
+    /// Reads a URL in libpq's form (`postgresql://user@host1,host2/database`). `tls`: encrypt connections, and check
+    /// the server's certificate. The text of a place never shows the password.
     ///
     /// # Errors
-    /// It is no such URL, or asks for TLS where none was given.
+    /// The URL is malformed, or asks for TLS although `tls` is `None`.
     pub fn parse(url: &str, tls: Option<Arc<rustls::ClientConfig>>, schema: &str) -> Result<Self, NotUsable> {
         let bad = |why: String| NotUsable::Url(why);
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-/// With its causes: the library's own words leave them out.
+/// The text of an error with its causes, which the library leaves out.
 pub(super) fn described(error: &tokio_postgres::Error) -> String {
     let mut said = error.to_string();
     let mut cause = std::error::Error::source(error);

@@ -1,4 +1,4 @@
-//! The right to decide over an operation, and whether what its holder says of the operation is written.
+//! The right to decide over an operation.
 
 use std::{mem, sync::Arc};
 
@@ -7,10 +7,10 @@ use fencegate_process::randomness::Guid;
 
 use super::look::Changed;
 
-/// The right to decide over an operation, over all guards of the store. Given back when it is dropped.
+/// The right to decide over an operation, valid for all guards of the store. It is given back when it is dropped.
 pub struct HeldRight {
     pub(super) right: RightId,
-    /// Whom it is given back to.
+    /// The receiver when it is given back.
     back: Option<Arc<dyn GivenBack>>,
 }
 
@@ -19,25 +19,25 @@ pub(super) trait GivenBack: Send + Sync {
     fn release(&self, right: RightId);
 }
 
-/// Which right, and whose: a later one over the same operation is another.
+/// The identity of one right: a later right over the same operation has another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RightId {
     pub(super) id: OperationId,
     pub(super) holder: Guid,
 }
 
-/// What comes of asking for it.
+/// The answer to a request for the right.
 pub enum Reserve {
     Yours(HeldRight),
     /// Ask again when told.
     Taken(Changed),
 }
 
-/// Whether it was written.
+/// The result of a write under a right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     Durably,
-    /// The right was taken over by another guard, which held this one for dead: nothing was changed.
+    /// Nothing was changed: another guard has taken this one for dead, and has taken over the right.
     NotHeld,
 }
 
@@ -50,7 +50,7 @@ impl HeldRight {
         self.right.id
     }
 
-    /// It is given back with what is written by it.
+    /// The caller's next statement gives the right back.
     pub(super) fn spent(mut self) -> RightId {
         drop(mem::take(&mut self.back));
         self.right

@@ -1,9 +1,10 @@
-//! What this guard knows of the store's time: milliseconds that guards of the store have seen pass, in the database.
+//! What this guard knows of the store's time: the milliseconds that guards of the store have seen pass, as the database
+//! has them.
 //!
-//! Only beats move it. A beat adds what its guard has seen pass since its last one, and only if nobody else has moved
-//! the time since: so it never runs faster than the clock of any guard, whoever was stopped meanwhile. What may have
-//! passed and stands nowhere yet is bounded from what this guard has seen: its last beat but one came before whatever
-//! moved the time last.
+//! Only beats move it. A beat adds the time that its guard has seen pass since its own last beat, and only if no other
+//! guard has moved the time since. So the store's time never runs faster than the clock of any guard, even if guards
+//! stand still. The time that is not written yet is bounded, too: this guard's last beat but one came before the last
+//! move of the time.
 
 use std::time::Duration;
 
@@ -17,18 +18,18 @@ pub(super) struct Passed {
     /// When the last one was sent, and answered.
     sent: Boot,
     answered: Boot,
-    /// Milliseconds, as the last one was told; and what named that moment.
+    /// The store's time in milliseconds, as the last beat was told, and the name of that moment.
     time: i64,
     tick: i64,
 }
 
 impl Passed {
-    /// Before the first beat. `sent` is before this instance was made.
+    /// The state before the first beat. `sent`: an instant before this instance was made.
     pub(super) fn new(sent: Boot) -> Self {
         Self { before: sent, sent, answered: sent, time: 0, tick: -1 }
     }
 
-    /// What a beat that is sent now may add, and to which moment.
+    /// The time that a beat sent now may add, and the moment to which it may add it.
     pub(super) fn addition(&self, now: Boot) -> (i64, Duration) {
         (self.tick, now.since(self.answered))
     }
@@ -37,18 +38,18 @@ impl Passed {
         *self = Self { before: self.sent, sent, answered, time, tick };
     }
 
-    /// The most that may have passed of the store's time without being written.
+    /// The most time that may have passed and is not written yet.
     pub(super) fn unwritten(&self, now: Boot) -> Duration {
         now.since(self.before)
     }
 
-    /// About now, in milliseconds of the store's time: none more than it is.
+    /// The present time in milliseconds of the store's time; never more than the true one.
     pub(super) fn time(&self, now: Boot) -> i64 {
         let since = i64::try_from(now.since(self.answered).as_millis()).unwrap_or(i64::MAX / 4);
         self.time.saturating_add(since)
     }
 
-    /// A moment of the store's time on our clock: none earlier than it comes.
+    /// A moment of the store's time on our clock; never earlier than the true one.
     pub(super) fn on_our_clock(&self, time: i64) -> Boot {
         match u64::try_from(time - self.time) {
             Ok(ahead) => self.answered + Duration::from_millis(ahead),

@@ -1,8 +1,8 @@
-//! Why the database did not say.
+//! Why the database gave no answer.
 
 use super::membership::Lost;
 
-/// Nothing may be sent. Whatever may have been registered is ended in the background.
+/// Nothing may be sent. A possible registration is ended in the background.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     #[error("the database cannot be asked: {0}")]

@@ -1,4 +1,4 @@
-//! What can be seen of a shared store, for operators and for who asks whether something may still run.
+//! Reads a shared store, for operators, announcements and probes.
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use tokio_postgres::Row;
@@ -7,8 +7,8 @@ use super::{instance::Postgres, unavailable::Unavailable};
 use crate::register::{DispatchId, Doubt, InDoubt, Running, Seen};
 
 impl Postgres {
-    /// The largest epoch that any guard of this store has announced: asked now, because gateways compare it with what
-    /// the other guards have let in up to now.
+    /// The largest epoch that any guard of this store has announced. It is read now, because gateways compare it with
+    /// tokens that other guards have just let in.
     ///
     /// # Errors
     /// It cannot be read.
@@ -19,8 +19,8 @@ impl Postgres {
         Ok(u64::try_from(highest).unwrap_or_default())
     }
 
-    /// Names the database itself: the server, and the database's number there. A standby that takes its place has both, a
-    /// copy of the store's rows has not. Asked now: an address may lead elsewhere than it did before.
+    /// Names the database itself by the server's identifier and the database's number there. A standby that takes over
+    /// has both; a copy of the rows has not. It is read now, because an address may lead elsewhere than before.
     ///
     /// # Errors
     /// It cannot be read.
@@ -53,7 +53,7 @@ impl Postgres {
             match row.get::<_, Option<i64>>(4) {
                 None => {
                     let since = self.instance.passed().on_our_clock(row.get(3));
-                    // Who has called whom decides there, and is shown to nobody.
+                    // The database uses the caller to decide, and does not show it.
                     seen.running.push(Running { id, token, mode, since, caller: None });
                 }
                 Some(over) => {
@@ -65,8 +65,9 @@ impl Postgres {
         Ok(Some(seen))
     }
 
-    /// Is something of this token in flight or in doubt on one of the keys, or is everything closed? Of what was at work when
-    /// a guard with a file was killed nobody knows the token; see `moving/old_file.rs`.
+    /// Whether a dispatch with this token is in flight or in doubt on one of the keys, or every key is closed. A
+    /// dispatch that was at work when a guard with a file was killed has a token of `ffffffff`, see
+    /// `moving/old_file.rs`; it counts for every token.
     ///
     /// # Errors
     /// It cannot be read.
@@ -101,7 +102,7 @@ impl Postgres {
         rows.iter().map(doubt).collect()
     }
 
-    /// Forgets a finished operation that nobody holds. Whether there was one.
+    /// Forgets a finished operation that is not reserved. False if there was none.
     ///
     /// # Errors
     /// It is not known to be forgotten.

@@ -1,4 +1,4 @@
-//! Who waits in this process for a key or an operation, and is told to look again.
+//! Wakes requests of this process that wait for a key or an operation.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -13,11 +13,11 @@ use tokio::{
 
 use super::look::Changed;
 
-/// Several keys share a bell: who was told for nothing looks once more.
+/// Several keys share a bell, so a request may be woken for nothing and look once more.
 #[derive(Debug)]
 pub(super) struct Wakes(Vec<Arc<Notify>>);
 
-/// Who waits looks again after this long, whatever was told to whom: a word of the database may be lost.
+/// A waiting request looks again after this time at the latest, because a notice of the database may be lost.
 const LOOK: Duration = Duration::from_millis(500);
 
 const BELLS: usize = 256;
@@ -27,7 +27,7 @@ impl Wakes {
         Self((0..BELLS).map(|_| Arc::default()).collect())
     }
 
-    /// To be taken before the look, so that no change falls between looking and waiting.
+    /// Take the bell before the look, so that no change is missed between look and wait.
     pub(super) fn bell(&self, name: &str) -> OwnedNotified {
         self.0[at(name)].clone().notified_owned()
     }

@@ -1,4 +1,4 @@
-//! Who asks to be let in, and what it is called once it has been.
+//! Claims, and dispatches that were let in.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use fencegate_process::clock::Boot;
 /// A dispatch as its gateway presents it.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// Sorted, without doubles, at least one.
+    /// Sorted, without duplicates, at least one.
     pub keys: Arc<[ResourceKey]>,
     pub token: Token,
     pub mode: Mode,
-    /// By its ticket. Tokens of a later era than any before may be far larger.
+    /// The era in its ticket. Tokens of a new era may be far larger than all before.
     pub era: Option<u64>,
-    /// The dispatch that it was called from, by the word of a gateway that has shown its ticket: it may run beside that one, and
-    /// beside whatever that one was called from.
+    /// For a callback: the token of its caller. It may run beside that dispatch, and beside the callers of that one.
+    /// Only believed of gateways that have shown a ticket.
     pub parent: Option<Token>,
 }
 
@@ -24,7 +24,7 @@ pub struct Claim {
 pub struct DispatchId(pub(super) u64);
 
 impl DispatchId {
-    /// Of one that was named elsewhere, for people.
+    /// The id of a dispatch that has a name in a database; for people.
     pub(crate) fn of(name: &str) -> Self {
         Self(name.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default())
     }
@@ -41,12 +41,12 @@ pub struct Open {
 }
 
 impl Claim {
-    /// The dispatch of the same tenure that it was called from.
+    /// The caller of a callback, if that is of the same tenure.
     pub(crate) fn caller(&self) -> Option<Token> {
         self.parent.filter(|parent| parent.same_tenure(self.token))
     }
 
-    /// It was called from a dispatch: whoever waits for it may be waited for by others.
+    /// Whether it is a callback. It must not wait for operations, because its caller may have them reserved.
     pub fn is_called(&self) -> bool {
         self.parent.is_some()
     }

@@ -1,4 +1,4 @@
-//! Compares claims with what is known of their keys, registers what may run, and ends it.
+//! Compares claims with the marks of their keys, registers dispatches, and ends them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -23,38 +23,38 @@ use crate::{
     store::{Change, Moment, Remembered},
 };
 
-/// Everything that the guard knows of its keys.
+/// The guard's state of all its keys.
 #[derive(Debug)]
 pub struct Register {
     pub(super) keys: HashMap<ResourceKey, KeyState>,
-    /// Every key once, by the time of its last use when it was looked at last.
+    /// Every key once, in the order of its last use as of the last look at it.
     pub(super) unused: VecDeque<(Boot, ResourceKey)>,
-    /// Keys of which the store holds that something may be at work on them, and nothing is.
+    /// Keys that count as at work in the store, although nothing is at work on them any more.
     pub(super) resting: VecDeque<(Boot, ResourceKey)>,
     /// Everything in flight and in doubt.
     pub(super) open: BTreeMap<DispatchId, Open>,
-    /// What is in doubt, by the time when it counts as over.
+    /// Executions in doubt, by the time at which each counts as over.
     pub(super) doubts: BTreeSet<(Boot, DispatchId)>,
-    /// A token up to here is refused where nothing is known of its key: its marks may have been forgotten.
+    /// A key without a mark admits no token up to here, because its marks may have been forgotten.
     pub(super) floor: u64,
     /// The largest epoch that was ever announced.
     highest: u64,
-    /// The largest era of which a token was announced.
+    /// The largest era with an announced token.
     era: u64,
     pub(super) quarantine: Option<Quarantine>,
-    /// Keys that the store holds to be at work.
+    /// The number of keys that count as at work in the store.
     pub(super) at_work: usize,
-    /// The store has a list of the keys at work that leaves none out.
+    /// Whether the store's list of the keys at work is complete.
     pub(super) listed: bool,
     next: u64,
 }
 
-/// What became of a wish to run.
+/// The result of a claim.
 #[derive(Debug)]
 pub enum Settled {
     /// Registered as in flight under this name.
     Running(DispatchId),
-    /// Another one is in flight. Look again when told, or when a doubt may be over.
+    /// Another dispatch is in the way. Look again when told, or when a doubt may be over.
     Wait { told: Told, doubt: Option<Boot> },
 }
 
@@ -64,14 +64,15 @@ pub type Told = Pin<Box<OwnedNotified>>;
 /// How a dispatch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// Answered in full, or not a byte of it left.
+    /// It was answered in full, or not a byte of it was sent.
     Known,
     /// The upstream may be at work until then.
     InDoubt { until: Boot },
 }
 
 impl Register {
-    /// `max_execution` as it is now; where it was longer before, what an earlier process sent may run for so long.
+    /// `max_execution`: the present setting. If the setting of an earlier process was longer, that one counts for its
+    /// executions.
     pub fn new(remembered: &Remembered, now: Boot, max_execution: Duration) -> Self {
         let marks = remembered.marks.len();
         let mut register = Self {
@@ -106,14 +107,14 @@ impl Register {
         register
     }
 
-    /// Compares the claim with the marks of all its keys, and raises them: all or nothing. The changes have to be
-    /// durable before [`Register::settle`] is asked.
+    /// Compares the claim with the marks of all its keys, and raises all or none. The changes have to be durable before
+    /// [`Register::settle`] is called.
     ///
-    /// Every announced token moves its mark, also one that is never admitted, so a token presented twice is known as a
-    /// duplicate before anything else is.
+    /// Every announced token raises its mark, even if the claim is never admitted. So a token that comes twice is found
+    /// to be a duplicate at once.
     ///
     /// # Errors
-    /// No mark has moved.
+    /// The claim is refused, and no mark was raised.
     pub fn announce(&mut self, claim: &Claim, now: Boot) -> Result<Vec<Change>, Refused> {
         let token = claim.token;
         if !self.is_believed(claim) {
@@ -128,7 +129,7 @@ impl Register {
         Ok(self.raise(claim, now))
     }
 
-    /// These changes were handed in at this moment.
+    /// Notes that these changes were handed in at this moment.
     pub fn handed_in(&mut self, changes: &[Change], moment: Moment) {
         for change in changes {
             if let Change::Mark { key, .. } | Change::AtWork { key } = change
@@ -139,20 +140,21 @@ impl Register {
         }
     }
 
-    /// Nothing may be sent under the claim before everything up to this moment is durable.
+    /// The moment that has to be durable before the claim may be sent.
     pub fn written(&self, claim: &Claim) -> Moment {
         let moments = claim.keys.iter().filter_map(|key| Some(self.keys.get(key)?.written));
         moments.max().unwrap_or_default()
     }
 
-    /// Raises what the claim is above of, and nothing down. What is not believed or may have been forgotten raises
-    /// nothing, also while one only looks on: those marks will be enforced one day.
+    /// Raises the marks that are below the claim. A token that is not believed, or not above the floor, raises nothing;
+    /// that is so even at a guard that only observes, because its marks will be enforced one day.
     pub fn raise(&mut self, claim: &Claim, now: Boot) -> Vec<Change> {
         if !self.is_believed(claim) {
             return Vec::new();
         }
         self.highest = self.highest.max(claim.token.number());
-        // Together with the first token of the era: an era that is known without one would let none in.
+        // The era is noted only together with a first token of it. Otherwise that token would later be too far above
+        // all others.
         let later = self.later_era(claim);
         self.era = later.unwrap_or(self.era);
         let mut changes: Vec<Change> = later.map(Change::Era).into_iter().collect();
@@ -172,11 +174,12 @@ impl Register {
         claim.era.filter(|era| *era > self.era)
     }
 
-    /// The second look, in one step with the registration: another tenure may have been announced while this one
-    /// waited or its mark was written. The changes say what is at work: they have to be durable before a byte is sent.
+    /// The second look, in one step with the registration. It is needed because another tenure may have been announced
+    /// while this one waited, or while its mark was written. The changes tell the keys at work, and have to be durable
+    /// before a byte is sent.
     ///
     /// # Errors
-    /// The claim is not the newest of its keys any more, or nothing is let in on them yet.
+    /// The claim is not the newest of its keys any more, or a key is in quarantine.
     pub fn settle(&mut self, claim: &Claim, now: Boot) -> Result<(Settled, Vec<Change>), Refused> {
         if let Some(until) = self.quarantine_of(&claim.keys, now) {
             return Err(Refused::Quarantine { until });
@@ -187,7 +190,7 @@ impl Register {
         for key in claim.keys.iter() {
             let state = self.state(key, now);
             if let Some(Conflict { doubt }) = state.conflict(claim, now) {
-                // Made under the caller's lock, so that no change falls between looking and waiting.
+                // Taken under the caller's lock, so that no change is missed between look and wait.
                 return Ok((Settled::Wait { told: Box::pin(state.told()), doubt }, Vec::new()));
             }
         }
@@ -195,8 +198,7 @@ impl Register {
         Ok((Settled::Running(id), at_work))
     }
 
-    /// Registers the claim as in flight beside whatever else is. The changes as of
-    /// [`Register::settle`].
+    /// Registers the claim as in flight, whatever else is. The changes are those of [`Register::settle`].
     pub fn register(&mut self, claim: &Claim, now: Boot) -> (DispatchId, Vec<Change>) {
         let id = self.name();
         for key in claim.keys.iter() {
@@ -208,7 +210,7 @@ impl Register {
         (id, self.take_up(&claim.keys))
     }
 
-    /// The dispatch is over, and who waits for its keys is told.
+    /// Ends the dispatch, and wakes those who wait for its keys.
     pub fn end(&mut self, claim: &Claim, id: DispatchId, ended: Ended, now: Boot) {
         let doubt = match ended {
             Ended::Known => {
@@ -227,7 +229,7 @@ impl Register {
         }
     }
 
-    /// Nothing goes on of a dispatch that was in doubt: somebody asked, and knows. Whether there was such a doubt.
+    /// Ends a doubt: it is known that no execution under this token goes on. False if there was no such doubt.
     pub fn resolve(&mut self, keys: &[ResourceKey], token: Token, now: Boot) -> bool {
         let mut over = Vec::new();
         for key in keys {

@@ -1,16 +1,16 @@
-//! Forgets keys that nobody uses: their tokens raise the floor.
+//! Forgets keys that were not used for long. Their tokens raise the floor.
 
 use fencegate_process::clock::Boot;
 
 use super::decide::Register;
 use crate::store::Change;
 
-/// What one step of forgetting came to.
+/// The result of one step.
 #[derive(Debug)]
 pub struct Forgotten {
-    /// One transaction.
+    /// The changes of one transaction.
     pub changes: Vec<Change>,
-    /// There may be more to forget.
+    /// Whether there may be more to forget.
     pub more: bool,
 }
 
@@ -19,19 +19,21 @@ pub struct Forgotten {
 pub struct Round {
     idle_since: Boot,
     most: usize,
-    /// How many keys are still to be looked at. Those that have to stay come back in the line, so it has no end.
+    /// How many keys are still to be looked at. A count is needed because keys that stay go back to the end of the
+    /// line.
     looks: usize,
 }
 
 impl Register {
-    /// Begins to forget keys that nobody has used since `idle_since`, and more, the longest unused first, while there are
-    /// more than `most`. Each is looked at twice at most: it may have been used since it was put in the line.
+    /// Begins a round that forgets keys not used since `idle_since`. While there are more than `most` keys, it also
+    /// forgets others, the longest unused first. A key is looked at twice at most, because it may have been used since
+    /// it came into the line.
     pub fn round(&self, idle_since: Boot, most: usize) -> Round {
         Round { idle_since, most, looks: 2 * self.unused.len() }
     }
 
-    /// The next step of the round; looks at `at_once` keys at most. The tokens of what is forgotten raise the floor in
-    /// the same transaction.
+    /// The next step of the round, which looks at `at_once` keys at most. The same transaction raises the floor to the
+    /// tokens of the forgotten keys.
     pub fn evict(&mut self, round: &mut Round, at_once: usize, now: Boot) -> Forgotten {
         let Round { idle_since, most, .. } = *round;
         let mut changes = Vec::new();
@@ -44,7 +46,7 @@ impl Register {
             looked += 1;
             let too_many = self.keys.len() > most;
             let Some(state) = self.keys.get_mut(&key) else { continue };
-            // Used since it was looked at last: others go before it.
+            // A key that was used since the last look stays behind others.
             let spared = state.used > idle_since && !(too_many && state.used <= seen);
             if spared || state.inherited || !state.is_idle(now) {
                 self.unused.push_back((state.used.max(seen), key));
@@ -67,7 +69,7 @@ impl Register {
         Forgotten { changes, more }
     }
 
-    /// Memory that many keys have taken once.
+    /// Frees memory that a larger number of keys needed before.
     fn give_back(&mut self) {
         let most = self.keys.len().max(SMALL) * 4;
         if self.keys.capacity() > most {

@@ -1,7 +1,7 @@
 //! One key: its two marks, and the dispatches that may be at work on it.
 //!
-//! A guard keeps this state of each key for an hour and longer, so that of a key at rest is small: what only a key at
-//! work needs stands in a box of its own.
+//! A guard keeps this state of each key for an hour and longer. So the state of an idle key has to be small: a box
+//! holds the part that only a key at work needs.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     pub token: Token,
-    /// False after an unclean stop: only the epoch was durable, so nothing of that epoch is let in again.
+    /// False after an unclean stop: only the epoch was durable, so no token of that epoch is let in again.
     pub exact: bool,
 }
 
@@ -31,17 +31,17 @@ pub struct Running {
     pub token: Token,
     pub mode: Mode,
     pub since: Boot,
-    /// The dispatch of its tenure that it was called from, which may be over.
+    /// For a callback: the dispatch of the same tenure that has called it, which may be over.
     pub caller: Option<Token>,
 }
 
-/// A dispatch that was sent, and nobody saw its end.
+/// A dispatch that was sent, and whose end was not seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doubt {
     pub id: DispatchId,
     pub token: Token,
     pub mode: Mode,
-    /// By then it counts as over.
+    /// It counts as over from then on.
     pub until: Boot,
 }
 
@@ -53,36 +53,37 @@ pub(super) struct KeyState {
     /// When the newest change of the key was handed in to be written.
     pub(super) written: Moment,
     work: Option<Box<Work>>,
-    /// The store holds, or will hold before anything is sent, that something may be at work on the key.
+    /// Whether the key counts as at work in the store, or will before a dispatch is sent.
     pub(super) at_work: bool,
-    /// It stands in the line of those of which the store will hold that nothing is.
+    /// Whether it is in the line of keys that will no longer count as at work in the store.
     pub(super) resting: bool,
-    /// A process before us may have had something at work on it when it ended.
+    /// Whether an earlier process may have had it at work when it ended.
     pub(super) inherited: bool,
 }
 
-/// The mark of writes, or what stands in for it.
+/// The mark of writes, or a base in its place.
 #[derive(Debug, Clone, Copy)]
 enum Write {
-    /// The floor when this state began: what was known of the key before may have been forgotten up to here.
+    /// No write was seen. The base is the floor of the time when this state began, because an earlier mark up to there
+    /// may have been forgotten.
     Unseen {
         base: u64,
     },
     Seen(Mark),
 }
 
-/// What is in flight and in doubt, and who waits for it.
+/// The dispatches in flight and in doubt, and the bell for those who wait.
 #[derive(Debug, Default)]
 struct Work {
     running: SmallVec<[Running; 1]>,
     doubts: Vec<Doubt>,
-    /// Told at every change that somebody may wait for.
+    /// Notified at every change that a request may wait for.
     told: Arc<Notify>,
 }
 
-/// Somebody else is at work.
+/// Another dispatch is in the way.
 pub(super) struct Conflict {
-    /// Where only doubts are in the way: when the last of them is over.
+    /// Set if only doubts are in the way: when the last of them is over.
     pub(super) doubt: Option<Boot>,
 }
 
@@ -97,7 +98,7 @@ impl Mark {
     }
 }
 
-/// The marks of writes and of reads as the next process knows them: `whole` after an orderly end.
+/// The marks of writes and of reads, as the next process knows them. `whole`: present after an orderly end.
 pub(crate) fn recovered(epochs: &Epochs, whole: Option<&WholeMarks>) -> (Option<Mark>, Option<Mark>) {
     let mut record = KeyState::recovered(epochs, 0, Boot::from_nanos(0));
     if let Some(whole) = whole {
@@ -156,7 +157,7 @@ impl KeyState {
         {
             let same = mode == Mode::Exclusive && token.number() == write.token.number();
             return Err(match (same, write.exact) {
-                // Readers of one tenure run beside each other, in any order: theirs is never a duplicate.
+                // Readers of one tenure may come in any order, so their tokens are never duplicates.
                 (false, _) => Refused::Stale { newest: write.token },
                 (true, true) => Refused::Duplicate { newest: write.token },
                 (true, false) => Refused::Recovered { epoch: write.token.number() },
@@ -165,8 +166,7 @@ impl KeyState {
         self.beyond_readers(token, mode)
     }
 
-    /// Where a reader was the first, no write is known, and the last one may have been forgotten with what was known
-    /// before.
+    /// Checks the base: if a reader began this state, an earlier write up to the base may have been forgotten.
     fn beyond_base(&self, token: Token) -> Result<(), Refused> {
         match self.write {
             Write::Unseen { base } if token.number() <= base => Err(Refused::Floor { floor: base }),
@@ -183,10 +183,10 @@ impl KeyState {
         }
     }
 
-    /// The mark moves up, never down. `Some` where the epoch is one that has not been written yet: later dispatches of
-    /// a tenure cost no write.
+    /// Raises the mark, and never lowers it. `Some` if the epoch is not in the store yet, so later dispatches of a
+    /// tenure cost no write.
     pub(super) fn raise(&mut self, key: &ResourceKey, token: Token, mode: Mode) -> Option<Change> {
-        // A mark below the base would say that nothing above it was ever seen.
+        // A mark below the base would mean that nothing above it was ever seen.
         self.beyond_base(token).ok()?;
         let before = match mode {
             Mode::Exclusive => self.write(),
@@ -202,13 +202,12 @@ impl KeyState {
         if before.is_some_and(|before| before.token.number() == token.number()) {
             return None;
         }
-        // Whoever waits for this key under an older token can stop waiting.
+        // Wakes those who wait with an older token, because they are stale now.
         self.tell();
         Some(Change::Mark { key: key.clone(), epochs: self.epochs() })
     }
 
-    /// The second look, in the step that registers. For a write, `newest but one` is not enough: exactly this token
-    /// has to be the mark.
+    /// The second look, in the step that registers. A write needs its own token to be exactly the mark.
     pub(super) fn check(&self, token: Token, mode: Mode) -> Result<(), Refused> {
         match (mode, self.write()) {
             (Mode::Exclusive, Some(write)) if write.token == token => self.beyond_readers(token, mode),
@@ -228,7 +227,7 @@ impl KeyState {
         self.work.get_or_insert_default().running.push(running);
     }
 
-    /// It has ended, or is in doubt from now on; who waits is told.
+    /// Ends the dispatch, or puts it in doubt, and wakes those who wait.
     pub(super) fn end(&mut self, id: DispatchId, doubt: Option<Doubt>) {
         let Some(work) = &mut self.work else { return };
         work.running.retain(|running| running.id != id);
@@ -241,7 +240,7 @@ impl KeyState {
         self.work.get_or_insert_default().doubts.push(doubt);
     }
 
-    /// The doubts about this token are over. Which they were.
+    /// Ends the doubts about this token, and returns them.
     pub(super) fn resolve(&mut self, token: Token) -> Vec<DispatchId> {
         let Some(work) = &mut self.work else { return Vec::new() };
         let over = work.doubts.extract_if(.., |doubt| doubt.token == token).map(|doubt| doubt.id).collect();
@@ -258,9 +257,9 @@ impl KeyState {
         self.work.iter().flat_map(|work| &work.doubts).filter(move |doubt| now < doubt.until)
     }
 
-    /// Conflicting is whatever is in flight or in doubt, unless both share. Also what is of the same tenure: its gateway
-    /// sends one after the other, so a second one beside the first means that somebody lost count. But for what it was
-    /// called from: that waits for it. A doubt about it is one as any other.
+    /// Every dispatch in flight or in doubt is a conflict, unless both are shared. That includes the claim's own
+    /// tenure: a gateway sends its dispatches one after another, so an overlap would be a fault. Only a callback's
+    /// callers are no conflict, because they wait for it; a doubt about one of them is.
     pub(super) fn conflict(&self, claim: &Claim, now: Boot) -> Option<Conflict> {
         let both_share = |other: Mode| claim.mode == Mode::Shared && other == Mode::Shared;
         let callers = self.callers(claim);
@@ -274,7 +273,7 @@ impl KeyState {
         }
     }
 
-    /// Those in flight that the claim runs inside of: what has called it, what has called that, and so on.
+    /// The dispatches in flight that the claim runs inside of: its caller, the caller of that, and so on.
     fn callers(&self, claim: &Claim) -> SmallVec<[DispatchId; 2]> {
         let mut callers = SmallVec::new();
         let mut next = claim.caller();
@@ -288,7 +287,7 @@ impl KeyState {
         callers
     }
 
-    /// For who waits until nothing is in the way any more.
+    /// A bell that rings at the next change of the key.
     pub(super) fn told(&mut self) -> OwnedNotified {
         self.work.get_or_insert_default().told.clone().notified_owned()
     }
@@ -299,7 +298,7 @@ impl KeyState {
         }
     }
 
-    /// Nothing is in flight or in doubt.
+    /// Whether nothing is in flight or in doubt.
     pub(super) fn is_idle(&mut self, now: Boot) -> bool {
         if let Some(work) = &mut self.work {
             work.doubts.retain(|doubt| now < doubt.until);
@@ -308,7 +307,7 @@ impl KeyState {
         self.work.is_none()
     }
 
-    /// Who waits holds what it will be told by.
+    /// Requests that wait keep their own handle of the bell.
     fn put_away(&mut self) {
         self.work.take_if(|work| work.running.is_empty() && work.doubts.is_empty());
     }

@@ -1,33 +1,33 @@
-//! What is closed after an unclean stop, and why.
+//! Which keys are closed after an unclean stop, and why.
 
 use std::fmt::{self, Display};
 
 use fencegate_policies::key::ResourceKey;
 use fencegate_process::clock::Boot;
 
-/// Nothing is admitted on some keys before an instant.
+/// Some keys are closed until an instant.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     pub(super) until: Boot,
-    /// `None`: on those that the store held to be at work.
+    /// Why every key is closed; `None` if only the keys that were at work are.
     pub(super) every_key: Option<Why>,
     pub(super) keys: Vec<ResourceKey>,
 }
 
-/// Why nobody knows which keys may be at work.
+/// Why it is not known which keys may be at work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// Its store is new: another guard may have sent what still runs.
+    /// The store is new, and dispatches of another guard may still run.
     NewStore,
-    /// Its store was made of a backup: what was let in since then may still run.
+    /// The store was made from a backup, and dispatches that were let in since the backup may still run.
     Restored,
-    /// A build kept its store that did not write it down.
+    /// The last build that used the store did not record the keys at work.
     OlderBuild,
-    /// Its database has lost what it had acknowledged: what was let in may be forgotten, and still run.
+    /// The database has lost commits, so dispatches may be forgotten and still run.
     RolledBack,
 }
 
-/// What is closed, and for how long.
+/// The closed keys, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quarantined {
     pub until: Boot,
@@ -37,7 +37,7 @@ pub struct Quarantined {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     EveryKey(Why),
-    /// So many keys: those that were at work when the process before us was killed.
+    /// This many keys, which were at work when the process before us was killed.
     Keys(usize),
 }
 

@@ -1,8 +1,7 @@
-//! Which keys may be at work, so that after an unclean stop only they have to wait.
+//! Keeps the store's list of keys at work, so that only those have to wait after an unclean stop.
 //!
-//! Before a byte is sent, the store holds that something may be at work on its keys; that nothing is any more, it is told
-//! later, and only of keys that have rested for a while: so a key in use costs no write. What the store holds is never
-//! less than what is true.
+//! A key enters the list before a byte is sent, and leaves it some time after the last dispatch has ended. So a key in
+//! use costs no further write, and the list never lacks a key at work.
 
 use std::time::Duration;
 
@@ -18,7 +17,8 @@ use super::{
 use crate::store::{AtWork, Change, OpenDoubt, Remembered};
 
 impl Register {
-    /// Keys that a process before us may have had at work. After a clean stop it has said what of that is left.
+    /// Takes over the keys that an earlier process may have had at work. After a clean stop the store also says what is
+    /// left in doubt.
     pub(super) fn take_over(&mut self, remembered: &Remembered, now: Boot, max_execution: Duration) {
         let until = remembered.closed_for(max_execution).map(|left| now + left);
         let (every_key, keys): (_, &[ResourceKey]) = match &remembered.at_work {
@@ -30,7 +30,7 @@ impl Register {
         self.listed = every_key.is_none();
         for key in keys {
             self.state(key, now).inherited = until.is_some();
-            // It stands in the store already.
+            // The key is in the store's list already.
             self.take_up(std::slice::from_ref(key));
             self.comes_to_rest(key, now);
         }
@@ -39,7 +39,7 @@ impl Register {
             until.filter(|_| closes).map(|until| Quarantine { until, every_key, keys: keys.to_vec() });
     }
 
-    /// A doubt of the process before us.
+    /// Takes over a doubt of the process before us.
     pub(super) fn inherit(&mut self, left: &OpenDoubt, now: Boot) {
         let id = self.name();
         let OpenDoubt { keys, token, mode, remaining } = left;
@@ -52,14 +52,14 @@ impl Register {
         self.doubts.insert((until, id));
     }
 
-    /// What is closed now.
+    /// The present quarantine.
     pub fn quarantine(&self, now: Boot) -> Option<Quarantined> {
         let Quarantine { until, every_key, keys } = self.quarantine.as_ref()?;
         let scope = every_key.map_or(Scope::Keys(keys.len()), Scope::EveryKey);
         (now < *until).then_some(Quarantined { until: *until, scope })
     }
 
-    /// Until when a process before us may have something at work on one of these keys.
+    /// Until when one of these keys is in quarantine.
     pub fn quarantine_of(&self, keys: &[ResourceKey], now: Boot) -> Option<Boot> {
         let Quarantined { until, scope } = self.quarantine(now)?;
         let inherited = |key| self.keys.get(key).is_some_and(|state| state.inherited);
@@ -67,7 +67,7 @@ impl Register {
         closed.then_some(until)
     }
 
-    /// What the store has to be told before anything is sent on these keys.
+    /// The changes that have to be in the store before a dispatch is sent on these keys.
     pub(super) fn take_up(&mut self, keys: &[ResourceKey]) -> Vec<Change> {
         let mut changes = Vec::new();
         for key in keys {
@@ -81,12 +81,12 @@ impl Register {
         changes
     }
 
-    /// Keys that the store holds to be at work: so many would have to wait after an unclean stop.
+    /// The number of keys in the store's list, which would have to wait after an unclean stop.
     pub fn at_work(&self) -> usize {
         self.at_work
     }
 
-    /// Puts a key that nothing is at work on in the line of those that the store is told of.
+    /// Puts a key that is no longer at work into the line of keys that leave the list.
     pub(super) fn comes_to_rest(&mut self, key: &ResourceKey, now: Boot) {
         let Some(state) = self.keys.get_mut(key) else { return };
         if state.at_work && !state.resting && !state.inherited && state.is_idle(now) {
@@ -95,8 +95,8 @@ impl Register {
         }
     }
 
-    /// What the store can be told: of keys that have rested for `linger`, that nothing is at work on them. To be asked
-    /// now and then; at most `most` changes at once.
+    /// Takes keys that have rested for `linger` out of the list. Call it now and then; it returns at most `most`
+    /// changes.
     pub fn rest(&mut self, linger: Duration, most: usize, now: Boot) -> Vec<Change> {
         self.end_doubts(now);
         let mut changes = self.end_quarantine(now);
@@ -107,7 +107,7 @@ impl Register {
             let Some((_, key)) = self.resting.pop_front() else { break };
             let Some(state) = self.keys.get_mut(&key) else { continue };
             state.resting = false;
-            // What is in flight or in doubt comes back here when it has ended.
+            // A key that is at work again comes back into the line when its dispatch has ended.
             if !state.at_work || state.inherited || !state.is_idle(now) {
                 continue;
             }
@@ -156,7 +156,7 @@ impl Register {
         self.list()
     }
 
-    /// From now on the store's list of keys at work leaves none out.
+    /// The change that marks the store's list as complete.
     fn list(&mut self) -> Vec<Change> {
         self.listed = true;
         let open: Vec<ResourceKey> = self.open.values().flat_map(|open| open.keys.to_vec()).collect();

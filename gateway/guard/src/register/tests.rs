@@ -54,7 +54,7 @@ fn key(name: &str) -> ResourceKey {
     ResourceKey::parse(name).expect("a key")
 }
 
-/// What is known of the keys `a` and `b` when the process before was killed.
+/// A register that begins with what the store knows of the keys `a` and `b` after a kill.
 fn crashed(at_work: AtWork, max_execution: Option<Duration>) -> Register {
     let marks = ["a", "b"].map(|name| (key(name), Epochs { write: Some(20), read: None }));
     let crashed =
@@ -121,7 +121,7 @@ fn a_doubt_closes_the_key_for_its_own_tenure_too_until_it_is_over() {
     assert!(matches!(register.settle(&next, until), Ok((Settled::Running(_), _))));
 }
 
-/// One that was called from the dispatch with the number `parent` of its tenure.
+/// A callback of the dispatch `parent` of its tenure.
 fn called(epoch: u64, dispatch: u32, parent: u32) -> Claim {
     let parent = Token::new(epoch, 0, parent).ok();
     Claim { parent, ..write(epoch, dispatch) }
@@ -206,7 +206,7 @@ fn after_an_unclean_stop_the_running_tenure_is_refused_once_and_nothing_runs_in_
     assert!(matches!(register.settle(&next, NOW + EXECUTION), Ok((Settled::Running(_), _))));
 }
 
-/// The last write was forgotten together with its key; a reader began the key anew.
+/// The key was forgotten with its last write, and a reader began it anew.
 #[test]
 fn a_key_that_a_reader_began_anew_knows_the_floor() {
     let mut register = register();
@@ -285,7 +285,7 @@ fn an_era_is_not_used_up_by_a_token_that_is_refused() {
     register.announce(&later("a", 1 << 50), NOW).expect("the first of its era");
 }
 
-/// Of a guard that only looks on.
+/// For a guard that only observes.
 #[test]
 fn what_would_have_been_refused_leaves_no_mark_that_lets_others_in() {
     let mut register = register();

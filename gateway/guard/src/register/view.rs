@@ -1,4 +1,4 @@
-//! What can be seen of the register, for operators, for the marker of an orderly stop, and for gauges.
+//! Reads the register, for operators, for an orderly stop, and for gauges.
 
 use fencegate_policies::{key::ResourceKey, token::Token};
 use fencegate_process::clock::Boot;
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::store::WholeMarks;
 
-/// What is known of one key.
+/// The state of one key.
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub write: Option<Token>,
@@ -31,7 +31,8 @@ impl Register {
         })
     }
 
-    /// The marks whose whole tokens are known, of so many keys behind the first `from`; fewer are the last.
+    /// The marks whose whole tokens are known, of the `most` keys after the first `from`. Fewer than `most` are the
+    /// last ones.
     pub fn exact_marks(&self, from: usize, most: usize) -> Vec<WholeMarks> {
         let exact = |mark: Option<Mark>| mark.filter(|mark| mark.exact).map(|mark| mark.token);
         let keys = self.unused.range(from.min(self.unused.len())..).take(most);
@@ -43,7 +44,7 @@ impl Register {
         whole.collect()
     }
 
-    /// May something still be at work under this token?
+    /// Whether a dispatch with this token may still run.
     pub fn may_run(&self, keys: &[ResourceKey], token: Token, now: Boot) -> bool {
         let seen = keys.iter().filter_map(|key| self.keys.get(key));
         seen.into_iter().any(|state| {
@@ -74,7 +75,7 @@ impl Register {
         running.map(claim).collect()
     }
 
-    /// Executions in doubt. Those that have just ended count until [`Register::rest`] is asked.
+    /// The number of executions in doubt. Doubts that have just ended count until [`Register::rest`] is called.
     pub fn doubts(&self) -> usize {
         self.doubts.len()
     }

@@ -32,7 +32,7 @@ impl Shared {
         let (way, raised) = match self.told("admit", asked)? {
             Look::Running { dispatch, since } => {
                 *admitted = Admitted::Shared(dispatch);
-                // Whether its epoch was the first above the mark, only the database knows.
+                // Only the database knows whether the epoch is new, so the first dispatch number stands for it.
                 (Way::Free { since }, claim.token.dispatch() == 1)
             }
             Look::Wait { told, doubt } => {
@@ -45,7 +45,7 @@ impl Shared {
         Ok(Looked { way, raised })
     }
 
-    /// Raises and registers whatever the marks say. Never lowers a mark.
+    /// Raises marks and registers the dispatch even if its token is stale. Never lowers a mark.
     pub(crate) async fn let_pass(&self, claim: &Claim, admitted: &mut Admitted) -> Result<Boot, Refused> {
         let name = self.name(admitted);
         match self.told("admit", self.postgres.let_pass(claim, name).await)? {
@@ -60,7 +60,7 @@ impl Shared {
         }
     }
 
-    /// The same one for every look, so that the database finds it again where an answer was lost.
+    /// The name of the dispatch: one name for all its looks, so that the database finds it again after a lost answer.
     fn name(&self, admitted: &mut Admitted) -> DispatchName {
         match admitted {
             Admitted::Asked(name) => *name,
@@ -72,7 +72,7 @@ impl Shared {
         }
     }
 
-    /// What was asked for and not granted ends by itself.
+    /// Ends a dispatch that was let in. A look that was not granted needs no end.
     pub(crate) fn end(&self, admitted: &Admitted, ended: Ended) {
         if let Admitted::Shared(dispatch) = admitted {
             self.postgres.end(dispatch, ended);

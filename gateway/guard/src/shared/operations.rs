@@ -1,4 +1,4 @@
-//! Operations: who has one in hand is a row of the database, and so is what is known of it.
+//! Operations of a guard with a shared store: reservations and entries are rows of the database.
 
 use fencegate_policies::operation::OperationId;
 
@@ -16,7 +16,7 @@ impl Shared {
     pub(crate) async fn reserve(&self, id: OperationId) -> Result<Reserving, Refused> {
         match self.told("reserve", self.postgres.reserve(id).await)? {
             Reserve::Taken(told) => Ok(Reserving::Taken(told)),
-            // Behind the reservation, so that nobody changes it any more.
+            // Read after the reservation, so that nobody else can change the entry.
             Reserve::Yours(held) => {
                 Ok(Reserving::Ours(Right::Shared(held), self.entry(&id).await?.map(Box::new)))
             }
@@ -41,8 +41,8 @@ impl Shared {
         self.reads(move |postgres| async move { postgres.by_reference(&reference).await }).await
     }
 
-    /// A guard that has stopped beating a moment ago may have written what we read, and the time in it was not before the
-    /// store's: so the store's time alone is compared, which is not after now.
+    /// Compares the entry's time with the store's time only. Another guard may have written the entry with a time that
+    /// is not before the store's, and the store's time is never ahead, so the answer is never "over" too early.
     pub(crate) async fn may_still_run(&self, entry: &Entry) -> Result<bool, Refused> {
         let status = self.postgres.status();
         let longest = self.rules.send_within + status.longest_execution.max(self.rules.max_execution);
@@ -68,7 +68,8 @@ impl Shared {
         self.postgres.status().journal
     }
 
-    /// In seconds of the store's time, and not before now: what is kept by it is never kept too short.
+    /// The present time in seconds of the store's time. It is not behind the store, so that an entry is never kept for
+    /// too short.
     pub(crate) fn time(&self) -> u64 {
         self.postgres.time()
     }

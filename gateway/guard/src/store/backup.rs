@@ -1,8 +1,8 @@
-//! The written form of a backup: what a store held at one moment, as a file that is no store itself.
+//! The written form of a backup: the contents of a store at one moment, in a file that is no store itself.
 //!
-//! A line that says what it is, a line of JSON, the [`Header`]; rows; and the SHA-256 of all that stands before it. So a
-//! file that was cut off, or of which one bit has changed, is refused as a whole. The sum tells accidents and not forgers:
-//! whoever can write the file can write the sum.
+//! A backup is a line that says what it is, the [`Header`] as a line of JSON, the rows, and the SHA-256 of all bytes
+//! before it. So a file that was cut off, or has one changed bit, is refused as a whole. The sum finds accidents, but
+//! no forgery: whoever can write the file can write the sum.
 
 mod archive;
 mod reader;

@@ -1,4 +1,4 @@
-//! What a store is told to remember or to forget.
+//! The changes that a store can make.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::operation::Entry;
 
-/// One thing to remember or to forget.
+/// One change of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     Mark {
         key: ResourceKey,
         epochs: Epochs,
     },
-    /// Its marks, and that anything may be at work on it.
+    /// Forgets the marks of a key, and removes it from the list of keys at work.
     Forget {
         key: ResourceKey,
     },
-    /// Something may be at work on the key.
+    /// The key enters the list of keys at work.
     AtWork {
         key: ResourceKey,
     },
-    /// Nothing is.
+    /// The key leaves the list.
     AtRest {
         key: ResourceKey,
     },
-    /// From now on, nothing is at work on a key that is not written down as such.
+    /// The list is complete from now on.
     AtWorkListed,
-    /// What runs was sent under a time that was no longer than this.
+    /// The longest `max_execution` of the executions that may run now.
     MaxExecution(Duration),
     /// Seconds of the store's time.
     Time(u64),
@@ -42,13 +42,14 @@ pub enum Change {
     ForgetOperation {
         id: OperationId,
     },
-    /// Only if it is finished and would have been kept until `before`: it may have begun anew since somebody looked.
+    /// Forgets an operation, but only if it is finished and its time ended before `before`. It may have begun anew
+    /// since the caller looked.
     ForgetFinished {
         id: OperationId,
         /// Seconds of the store's time.
         before: u64,
     },
-    /// Of a clean stop that is about to be written: nothing without its marker.
+    /// Whole marks for a clean stop. They count only with the marker that is written after them.
     Whole(WholeMarks),
     CleanStop(CleanStop),
 }
@@ -66,14 +67,14 @@ impl Epochs {
     }
 }
 
-/// What only memory knows, written down at an orderly end.
+/// The state that only memory knew, written at an orderly end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CleanStop {
-    /// Read only: written one by one before, see [`Change::Whole`]. A store of format 1 has them in here.
+    /// Only read: they are written one by one before, see [`Change::Whole`]. A store of format 1 has them here.
     #[serde(default, skip_serializing)]
     pub marks: Vec<WholeMarks>,
     pub doubts: Vec<OpenDoubt>,
-    /// What was left of the quarantine after the stop before.
+    /// What is left of an earlier quarantine.
     pub quarantine: Option<Duration>,
 }
 
@@ -91,6 +92,6 @@ pub struct OpenDoubt {
     pub keys: Vec<ResourceKey>,
     pub token: Token,
     pub mode: Mode,
-    /// Counted anew from the next start: the time in between is nobody's.
+    /// How long it stays in doubt, counted from the next start, because nobody measures the time in between.
     pub remaining: Duration,
 }

@@ -1,4 +1,4 @@
-//! Group commit: what many requests want to be durable at the same time goes into one transaction.
+//! Group commit: the changes of many requests go into one transaction.
 
 use std::{
     collections::VecDeque,
@@ -31,27 +31,27 @@ pub struct Committer {
 struct Line {
     waiting: Mutex<Waiting>,
     more: Condvar,
-    /// The number of the last change that is durable, for who asks of one that has been for long: most do. 0: there is none,
-    /// or the store has failed and nothing may go on.
+    /// The number of the last durable change, readable without the lock. Most callers ask about a change that has been
+    /// durable for long. 0: there is none, or the store has failed.
     durable: AtomicU64,
 }
 
 #[derive(Default)]
 struct Waiting {
     changes: VecDeque<Change>,
-    /// The number of the last change that was handed in.
+    /// The number of the last change in the line.
     last: u64,
     closed: bool,
 }
 
-/// How far the store has come.
+/// How far changes are durable.
 #[derive(Debug, Clone)]
 enum Durable {
     UpTo(u64),
     Never(Arc<str>),
 }
 
-/// The store failed. What it holds is not known any more, so nothing that needs it may go on.
+/// The store has failed. Its contents are not known any more, so nothing that depends on it may go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotDurable(pub Arc<str>);
@@ -89,7 +89,8 @@ impl Committer {
         Ok((Self { line, durable }, thread))
     }
 
-    /// Hands changes in, behind all that were handed in before. Without any, the moment of the last one.
+    /// Puts changes at the end of the line, and returns their moment. Without changes it returns the moment of the last
+    /// one.
     pub fn submit(&self, changes: Vec<Change>) -> Moment {
         let mut waiting = self.line.lock();
         if !changes.is_empty() {
@@ -102,7 +103,7 @@ impl Committer {
 
     /// Returns when everything up to `moment` is durable.
     pub async fn durable(&self, moment: Moment) -> Result<(), NotDurable> {
-        // Without the lock of those who wait: no request of a tenure that is known waits.
+        // Read without the lock, so that requests of a known tenure never wait for it.
         let reached = self.line.durable.load(Acquire);
         if reached > 0 && reached >= moment.0 {
             return Ok(());
@@ -124,13 +125,13 @@ impl Committer {
         let mut durable = self.durable.clone();
         match durable.wait_for(|durable| matches!(durable, Durable::Never(_))).await.as_deref() {
             Ok(Durable::Never(why)) => NotDurable(why.clone()),
-            // Closed in order: nothing fails any more.
+            // It was closed in order, so the store cannot fail any more.
             _ if self.line.lock().closed => std::future::pending().await,
             _ => NotDurable("the store's thread has panicked".into()),
         }
     }
 
-    /// What was handed in is still committed; nothing more is taken.
+    /// Takes no more changes. Those in the line are still committed.
     pub fn close(&self) {
         self.line.lock().closed = true;
         self.line.more.notify_one();
@@ -138,7 +139,7 @@ impl Committer {
 }
 
 impl Line {
-    /// Waits for changes; all that are there, and the number of the last. `None` when closed and empty.
+    /// Waits for changes, and returns all of them with the number of the last. `None` when closed and empty.
     fn next(&self) -> Option<(Vec<Change>, u64)> {
         let mut waiting = self.lock();
         while waiting.changes.is_empty() {
@@ -151,7 +152,7 @@ impl Line {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // Whoever panicked while holding it has left a whole queue: it is only ever appended to or drained.
+        // A poisoned lock does no harm: the queue is only appended to or drained.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,16 +1,16 @@
-//! The word that a store has gone elsewhere, and what it gives away of each key before.
+//! The mark of a store that was moved elsewhere, and the rows that it hands over.
 
 use fencegate_policies::key::ResourceKey;
 use serde::{Deserialize, Serialize};
 
 use super::change::{Epochs, WholeMarks};
 
-/// Where the store of a file has gone.
+/// Where the store of this file was moved to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Departed {
-    /// Names the move: what it has made says the same.
+    /// Names the move; the copy has the same name.
     pub id: String,
-    /// For people.
+    /// The new place, for people.
     pub to: String,
 }
 
@@ -19,6 +19,6 @@ pub struct Departed {
 pub(crate) struct KeyMarks {
     pub(crate) key: ResourceKey,
     pub(crate) epochs: Epochs,
-    /// After an orderly end.
+    /// Present after an orderly end.
     pub(crate) whole: Option<WholeMarks>,
 }

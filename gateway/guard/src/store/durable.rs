@@ -1,4 +1,4 @@
-//! Who keeps what must not be forgotten, and why that may fail.
+//! The trait of a store, and its errors.
 
 use std::{io, path::Path, time::Duration};
 
@@ -13,58 +13,57 @@ use super::{
 };
 use crate::operation::Entry;
 
-/// Keeps marks and journal over restarts. Called from one thread for changes, and from any for reading.
+/// Keeps marks and journal over restarts. Changes come from one thread, reads from any.
 pub trait Store: Send + Sync + 'static {
-    /// What was remembered. The marker of a clean stop is taken out for good before this returns: whoever starts after
-    /// an unclean end must not find it. From then on the store remembers the longer of `max_execution` and what it
-    /// remembered before.
+    /// Reads the remembered state. Before it returns it removes the marker of a clean stop for good, because a start
+    /// after an unclean end must not find it. The longer of `max_execution` and the remembered one is stored.
     fn load(&self, max_execution: Duration) -> Result<Remembered, StoreError>;
 
-    /// All of it is durable when this returns, or none of it is known to be.
+    /// All changes are durable when this returns. After an error that is not known of any.
     fn commit(&self, changes: &[Change]) -> Result<(), StoreError>;
 
     /// An operation as it was last committed.
     fn operation(&self, id: &OperationId) -> Result<Option<Entry>, StoreError>;
 
-    /// Those with an unknown outcome, at most `most`.
+    /// Operations with an unknown outcome, at most `most`.
     fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, StoreError>;
 
     /// Only their ids.
     fn unfinished_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError>;
 
-    /// By the beginning of its id, as [`OperationId::reference`] gives it.
+    /// The operation with this reference, see [`OperationId::reference`].
     fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, StoreError>;
 
-    /// Finished ones that are kept no longer, at most `most`; `now` in seconds of the store's time.
+    /// Finished operations whose time is over, at most `most`. `now`: in seconds of the store's time.
     fn outlived(&self, now: u64, most: usize) -> Result<Vec<OperationId>, StoreError>;
 
-    /// What the journal takes up, as it was last committed.
+    /// The size of the journal, as of the last commit.
     fn journal(&self) -> JournalSize;
 
-    /// The disk that it grows on; none where the system does not say.
+    /// The disk of the store; `None` if the system does not tell.
     fn disk(&self) -> Option<Disk>;
 
-    /// Writes a backup of what is committed now. Others go on committing meanwhile.
+    /// Writes a backup of all that is committed now. Commits go on meanwhile.
     fn copy(&self, into: &mut dyn io::Write) -> Result<Header, NotCopied>;
 }
 
-/// Bytes of the file system that a store is on.
+/// The sizes of the file system of a store, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disk {
-    /// That a program without privileges can still write.
+    /// Bytes that a program without privileges can still write.
     pub free: u64,
     pub size: u64,
 }
 
 impl Disk {
-    /// The one below `path`.
+    /// The file system of `path`.
     pub(super) fn below(path: &Path) -> Option<Self> {
         let told = statvfs(path).ok()?;
         Some(Self { free: told.f_bavail * told.f_frsize, size: told.f_blocks * told.f_frsize })
     }
 }
 
-/// The store cannot be used.
+/// Why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error(
@@ -97,17 +96,17 @@ pub enum StoreError {
     Failed(String),
 }
 
-/// There is no backup.
+/// Why there is no backup.
 #[derive(Debug, thiserror::Error)]
 pub enum NotCopied {
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Nobody takes what is written.
-    #[error("nobody takes it: {0}")]
+    /// The target cannot be written.
+    #[error("it cannot be written: {0}")]
     Write(#[from] io::Error),
 }
 
-/// There is no restored store.
+/// Why there is no restored store.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRestored {
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! The store of a guard that is alone: one redb file.
+//! The store in a file of redb, for a guard that shares it with no other.
 
 mod copy;
 mod departure;
@@ -38,14 +38,15 @@ pub struct Redb {
     journal: Mutex<JournalSize>,
 }
 
-/// Bytes of pages that are kept in memory; the kernel keeps them as well. The library would take a gigabyte.
+/// Bytes of pages that are cached in memory. The library's default is a gigabyte, and the kernel caches the file
+/// anyway.
 const CACHE: usize = 4 << 20;
 
 impl Redb {
     /// Makes the file, with a floor below which no token will pass.
     ///
     /// # Errors
-    /// There is one already: a store is never made anew silently, because that forgets every mark.
+    /// There is a store already. A store is never replaced silently, because that would forget every mark.
     pub fn init(path: &Path, identity: &Identity, floor: u64) -> Result<Self, StoreError> {
         let store = Self::made(path)?;
         store.write(|write| {
@@ -60,9 +61,10 @@ impl Redb {
         Ok(store)
     }
 
-    /// A file without anything in it.
+    /// Makes an empty file.
     fn made(path: &Path) -> Result<Self, StoreError> {
-        // Answers may be kept in it, and answers may be card data: nobody else can open it, from its first moment on.
+        // Only the owner can open the file, from its first moment on: it may keep answers, and answers may have card
+        // data.
         let new = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
         let file = new.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => StoreError::Exists { path: path.display().to_string() },
@@ -73,7 +75,7 @@ impl Redb {
         Ok(Self { database, path: path.display().to_string(), journal: Mutex::default() })
     }
 
-    /// Opens what [`Redb::init`] or [`Redb::restore`] made, and nobody has moved elsewhere since.
+    /// Opens a file that [`Redb::init`] or [`Redb::restore`] made, and that was not moved elsewhere since.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let store = Self::open_wherever(path)?;
         match store.departed()? {
@@ -82,7 +84,7 @@ impl Redb {
         }
     }
 
-    /// One transaction, on the disk when it returns.
+    /// Does one transaction, which is on the disk when this returns.
     fn write<T>(
         &self,
         write: impl FnOnce(&WriteTransaction) -> Result<T, redb::Error>,
@@ -90,8 +92,8 @@ impl Redb {
         let committed = || -> Result<T, redb::Error> {
             let mut transaction = self.database.begin_write()?;
             transaction.set_durability(Durability::Immediate)?;
-            // Written in one phase, a last commit that is damaged would be rolled back at the next start without a
-            // word, and its marks with it. In two, the store is refused then.
+            // With one-phase commits a damaged last commit would be rolled back silently at the next start, and its
+            // marks with it. With two phases the store is refused then.
             transaction.set_two_phase_commit(true);
             let written = write(&transaction)?;
             transaction.commit()?;
@@ -126,7 +128,7 @@ impl Redb {
         Ok(Identity { format: FORMAT, ..identity })
     }
 
-    /// All that is remembered but what stands there once for each key.
+    /// All single values; without marks and operations.
     pub(crate) fn beginning(&self) -> Result<Remembered, StoreError> {
         let identity = self.identity()?;
         self.write(|write| Tables::open(write).map(drop))?;
@@ -145,8 +147,8 @@ impl Redb {
                 identity,
                 floor: single_number(FLOOR)?.unwrap_or_default(),
                 era: single_number(ERA)?.unwrap_or_default(),
-                // It goes on from here by itself. A build that had no such time wrote the wall clock's into its journal,
-                // and that is where it begins: what the wall clock says now may be far from it.
+                // The store's time goes on from here. A store of a build without this time has wall clock times in its
+                // journal. It begins at the latest of those, because the wall clock of now may be far from them.
                 time: match single_number(TIME)? {
                     Some(time) => time,
                     None => latest(&read.open_table(OPERATIONS)?)?.unwrap_or_else(wall_clock),
@@ -163,7 +165,7 @@ impl Redb {
         Ok(remembered)
     }
 
-    /// The marks as they stand, after an orderly end also with whole tokens; and the keys at work.
+    /// Reads the marks, after an orderly end with whole tokens, and the keys at work.
     fn keys(&self, remembered: &mut Remembered) -> Result<(), StoreError> {
         let bad = |error: &dyn fmt::Display| self.bad(error);
         let key =
@@ -191,7 +193,8 @@ impl Redb {
         Ok(())
     }
 
-    /// What later builds have added is there from now on, and nothing that counts only once.
+    /// Adds the values that later builds have introduced, and removes the marker of an orderly end, which counts only
+    /// once.
     fn take_over(&self, remembered: &Remembered, max_execution: Duration) -> Result<JournalSize, StoreError> {
         self.write(|write| {
             let mut tables = Tables::open(write)?;
@@ -300,7 +303,8 @@ impl Store for Redb {
 }
 
 impl Redb {
-    /// As a build leaves it that knows no list of keys at work, no time of its own, and no size of its journal.
+    /// Turns the store into one of an older build: without list of keys at work, without store's time, and without
+    /// journal size.
     #[cfg(test)]
     pub(super) fn as_of_format_1(&self) -> Result<(), StoreError> {
         self.write(|write| {
@@ -321,7 +325,7 @@ fn operation_id(bytes: Vec<u8>) -> Option<OperationId> {
     Some(OperationId::of(bytes.try_into().ok()?))
 }
 
-/// What cannot be read is left to whoever opens it.
+/// A file that cannot be read is no backup here; opening it reports the error.
 fn is_backup(path: &Path) -> bool {
     let mut beginning = [0; BEGINNING.len()];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut beginning));

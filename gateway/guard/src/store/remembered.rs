@@ -1,4 +1,4 @@
-//! What a store still knows when a guard begins.
+//! The state that a guard begins with.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::change::{CleanStop, Epochs};
 
-/// Who the store belongs to; made once.
+/// The identity of a store, made once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Of the written form.
+    /// Version of the written form.
     pub format: u32,
     /// Names the store: guards of one upstream announce the same.
     pub store: String,
@@ -20,14 +20,14 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Of a new store.
+    /// The identity of a new store.
     pub fn new(ensemble: &str, randomness: &dyn Randomness) -> Self {
         Self { format: FORMAT, store: Guid::new(randomness).to_string(), ensemble: ensemble.to_owned() }
     }
 }
 
-/// The newest written form that this build understands. From 2 on the keys at work are written down; a build that does
-/// not do so must not open such a store, or the list would say less than is true.
+/// The newest format that this build understands. Format 2 has the list of keys at work. A build that does not keep the
+/// list must not open such a store, because the list would then lack keys.
 pub const FORMAT: u32 = 2;
 
 /// Everything that a guard begins with.
@@ -36,41 +36,41 @@ pub struct Remembered {
     pub identity: Identity,
     pub floor: u64,
     pub era: u64,
-    /// Seconds of the store's time when it was last written down.
+    /// The store's time at its last write, in seconds.
     pub time: u64,
-    /// The longest that what runs may take; `None` where nobody has written it down.
+    /// The longest `max_execution` of executions that may run; `None` if it was never written.
     pub max_execution: Option<Duration>,
     pub marks: HashMap<ResourceKey, Epochs>,
     pub at_work: AtWork,
-    /// `None` after anything but an orderly end.
+    /// `None` unless the last end was orderly.
     pub clean_stop: Option<CleanStop>,
 }
 
 impl Remembered {
-    /// So long nothing is let in on what may have been at work at the end: on the keys of the list, or on every key where
-    /// there is none. `None` after an orderly end, which says what is left.
+    /// The length of the quarantine, on the keys of the list, or on every key if there is no list. `None` after an
+    /// orderly end that left no quarantine.
     pub(crate) fn closed_for(&self, max_execution: Duration) -> Option<Duration> {
         match &self.clean_stop {
-            // Whichever is longer: what runs was sent under the old one.
+            // The longer one counts, because executions that run were sent under the old setting.
             None => Some(max_execution.max(self.max_execution.unwrap_or_default())),
             Some(stop) => stop.quarantine,
         }
     }
 }
 
-/// On which keys something may be at work.
+/// The keys that may be at work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AtWork {
-    /// The store is new; there may have been another guard.
+    /// Not known: the store is new, and there may have been another guard.
     NewStore,
-    /// The store was made of a backup: what was let in since then is not known.
+    /// Not known: the store was made from a backup.
     Restored,
-    /// A build kept it that does not write it down.
+    /// Not known: the last build that used the store kept no list.
     NotListed,
     Keys(Vec<ResourceKey>),
 }
 
-/// What the journal takes up.
+/// The size of the journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JournalSize {
     pub entries: u64,

@@ -82,7 +82,7 @@ fn a_store_is_never_made_anew_silently() {
     assert_eq!(mode & 0o777, 0o600, "answers are kept in it");
 }
 
-/// A link that leads nowhere would have it made where it leads to, by whatever rights files have there.
+/// Through a dangling link the store would be made at the link's target, in a folder with other rights.
 #[test]
 fn a_store_is_not_made_where_a_link_leads() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -125,7 +125,7 @@ fn an_operation_is_found_until_it_is_outlived_and_never_forgotten_while_unknown(
     assert_eq!(store.journal(), JournalSize::default());
 }
 
-/// A clean stop that was killed before its marker: the marks that it had written by then are of no later stop.
+/// A clean stop was killed before its marker. The whole marks that it had written must not count for a later stop.
 #[test]
 fn whole_marks_without_their_marker_count_for_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -159,7 +159,7 @@ fn a_store_of_an_older_build_has_no_list_of_keys_at_work_and_becomes_one_of_this
 fn the_time_of_a_store_of_an_older_build_begins_where_its_journal_ends_and_not_at_the_wall_clock() {
     const DAY: u64 = 86_400;
     let now = wall_clock();
-    // By clocks that stood a day behind and a day ahead of the one that it is first opened by here.
+    // The older build's clock was a day slow, or a day fast, compared with the clock of now.
     for newest in [now - DAY, now + DAY] {
         let folder = tempfile::tempdir().expect("a folder");
         let store = Redb::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");

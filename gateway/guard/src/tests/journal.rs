@@ -1,4 +1,4 @@
-//! What is remembered of operations, for how long, and how much of it.
+//! How long operations are remembered, and how much room they take.
 
 use super::*;
 
@@ -12,7 +12,7 @@ async fn an_operation_is_forgotten_after_time_that_was_seen_to_pass_and_not_when
     site.clock.go(Duration::from_secs(3599));
     site.alone().sweep().await.expect("a sound store");
     assert!(site.is_known(1));
-    // What has passed outlives the process, the time between two of them is nobody's.
+    // The store's time outlives the process; the time between two processes does not count.
     let site = site.restarted();
     wall_clock::AHEAD.set(Duration::ZERO);
     site.alone().sweep().await.expect("a sound store");
@@ -32,7 +32,7 @@ async fn a_no_of_the_upstream_counts_when_time_has_passed_and_not_when_a_wall_cl
         panic!("it is new")
     };
     let running = site.guard.admit(claim, Some(reserved), &mut patience).await.expect("the newest");
-    // A complete answer that says nothing for certain: the service may be at work still.
+    // This answer is complete, but leaves the outcome open: the service may still work.
     running.answered(answer(502, None)).await.expect("nothing to write");
     let entry = site.store.operation(&id(1)).expect("readable").expect("unknown");
     wall_clock::AHEAD.set(DAY);
@@ -46,7 +46,7 @@ async fn a_no_of_the_upstream_counts_when_time_has_passed_and_not_when_a_wall_cl
 async fn a_no_of_the_upstream_counts_no_part_of_a_second_too_early() {
     let site = site("max_execution: 31500ms\n");
     let longest = site.guard.rules.max_execution + site.guard.rules.send_within;
-    // Late in a second of the store's time, so that the next whole one is a tenth of a second away.
+    // Moves the clock to 0.9 s, so that the next whole second of the store's time is near.
     site.clock.go(Duration::from_millis(900));
     let entry = Entry { state: operation::State::Admitted, ..finished(site.alone().time()) };
     site.clock.go(longest - Duration::from_millis(1));

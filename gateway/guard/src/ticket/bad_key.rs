@@ -1,6 +1,6 @@
 //! What is wrong with a key.
 
-/// What is wrong with a key. Quotes nothing of it: it may be a secret.
+/// What is wrong with a key. The texts quote no part of the key, because it may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadKey {
     #[error("not a JSON Web Key (RFC 7517), at line {line}, column {column}")]
@@ -36,5 +36,5 @@ pub enum BadKey {
     Secret,
 }
 
-/// Bytes of a shared secret, at least: what HS256 asks for (RFC 7518, 3.2).
+/// The fewest bytes of a shared secret, as HS256 requires (RFC 7518, 3.2).
 pub(super) const SHORTEST: usize = 32;

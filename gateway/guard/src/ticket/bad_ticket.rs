@@ -7,7 +7,7 @@ pub enum Bad {
     Missing,
     #[error("invalid ticket: {0}")]
     Invalid(Flaw),
-    /// The leeway is over, too.
+    /// It is expired even with the leeway.
     #[error("the ticket expired at {expires}, now is {now} (seconds since 1970)")]
     Expired { expires: u64, now: u64 },
     #[error("the ticket is for {0}")]
@@ -42,8 +42,8 @@ pub enum Flaw {
     Claims,
     #[error("the format is newer than this build")]
     Version,
-    /// `iat` or `nbf` is further ahead than the leeway. Not `ticket-expired`: a new ticket would not help, the
-    /// clocks must be set.
+    /// `iat` or `nbf` is further ahead than the leeway. This is not `ticket-expired`, because a new ticket would not
+    /// help: the clocks have to be set.
     #[error("it is from the future: compare the clocks")]
     Future,
     /// Valid for longer than a ticket may be, or not at all.
@@ -53,7 +53,7 @@ pub enum Flaw {
     Ensemble,
 }
 
-/// In what a good ticket and the request it came with differ.
+/// The difference between a good ticket and its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Differs {
     #[error("other keys")]

@@ -7,7 +7,7 @@ use super::claims::Verified;
 /// SHA-256 of a ticket's text.
 pub(super) type Digest = [u8; 32];
 
-/// A good ticket, and with which key it was found good.
+/// A good ticket, and the key that verified it.
 #[derive(Debug, Clone)]
 pub(super) struct Cached {
     pub(super) verified: Arc<Verified>,
@@ -15,8 +15,9 @@ pub(super) struct Cached {
     pub(super) thumbprint: [u8; 32],
 }
 
-/// Two generations: when the young one is full it becomes the old one, whose entries are forgotten unless they were
-/// asked for again. Only good tickets come in, so a stranger cannot push them out.
+/// Has two generations. When the young one is full, it becomes the old one, and the entries of the former old one are
+/// forgotten; an entry that is used again moves to the young one. Only good tickets come in, so a stranger cannot push
+/// them out.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     young: HashMap<Digest, Cached>,

@@ -10,12 +10,12 @@ use super::{
     form::{LEEWAY, VALID},
 };
 
-/// What a gateway says of a tenure.
+/// The statement of a gateway about a tenure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claims {
     /// All keys of the tenure: at least one, sorted by bytes, each of them once.
     pub keys: Vec<String>,
-    /// Of the tenure, so without a dispatch: G is 0.
+    /// The token of the tenure, without a dispatch number: G is 0.
     pub tenure: Token,
     pub mode: Mode,
     pub era: u64,
@@ -30,9 +30,10 @@ pub struct Claims {
 /// Where a tenure is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// Names one process, and no other one ever.
+    /// A name that no other process ever has.
     pub process: String,
-    /// The member node of the session that holds it: there as long as that lives, and says where it is reached.
+    /// The member node of the session that holds the tenure. It exists as long as the session lives, and has the
+    /// gateway's address.
     pub member: String,
 }
 
@@ -49,7 +50,7 @@ pub struct Verified {
 }
 
 impl Claims {
-    /// `keys` in any order. `token` may be of any dispatch of the tenure.
+    /// `keys` may be in any order, and `token` of any dispatch of the tenure.
     pub fn new(
         keys: &[ResourceKey],
         token: Token,
@@ -72,7 +73,8 @@ impl Claims {
 }
 
 impl Verified {
-    /// Whether this ticket is for exactly this: all of its keys, in their order, any dispatch of its tenure, its mode.
+    /// Checks that the ticket is for exactly these keys in their order, for a dispatch of this tenure, and for this
+    /// mode.
     ///
     /// # Errors
     /// [`Bad::Key`]: a good ticket was sent along with something else.
@@ -88,7 +90,7 @@ impl Verified {
         if !self.claims.tenure.same_tenure(token) {
             return Err(Bad::Key(Differs::Tenure));
         }
-        // Also the weaker one: a read under an exclusive tenure is stamped exclusive.
+        // A weaker mode is refused as well: a read under an exclusive tenure is stamped as exclusive.
         if self.claims.mode != mode {
             return Err(Bad::Key(Differs::Mode));
         }
@@ -100,7 +102,8 @@ impl Verified {
         Self { claims, issued, expires: issued + VALID, starts: issued }
     }
 
-    /// Good from `LEEWAY` before its issue up to, not including, `LEEWAY` after its end (RFC 7519, 4.1.4).
+    /// Checks the time: a ticket is good from `LEEWAY` before its issue until `LEEWAY` after its end, without the last
+    /// second (RFC 7519, 4.1.4).
     pub(super) fn is_current(&self, now: u64) -> Result<(), Bad> {
         if now.saturating_add(LEEWAY) < self.issued.max(self.starts) {
             return Err(Bad::Invalid(Flaw::Future));
@@ -116,10 +119,10 @@ fn of_tenure(token: Token) -> Token {
     Token::new(token.number(), token.sequence(), 0).expect("the epoch is a token's")
 }
 
-/// The written form. Claims that are not known are passed over (RFC 7519, 4), so that more can be said later.
+/// The written form. Unknown claims are ignored (RFC 7519, 4), so that later builds can add some.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Payload<'a> {
-    /// Of the written form: 1.
+    /// Version of the written form: 1.
     v: u32,
     keys: Cow<'a, [String]>,
     /// The epoch in decimal digits, as a string: readers that take numbers for floats would change it (RFC 8259, 6).
@@ -129,14 +132,14 @@ pub(super) struct Payload<'a> {
     era: u64,
     ensemble: Cow<'a, str>,
     iss: Cow<'a, str>,
-    /// Both or none. Builds before these do not say them, and do not read them.
+    /// `proc` and `addr`: both or none. Older builds neither write nor read them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     proc: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     addr: Option<Cow<'a, str>>,
     iat: u64,
     exp: u64,
-    /// We do not write it, but heed it.
+    /// We do not write `nbf`, but obey it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nbf: Option<u64>,
 }
@@ -175,7 +178,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// What is said, if it makes sense. Whether it is still true depends on the time: [`Verified::is_current`].
+    /// The claims, if they are well-formed. The time is checked by [`Verified::is_current`].
     pub(super) fn read(self) -> Result<Verified, Flaw> {
         if self.v != FORMAT {
             return Err(Flaw::Version);
@@ -190,7 +193,7 @@ impl<'a> Payload<'a> {
         if !named || !keyed || !self.keys.is_sorted_by(|key, next| key < next) {
             return Err(Flaw::Claims);
         }
-        // A signer of ours never writes a longer one; nobody else makes tickets that outlive the rule.
+        // Our own signers never write a longer validity, so a longer one is refused.
         if !self.exp.checked_sub(self.iat).is_some_and(|valid| (1..=VALID).contains(&valid)) {
             return Err(Flaw::Lifetime);
         }
@@ -218,12 +221,12 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// Names come into logs: no line feed, no escape sequence.
+/// Names get into logs, so they must not have line feeds or escape sequences.
 fn is_name(text: &str) -> bool {
     (1..=LONGEST_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// Only the one spelling that [`Payload::of`] writes.
+/// Reads the epoch, only in the one spelling that [`Payload::of`] writes.
 fn epoch(digits: &str) -> Option<u64> {
     let value: u64 = digits.parse().ok()?;
     (value.to_string() == digits).then_some(value)

@@ -2,19 +2,19 @@
 
 use fencegate_process::clock::wall_clock;
 
-/// How long a ticket is good, in seconds. Short, because nothing takes one back.
+/// How long a ticket is good, in seconds. The time is short because a ticket cannot be revoked.
 pub const VALID: u64 = 300;
 
 /// How far the clocks of gateway and guard may be apart, in seconds.
 pub const LEEWAY: u64 = 30;
 
-/// A longer text is no ticket, in bytes. Sixteen keys of 512 bytes, each of them escaped in JSON, are 22 KiB.
+/// The longest ticket, in bytes. One with sixteen keys of 512 bytes, all escaped in JSON, has 22 KiB.
 pub const LONGEST: usize = 32 * 1024;
 
 /// `typ` of the header: a token made for something else under the same key is no ticket (RFC 8725, 3.11).
 pub(super) const TYPE: &str = "fencing-ticket+jwt";
 
-/// The wall clock, in seconds since 1970. A clock before 1970 says 0, and then every ticket is from the future.
+/// The wall clock, in seconds since 1970. A clock before 1970 gives 0, and then every ticket is from the future.
 pub fn now() -> u64 {
     wall_clock()
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bad_key::BadKey;
 
-/// A JSON Web Key, what we use of it.
+/// The fields of a JSON Web Key that we use.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Jwk {
     pub(super) kty: String,
@@ -43,7 +43,7 @@ impl Jwk {
         self.kty == "OKP" && self.crv.as_deref() == Some("Ed25519")
     }
 
-    /// Made for something else than EdDSA signatures (`Ed25519` is its name in RFC 9864).
+    /// Whether the key is for something other than EdDSA signatures (called `Ed25519` in RFC 9864).
     pub(super) fn is_foreign(&self) -> bool {
         !self.is_ed25519()
             || !matches!(self.alg.as_deref(), None | Some("EdDSA" | "Ed25519"))

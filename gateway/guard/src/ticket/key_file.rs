@@ -1,4 +1,4 @@
-//! Reads a key file: bounded, and not one that a stranger could have read or written.
+//! Reads a key file of bounded size, and refuses one that strangers can read or write.
 
 use std::{
     fs::{File, Metadata},
@@ -9,7 +9,7 @@ use std::{
 
 use super::bad_key::BadKey;
 
-/// What is wrong with a key file. Quotes nothing of it.
+/// What is wrong with a key file. The texts quote no part of it.
 #[derive(Debug, thiserror::Error)]
 pub enum BadFile {
     #[error("read {path}")]
@@ -34,9 +34,9 @@ pub enum BadFile {
 /// Who may read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// The owner, and the group: that is how a container is given a secret (`fsGroup`).
+    /// The owner and the group: containers get their secrets by a group (`fsGroup`).
     Secret,
-    /// Everybody, but only the owner and the group may write.
+    /// Everybody may read it; only the owner and the group may write.
     Public,
 }
 
@@ -51,7 +51,7 @@ pub const LARGEST: usize = 64 * 1024;
 /// The content of a file that is a secret.
 ///
 /// # Errors
-/// [`BadFile`] also where others could read it.
+/// [`BadFile`], also if others can read the file.
 pub fn secret(path: &Path) -> Result<Vec<u8>, BadFile> {
     read(path, Access::Secret)
 }
@@ -60,11 +60,11 @@ pub(super) fn read(path: &Path, access: Access) -> Result<Vec<u8>, BadFile> {
     read_stamped(path, access).map(|(bytes, _)| bytes)
 }
 
-/// The content, and the state it was read in: the stamp is older than the content, so that a later change shows.
+/// The content with its stamp. The stamp is taken before the read, so that a change in between is noticed later.
 pub(super) fn read_stamped(path: &Path, access: Access) -> Result<(Vec<u8>, Stamp), BadFile> {
     let failed = |source| BadFile::Read { path: path.into(), source };
     let file = File::open(path).map_err(failed)?;
-    // Of the open file, not of the name: what is checked is what is read.
+    // The check is on the open file and not on its name, so that the checked file is the one that is read.
     let seen = file.metadata().map_err(failed)?;
     permitted(path, &seen, access)?;
     let mut bytes = Vec::new();

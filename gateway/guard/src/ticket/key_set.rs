@@ -26,8 +26,8 @@ pub(super) struct Key {
 }
 
 impl Set {
-    /// Reads a key set. Keys of other kinds are passed over, as RFC 7517, 5 asks; so is a shared secret, which
-    /// nobody puts into a public file on purpose.
+    /// Reads a key set. Keys of other kinds are ignored, as RFC 7517, 5 asks. So is a shared secret, which can only be
+    /// in a public file by mistake.
     pub(super) fn parse(text: &[u8]) -> Result<Self, BadKey> {
         #[derive(Deserialize)]
         struct Written {
@@ -64,7 +64,7 @@ impl Set {
         self.0.get(kid)
     }
 
-    /// For the log.
+    /// The names of the keys, for the log.
     pub(super) fn kids(&self) -> Vec<&str> {
         let mut kids: Vec<&str> = self.0.keys().map(String::as_str).collect();
         kids.sort_unstable();
@@ -75,8 +75,8 @@ impl Set {
 impl Key {
     fn new(algorithm: Algorithm, decoding: DecodingKey, thumbprint: [u8; 32]) -> Self {
         let mut validation = Validation::new(algorithm);
-        // The library asks the machine's clock and knows no maximum: `Verified::is_current` does it. What stays on
-        // is `aud`: a token for somebody else is refused.
+        // The library's checks of the time are off, because it reads the machine's clock and knows no maximum;
+        // `Verified::is_current` checks the time. The check of `aud` stays on, so a token for somebody else is refused.
         validation.required_spec_claims.clear();
         validation.validate_exp = false;
         validation.validate_nbf = false;

@@ -42,7 +42,7 @@ impl Pair {
     }
 
     pub(super) fn parse(text: &[u8]) -> Result<Self, BadKey> {
-        // A parser's message may quote what it found.
+        // The parser's message may quote a part of the key, so only the place of the error is kept.
         let jwk: Jwk = serde_json::from_slice(text).map_err(|error| {
             if is_secret(text) {
                 return BadKey::Shared;
@@ -100,8 +100,8 @@ impl Secret {
         Self::of(encode(&bytes).into_bytes())
     }
 
-    /// Reads one line of printable text: its characters are the secret, without the end of the line, which editors
-    /// and `echo` add unasked.
+    /// Reads one line of printable text. The line without its end is the secret, because editors and `echo` add a line
+    /// end by themselves.
     ///
     /// # Errors
     /// [`BadFile`], also if others can read the file.
@@ -118,7 +118,7 @@ impl Secret {
     }
 
     fn of(text: Vec<u8>) -> Self {
-        // As of an `oct` key (RFC 7638, 3.2). It helps to guess a weak secret no more than any ticket does.
+        // The thumbprint of an `oct` key (RFC 7638, 3.2). It helps to guess a weak secret no more than any ticket does.
         let thumbprint = thumbprint(&format!(r#"{{"k":"{}","kty":"oct"}}"#, encode(&text)));
         Self { text, kid: encode(&thumbprint), thumbprint }
     }
@@ -131,16 +131,16 @@ impl Secret {
         &self.text
     }
 
-    /// As [`Pair::write`].
+    /// Writes the secret into a new file that only its owner can read.
     ///
     /// # Errors
-    /// As [`Pair::write`].
+    /// [`BadFile::Exists`]; no file is ever overwritten.
     pub fn write(&self, path: &Path) -> Result<(), BadFile> {
         create(path, &[&self.text[..], b"\n"].concat())
     }
 }
 
-/// A JSON Web Key is not a secret: its own text would become the password.
+/// Refuses a JSON Web Key, because its text would become the password.
 fn is_secret(text: &[u8]) -> bool {
     let line = text.trim_ascii_end();
     line.len() >= SHORTEST && !line.starts_with(b"{") && line.iter().all(|byte| matches!(byte, b' '..=b'~'))
@@ -151,10 +151,10 @@ fn create(path: &Path, text: &[u8]) -> Result<(), BadFile> {
         io::ErrorKind::AlreadyExists => BadFile::Exists { path: path.into() },
         _ => BadFile::Write { path: path.into(), source },
     };
-    // With its mode from the start: a file that is closed to others later was open to them before.
+    // The file has its mode from the start. A mode that is set later would leave it open to others for a moment.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     file.write_all(text).and_then(|()| file.sync_all()).map_err(|source| {
-        // A part of a key is of no use, and would be in the way.
+        // A file with a part of a key is of no use, and would block the next try.
         drop(fs::remove_file(path));
         failed(source)
     })

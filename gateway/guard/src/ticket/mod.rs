@@ -1,9 +1,9 @@
-//! Tickets: a gateway's signed word, five minutes long, that it holds these keys with this token.
+//! Tickets: signed statements of a gateway, good for five minutes, that it holds these keys with this token.
 //!
 //! A ticket is a compact JWS (RFC 7515) of claims (RFC 7519). [`Signer`] and [`Ticket`] write it, once per tenure and
-//! not per dispatch; [`Verifier`] reads it, once per text and not per request. Begin with [`claims`], what is said.
+//! not per dispatch; [`Verifier`] checks it, once per text and not per request. Begin with [`claims`], the content.
 //!
-//! Times are seconds of the Unix clock, and passed in: the machines that meet here share no other clock.
+//! Times are seconds of the Unix clock, the only clock that gateway and guard share. Callers pass the present time in.
 
 mod bad_key;
 mod bad_ticket;

@@ -23,12 +23,12 @@ pub struct Signer {
 }
 
 impl Signer {
-    /// Signs with EdDSA (RFC 8037): whoever checks cannot sign.
+    /// Signs with EdDSA (RFC 8037). A verifier cannot sign.
     pub fn with_key(pair: &Pair) -> Self {
         Self::new(Algorithm::EdDSA, pair.encoding.clone(), pair.public.kid())
     }
 
-    /// Signs with HS256: whoever checks could sign as well.
+    /// Signs with HS256. A verifier could sign as well.
     pub fn with_secret(secret: &Secret) -> Self {
         Self::new(Algorithm::HS256, EncodingKey::from_secret(secret.bytes()), secret.kid())
     }
@@ -57,8 +57,7 @@ impl Signer {
     }
 
     /// The value of `Fencing-Ticket`, good from `now` (seconds since 1970) for [`VALID`] seconds. Takes some tens of
-    /// microseconds; [`Ticket`] keeps what it gives.
-    /// Whoever reads it in a log could present it.
+    /// microseconds; [`Ticket`] keeps the result. Keep it out of logs: whoever reads it there could present it.
     pub fn sign(&self, claims: &Claims, now: u64) -> String {
         jsonwebtoken::encode(&self.header, &Payload::of(claims, now), &self.key)
             .expect("the key was read as one of this algorithm, and claims are plain data")
@@ -98,7 +97,7 @@ impl Ticket {
     pub fn text(&self, now: u64) -> Arc<str> {
         let mut signed = self.signed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(signed) = &*signed
-            // Signed in the future: the clock was set back, and others would refuse it as such.
+            // If the clock was set back, the ticket was signed in the future, and guards would refuse it.
             && signed.at <= now
             && now - signed.at < VALID / 2
         {
@@ -110,7 +109,7 @@ impl Ticket {
     }
 }
 
-/// Without its text, which is as good as a key for some minutes.
+/// Hides the text, which is as good as a key for some minutes.
 impl fmt::Debug for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ticket")

@@ -81,7 +81,7 @@ fn verify(verifier: &Verifier, ticket: &str) -> Result<(), Bad> {
     verifier.verify(ticket.as_bytes(), OURS, NOW).map(drop)
 }
 
-/// What its gateway is told.
+/// The word that the gateway is told.
 fn word(bad: Bad) -> &'static str {
     Refused::from(bad).word().as_str()
 }
@@ -121,7 +121,7 @@ fn threads_share_a_verifier_and_a_ticket() {
             });
         }
     });
-    // What a process spawns on any runtime.
+    // Only checks that a future can be spawned on a runtime with several threads.
     fn is_sent(_: impl Send) {}
     is_sent(verifier.wanted());
 }
@@ -263,7 +263,7 @@ fn nothing_shows_a_secret() {
     for hidden in [&private, secret, &text] {
         assert!(!shown.contains(hidden), "{shown}");
     }
-    // A parser's message would quote the value it stumbles over.
+    // The parser's own message would quote the value that it cannot read.
     let broken = format!(r#"{{"kty":"OKP","crv":"Ed25519","x":3,"d":"{private}"}}"#);
     let broken = Pair::parse(broken.replace('3', "").as_bytes()).expect_err("no JSON");
     assert!(!format!("{broken} {broken:?}").contains(&private));

@@ -1,4 +1,5 @@
-//! Checks tickets: signed by a key we know, with that key's algorithm, of our installation, and of now.
+//! Checks tickets: each has to be signed by a known key with that key's algorithm, for our installation, and in its
+//! time.
 
 use std::{
     fmt,
@@ -27,8 +28,7 @@ use super::{
 
 /// Checks tickets for all threads of a process.
 ///
-/// A ticket that was found good is remembered by its text; its time, and whether its key is still one of ours, are
-/// looked at each time.
+/// A good ticket is remembered by its text. Its time, and whether its key is still known, are checked each time.
 pub struct Verifier {
     source: Source,
     set: RwLock<Arc<Set>>,
@@ -38,7 +38,7 @@ pub struct Verifier {
 #[derive(Debug)]
 enum Source {
     File(Watched),
-    /// Somebody brings them, and is told when a ticket names one that is not known.
+    /// The caller gives the keys, and is told when a ticket names an unknown key.
     Given {
         wanted: Notify,
     },
@@ -49,7 +49,7 @@ enum Source {
 struct Watched {
     path: PathBuf,
     kind: Kind,
-    /// As last read, well or not: what is wrong with a file is said once.
+    /// The stamp of the last read, even of a bad file, so that a bad file is logged once.
     stamp: Mutex<Option<Stamp>>,
     /// Second of the last look.
     looked: AtomicU64,
@@ -62,8 +62,8 @@ enum Kind {
 }
 
 impl Verifier {
-    /// Keys from a file as `fencegate keys public` prints it. A changed file counts within a second of the next
-    /// ticket, or at once if that names a key we do not know; a changed file that is bad changes nothing.
+    /// Keys from a file as `fencegate keys public` prints it. A changed file is read at the next ticket, at most once a
+    /// second, or at once if the ticket names an unknown key. A bad file changes nothing.
     ///
     /// # Errors
     /// [`BadFile`]: there must be good keys to begin with.
@@ -71,10 +71,10 @@ impl Verifier {
         Self::from_file(path, Kind::Jwks)
     }
 
-    /// The secret of `fencegate keys new --hs256`, read again as above.
+    /// The secret of `fencegate keys new --hs256`, in a file that is read again when it changes.
     ///
     /// # Errors
-    /// As above, also if others can read the file.
+    /// [`BadFile`], also if others can read the file.
     pub fn from_secret_file(path: &Path) -> Result<Self, BadFile> {
         Self::from_file(path, Kind::Secret)
     }
@@ -85,7 +85,7 @@ impl Verifier {
         Ok(Self::new(Source::File(Watched { path, kind, stamp: Mutex::new(Some(stamp)), looked }), set))
     }
 
-    /// Keys that somebody brings. There are none before the first [`Verifier::give`].
+    /// A verifier whose keys come by [`Verifier::give`]. It has none before the first call.
     pub fn to_be_given() -> Self {
         Self::new(Source::Given { wanted: Notify::new() }, Set::default())
     }
@@ -94,8 +94,8 @@ impl Verifier {
         Self { source, set: RwLock::new(Arc::new(set)), cache: Mutex::default() }
     }
 
-    /// Checks a ticket at `now` (seconds since 1970); `ensemble` is our installation. Whether it is for the keys,
-    /// the token and the mode of the request: [`Verified::covers`]. The era is for the caller to compare.
+    /// Checks a ticket at `now` (seconds since 1970); `ensemble` is our installation. [`Verified::covers`] then
+    /// compares keys, token and mode with the request. The caller compares the era.
     ///
     /// Never waits for the network. A ticket of a key that is not known yet is refused, and the key is [wanted][Self::wanted].
     ///
@@ -127,17 +127,18 @@ impl Verifier {
         Ok(verified)
     }
 
-    /// From now on these keys count and no others: a JSON Web Key Set, as text. `source` is for the log. What is larger
-    /// than [`LARGEST`][super::LARGEST] is better not read.
+    /// Replaces all keys by these: a JSON Web Key Set, as text. `source`: its origin, for the log. The caller should
+    /// not read texts larger than [`LARGEST`][super::LARGEST].
     ///
     /// # Errors
-    /// [`BadKey`]; then the keys are those of before.
+    /// [`BadKey`]; then the keys stay as they were.
     pub fn give(&self, text: &[u8], source: &dyn fmt::Display) -> Result<(), BadKey> {
         self.replace(Set::parse(text)?, source);
         Ok(())
     }
 
-    /// Returns when a ticket has named a key that is not known, also where that was before; of keys in a file, never.
+    /// Returns when a ticket has named an unknown key, even if that was before the call. Never returns if the keys are
+    /// in a file.
     pub async fn wanted(&self) {
         match &self.source {
             Source::File(_) => std::future::pending().await,
@@ -150,7 +151,7 @@ impl Verifier {
         self.set().kids().join(", ")
     }
 
-    /// The keys after another look at the file; those that somebody brings come later.
+    /// The keys after another look at the file. Given keys stay as they are.
     fn newest(&self) -> Arc<Set> {
         match &self.source {
             Source::File(watched) => self.look(watched),
@@ -161,7 +162,7 @@ impl Verifier {
 
     /// Reads the file again if it changed. Blocks for as long as a small local file takes.
     fn look(&self, watched: &Watched) {
-        // Also keeps a slower thread from putting older keys back.
+        // The lock also keeps a slower thread from putting older keys back.
         let mut stamp = watched.stamp.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = Stamp::look(&watched.path);
         if seen == *stamp {
@@ -237,7 +238,7 @@ fn check(ticket: &[u8], set: &Set) -> Result<Cached, Flaw> {
         return Err(Flaw::Critical);
     }
     let kid = header.kid.ok_or(Flaw::UnknownKey)?;
-    // `jwk`, `jku` and `x5c` in the header are not looked at: a token does not bring its own key.
+    // `jwk`, `jku` and `x5c` in the header are ignored: a token must not bring its own key.
     let key = set.find(&kid).ok_or(Flaw::UnknownKey)?;
     if header.alg != key.algorithm {
         return Err(Flaw::Algorithm);
@@ -253,7 +254,7 @@ fn check(ticket: &[u8], set: &Set) -> Result<Cached, Flaw> {
     Ok(Cached { verified, kid: kid.into(), thumbprint: key.thumbprint })
 }
 
-/// What changes with the time and with who asks.
+/// Checks the parts that a cached ticket has to pass each time: its installation and its time.
 fn belongs(verified: &Verified, ensemble: &str, now: u64) -> Result<(), Bad> {
     verified.is_current(now)?;
     if verified.claims.ensemble != ensemble {

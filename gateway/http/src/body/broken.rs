@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// It is not whole, and never will be.
+/// Why a body is not whole, and never will be.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error(transparent)]
@@ -11,7 +11,7 @@ pub enum BodyError {
     Stalled(Duration),
     #[error("it was not here in full in time")]
     Overdue {
-        /// It was waited for; else it was taken too slowly.
+        /// True if the sender was too slow; false if we took the body too slowly.
         awaited: bool,
     },
     #[error("it ended before it was complete")]

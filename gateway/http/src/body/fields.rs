@@ -1,4 +1,4 @@
-//! Removes what must not pass a proxy: fields meant for one hop, and every spelling of the fields that only we write.
+//! Removes fields that must not pass a proxy: those of one hop, and every spelling of the fields that only we write.
 
 use fencegate_policies::plan::{ReservedFields, are_alike};
 use hyper::{
@@ -7,14 +7,16 @@ use hyper::{
 };
 use smallvec::SmallVec;
 
-/// The HTTP library's own bound on the fields of a head. With any other one it allocates and fills two lists of so many fields
-/// for each head, which cost more than to read it (hyper 1.12, `Server::parse` and `Client::parse` in `proto/h1/role.rs`).
+/// The HTTP library's own bound on the fields of a head. With any other bound it allocates and fills two lists of that
+/// length for each head, which costs more than reading the head (hyper 1.12, `Server::parse` and `Client::parse` in
+/// `proto/h1/role.rs`).
 pub(crate) const LIBRARYS_MOST: usize = 100;
 
-/// Takes off the fields of one hop (RFC 9110, 7.6.1), named or by nomination, and ours, which it returns.
+/// Removes the fields of one hop (RFC 9110, 7.6.1), known ones and nominated ones, and our own fields, which it
+/// returns.
 pub fn clean(headers: &mut HeaderMap, ours: &ReservedFields) -> HeaderMap {
     let is_ours = |name: &HeaderName| ours.contains(name.as_str());
-    // One look at each field that is there: most heads have few, and none of these.
+    // Goes through the fields of the head, because most heads have few fields, and none of these.
     let mut named = SmallVec::<[HeaderName; USUAL]>::new();
     for name in headers.keys() {
         if is_of_hop(name.as_str()) || is_ours(name) {
@@ -38,10 +40,10 @@ pub fn clean(headers: &mut HeaderMap, ours: &ReservedFields) -> HeaderMap {
     presented
 }
 
-/// Of one head.
+/// The number of such fields in a usual head.
 const USUAL: usize = 4;
 
-/// By all `Connection` lines: a nomination may stand in any of them.
+/// The fields that `Connection` nominates, in any of its lines.
 fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
     let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
     let names = lines.flat_map(|line| line.split(',')).map(str::trim);
@@ -50,8 +52,8 @@ fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
     names.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()).collect()
 }
 
-/// A look-alike, such as `Transfer_Encoding`, is the field itself to some servers, and `Content_Length` says to them how
-/// long the body is.
+/// Includes look-alikes: some servers read `Transfer_Encoding` as the field itself, and take the length of the body
+/// from `Content_Length`.
 fn is_of_hop(name: &str) -> bool {
     // All spellings of a field begin with its own letter.
     if !matches!(name.as_bytes().first(), Some(b'c' | b'k' | b'p' | b't' | b'u' | b'h')) {

@@ -1,36 +1,37 @@
-//! Who is told how a body goes and ends, and is kept until it is dropped.
+//! Observers are told of the progress and the end of a body, and live until it is dropped.
 
 use std::{pin::Pin, task::Waker};
 
-/// One of them. Who has nothing to do at some point does nothing there.
+/// An observer of a body. Each method does nothing by default.
 pub trait Observer: 'static {
-    /// The source was asked for a piece: there was one, or the end of all, or it is waited for.
+    /// The source was asked for a piece. `is_here`: a piece or the end is here; else the source has to wait.
     fn asked(&mut self, _is_here: bool) {}
 
-    /// A piece of so many bytes is given on; trailers and the end have none.
+    /// A piece of this many bytes is given on; trailers and the end count as none.
     fn gives(&mut self, _bytes: usize) {}
 
-    /// All of it was given on. It may be said again, and is never said of a body that breaks.
+    /// All of the body was given on. This may be called twice, and is never called for a body that breaks.
     fn complete(&mut self) {}
 
-    /// It broke, and the source is to blame.
+    /// The source has failed, so the body breaks.
     fn failed(&mut self) {}
 
-    /// Nobody is told that it broke before what was given of it has left; else the waker is told when it has.
+    /// Whether all bytes that were given on are sent, so that an error may be reported. If not, the waker is woken when
+    /// they are.
     fn has_left(&self, _waker: &Waker) -> bool {
         true
     }
 
-    /// Behind the last byte, for who waits until no byte of the *request* can leave any more either.
+    /// Called after the last byte. The future, if any, ends when no byte of the *request* can leave any more.
     fn settles(&mut self) -> Option<Settling> {
         None
     }
 }
 
-/// Done when nothing of a request is on its way any more.
+/// Ready when no byte of a request is on its way any more.
 pub type Settling = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Let go when the body is complete, or dropped.
+/// A value that is dropped when the body is complete, or dropped.
 pub(super) struct Held<T>(pub(super) Option<T>);
 
 impl<T: 'static> Observer for Held<T> {
@@ -39,7 +40,7 @@ impl<T: 'static> Observer for Held<T> {
     }
 }
 
-/// Let go when the body is dropped.
+/// A value that is dropped with the body.
 pub(super) struct Kept<T>(pub(super) T);
 
 impl<T: 'static> Observer for Kept<T> {}

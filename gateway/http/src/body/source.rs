@@ -1,4 +1,4 @@
-//! Where the bytes of a body come from, and how it is known that they are all of them.
+//! The sources of a body's bytes, and how each tells a complete body from a broken one.
 
 use std::{
     future::Future,
@@ -25,7 +25,7 @@ pub(super) enum Source {
     /// Given on in pieces of at most `piece` bytes.
     Whole {
         data: Option<Bytes>,
-        /// Hardly any body has some.
+        /// Few bodies have trailers.
         trailers: Option<Box<HeaderMap>>,
         piece: usize,
     },
@@ -33,25 +33,25 @@ pub(super) enum Source {
     Piped(mpsc::Receiver<Piece>),
 }
 
-/// What a task feeds into a body. A feed that ends without [`Piece::End`] was given up, and the client must see that
-/// its answer is not complete.
+/// A part of a body that a task feeds. If the feed ends without [`Piece::End`], it was given up, and the client must
+/// see that its answer is not complete.
 pub enum Piece {
     Frame(Frame<Bytes>),
     End,
 }
 
-/// Out of a connection, while it comes.
+/// A body that arrives over a connection.
 pub(super) struct Live {
-    /// What was taken of it before, and is given again first.
+    /// A piece that was read before, and comes first again.
     begun: Option<Frame<Bytes>>,
-    /// The library has said that nothing more comes; it is not asked again.
+    /// Set when the library has reported the end; it is not asked again.
     end: Option<End>,
     incoming: Incoming,
     stall: Stall,
     /// When all of it has to be here.
     by: Option<Instant>,
     framing: Framing,
-    /// The request that it comes from: whoever sends it on looks there how it comes.
+    /// The exchange of an upload, which says how the upload proceeds.
     exchange: Option<Rc<Exchange>>,
 }
 
@@ -61,12 +61,12 @@ enum End {
     Abandoned,
 }
 
-/// An empty piece is none: a body of no bytes is at its end before it is read.
+/// `None` for an empty piece, so that an empty body is at its end before it is read.
 pub(super) fn some(data: Bytes) -> Option<Bytes> {
     (!data.is_empty()).then_some(data)
 }
 
-/// What tells the end of a body. The HTTP library's own word for it is not enough (hyper 1.12, h2 0.4):
+/// How the end of a body is told. The end that the HTTP library reports is not enough (hyper 1.12, h2 0.4):
 ///
 /// - HTTP/1.1 with a length: hyper counts, and what is left when the body ends is in its size hint.
 /// - HTTP/1.1 in chunks: hyper ends the body when it has read the last chunk. If the connection breaks or is dropped
@@ -79,7 +79,7 @@ pub(super) enum Framing {
     Http2,
 }
 
-/// How long to wait for the next bytes; the timer is made when there is something to wait for.
+/// The time limit for the next bytes. The timer is made when there is a wait.
 struct Stall {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
@@ -122,7 +122,7 @@ impl Source {
         }
     }
 
-    /// Takes what has come already, and gives it again; an error, where that is all that will ever come.
+    /// Reads one piece if it is here, and keeps it for the reader. Returns an error if the body is already broken.
     pub(super) fn look(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let Self::Live(live) = self else { return Ok(()) };
         if live.begun.is_none()
@@ -146,18 +146,18 @@ impl Source {
 }
 
 impl Live {
-    /// `pause`: between two pieces.
+    /// `pause`: the time limit between two pieces.
     pub(super) fn new(incoming: Incoming, framing: Framing, pause: Duration) -> Self {
         let stall = Stall { limit: pause, timer: None };
         Self { begun: None, end: None, incoming, stall, by: None, framing, exchange: None }
     }
 
-    /// Of a request.
+    /// Sets the exchange of a request's body.
     pub(super) fn of(self, exchange: Rc<Exchange>) -> Self {
         Self { exchange: Some(exchange), ..self }
     }
 
-    /// `begun` was taken, and is to come first again.
+    /// Puts `begun`, which was read before, back to the front.
     pub(super) fn begin_with(&mut self, begun: Bytes) {
         self.begun = some(begun).map(Frame::data);
         if let Some(exchange) = &self.exchange {
@@ -165,7 +165,7 @@ impl Live {
         }
     }
 
-    /// What a client is still sending of it.
+    /// The exchange of an upload that still arrives.
     pub(super) fn upload(&self) -> Option<Rc<Exchange>> {
         self.exchange.clone().filter(|_| !self.is_end())
     }
@@ -227,7 +227,7 @@ impl Live {
         }
     }
 
-    /// All of it was given. One that broke off has no end.
+    /// Whether all of the body was given on. A broken body has no end.
     fn is_end(&self) -> bool {
         self.begun.is_none()
             && match self.end {
@@ -236,7 +236,7 @@ impl Live {
             }
     }
 
-    /// Asked when the library says that nothing more comes: was that the end which the other side has sent?
+    /// Whether the end that the library reports was really sent by the other side.
     fn is_whole(&self) -> bool {
         match self.framing {
             Framing::Http1 => self.incoming.size_hint().exact().is_none_or(|left| left == 0),

@@ -35,7 +35,7 @@ async fn answers(mut stream: DuplexStream, frames: Vec<u8>) {
     tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.ok();
 }
 
-/// How an answer ended, how it did when it was asked again, and whether it was taken for complete.
+/// How an answer ends, how it ends when it is read once more, and whether it counts as complete.
 async fn ends(frames: &[&[u8]]) -> (Option<bool>, Option<bool>, bool) {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     spawn_local(answers(theirs, frames.concat()));

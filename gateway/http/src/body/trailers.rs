@@ -1,4 +1,4 @@
-//! What becomes of the fields behind a body.
+//! The treatment of trailers.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -8,14 +8,14 @@ use hyper::body::Frame;
 
 use super::fields::clean;
 
-/// What becomes of the trailers of a body.
+/// The treatment of a body's trailers.
 #[derive(Clone)]
 pub enum Trailers {
-    /// A client's: a token sent as a trailer would arrive like one of ours.
+    /// For a client's body: all are dropped, because the service could take a token among them for one of ours.
     Drop,
-    /// An upstream's: they pass, without fields that only we write.
+    /// For an upstream's body: they pass, without the fields that only we write.
     Clean(Rc<Arc<Plan>>),
-    /// Filtered before.
+    /// They were filtered before.
     Pass,
 }
 

@@ -1,5 +1,4 @@
-//! How much memory bodies may take unless the policy says so: a part of what this process, its container or its machine
-//! has.
+//! The default memory for buffered bodies: a part of the memory of this process, its container or its machine.
 
 use std::{
     fs,
@@ -15,8 +14,8 @@ pub struct Allowance {
     pub of: &'static str,
 }
 
-/// Half of what the container or the process may have; a quarter of the machine's memory, which is others' as well. The
-/// least of these counts.
+/// The least of these: half of the container's or process's limit, and a quarter of the machine's memory, which other
+/// processes share.
 pub fn allowance() -> Allowance {
     let half = |(bytes, of): (u64, &'static str)| (bytes / 2, of);
     let known = [
@@ -30,11 +29,11 @@ pub fn allowance() -> Allowance {
     Allowance { bytes: usize::try_from(bytes.max(LEAST)).unwrap_or(usize::MAX), of }
 }
 
-/// With less than this next to nothing is served.
+/// With less memory than this hardly any request could be served.
 const LEAST: u64 = 8 << 20;
 
 fn read(path: impl AsRef<Path>) -> String {
-    // What cannot be read says nothing.
+    // A file that cannot be read sets no bound.
     fs::read_to_string(path).unwrap_or_default()
 }
 
@@ -58,7 +57,7 @@ fn of_cgroup(mounted: &Path, own: &str) -> Option<u64> {
     bounds.filter(|bound| *bound < 1 << 60).min()
 }
 
-/// What a limit of the process leaves, beside what it has at the moment.
+/// What a limit of the process leaves, after the memory that it uses now.
 fn left(limit: Resource, used: &str) -> Option<u64> {
     let most = getrlimit(limit).current?;
     Some(most.saturating_sub(kib(&read("/proc/self/status"), used)?))

@@ -16,16 +16,16 @@ use super::{
     metrics::BufferedMetrics,
 };
 
-/// What all bodies together may take. Clones share it.
+/// The memory that all bodies together may take. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Budget(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Unless the policy says otherwise.
+    /// The budget if the policy sets none.
     usual: usize,
     most: AtomicI64,
-    /// The `max_body` of which was told that it is too large for this; 0 for none.
+    /// The `max_body` that was last reported as too large for the budget; 0 for none.
     told: AtomicUsize,
     /// Also keeps the count.
     metrics: BufferedMetrics,
@@ -44,7 +44,8 @@ pub struct Room {
 pub struct Full;
 
 impl Budget {
-    /// As large as what this process may have allows. Asked for early: memory that others take first is not there.
+    /// A budget from the memory that this process may have. Call it early, before other parts of the process have taken
+    /// memory.
     pub fn of_this_process(metrics: BufferedMetrics) -> Self {
         let Allowance { bytes, of } = allowance();
         info!(bytes, of, "buffered.allowance");
@@ -59,8 +60,8 @@ impl Budget {
         budget
     }
 
-    /// What the policy says, if it does. From the next piece of a body on; what is kept stays. Each worker says this of each
-    /// plan, and who runs the process is told once where bodies may come that never find room.
+    /// Takes the budget of a new plan. It counts from the next piece of a body on. Every worker calls this for every
+    /// plan; a `max_body` that never finds room is logged once.
     pub fn turn_to(&self, limits: &Limits) {
         self.set(limits.buffered);
         let (largest, max_body) = (self.largest(), limits.max_body);
@@ -96,7 +97,7 @@ impl Budget {
 }
 
 impl Room {
-    /// Room for so many bytes of one body in all.
+    /// Makes room for `bytes` of this body in all.
     pub(super) fn hold(&mut self, bytes: usize) -> Result<(), Full> {
         let wanted = i64::try_from(bytes).map_err(|_| Full)?;
         if bytes <= FREE || wanted <= self.bytes {
@@ -107,7 +108,7 @@ impl Room {
             i64::try_from(body_memory::bound(usize::try_from(most).unwrap_or(0), bytes)).unwrap_or(i64::MAX);
         let more = wanted - self.bytes;
         let metrics = &self.of.0.metrics;
-        // Two that add at once may both be told that there is no room, but never both that there is.
+        // If two bodies add at once, both may be refused, but never both are admitted beyond the bound.
         if metrics.add(more) > bound {
             metrics.add(-more);
             return Err(Full);
@@ -116,7 +117,7 @@ impl Room {
         Ok(())
     }
 
-    /// What was not needed after all.
+    /// Gives back the room that was not needed.
     pub(super) fn shrink(&mut self, bytes: usize) {
         let needed = if bytes <= FREE { 0 } else { i64::try_from(bytes).unwrap_or(i64::MAX) };
         if needed < self.bytes {

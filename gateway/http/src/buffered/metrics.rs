@@ -1,4 +1,4 @@
-//! What is counted about bodies that are here in full.
+//! The metrics of buffered bodies.
 
 use prometheus::{IntCounterVec, IntGauge, Opts};
 
@@ -19,14 +19,14 @@ impl BufferedMetrics {
     pub fn register(families: &Families) -> Self {
         let without_room = Opts::new(
             "buffered_without_room_total",
-            "Bodies that found no room: a request was refused, an answer was passed on while it came.",
+            "Bodies that could not be buffered: a request was refused, an answer was passed on unbuffered.",
         );
         let metrics = Self {
             bytes: families.register(IntGauge::new(
                 "buffered_bytes",
-                "Memory that bodies above 4 KiB take which are here in full.",
+                "Memory of buffered bodies above 4 KiB.",
             )),
-            limit: families.register(IntGauge::new("buffered_limit_bytes", "Memory that they may take.")),
+            limit: families.register(IntGauge::new("buffered_limit_bytes", "Most memory that buffered bodies may take.")),
             without_room: families.register(IntCounterVec::new(without_room, &["kind"])),
         };
         for kind in [REQUEST, ANSWER] {
@@ -35,12 +35,12 @@ impl BufferedMetrics {
         metrics
     }
 
-    /// Of a process that nobody asks.
+    /// Metrics that no endpoint shows.
     pub fn nobodys() -> Self {
         Self::register(&Families::new())
     }
 
-    /// How many bytes there are with these.
+    /// Adds bytes, and returns the new sum.
     pub fn add(&self, bytes: i64) -> i64 {
         self.bytes.add(bytes);
         self.bytes.get()

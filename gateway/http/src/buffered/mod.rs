@@ -1,4 +1,4 @@
-//! The memory for bodies that are here in full: one budget for all workers, and a refusal where it is used up.
+//! The memory for buffered bodies: one budget for all workers, and a refusal when it is used up.
 
 mod allowance;
 mod budget;

@@ -1,4 +1,4 @@
-//! Puts the pieces of a body together, within the memory that bodies may take; most bodies come in one piece.
+//! Joins the pieces of a body, within the budget for bodies. Most bodies come in one piece.
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ use super::{Budget, Room};
 pub struct Pieces {
     held: Held,
     room: Room,
-    /// Bytes that it is going to have, or may have at most.
+    /// The announced length of the body, or its bound.
     expected: usize,
 }
 
@@ -23,16 +23,16 @@ enum Held {
     Several(Vec<u8>),
 }
 
-/// A piece is a part of a buffer of its reader, which may be larger, and would keep all of that; but only its own length
-/// counts. So a piece below this is copied. A larger one comes out of a buffer that was made for large ones.
+/// A piece below this size is copied. A piece is a slice of its reader's buffer and keeps all of that in memory, but
+/// only its own length is counted. Larger pieces come from buffers of about their size.
 const COPIED: usize = 64 << 10;
 
-/// A piece that found no room. What came before is still there.
+/// A piece that found no room. The pieces before it are still there.
 #[derive(Debug)]
 pub struct NoRoom(pub Bytes);
 
 impl Pieces {
-    /// `expected`: as announced, or as many bytes as it may have.
+    /// `expected`: the announced length of the body, or its bound.
     pub fn new(budget: &Budget, expected: usize) -> Self {
         Self { held: Held::None, room: budget.room(), expected }
     }
@@ -79,7 +79,7 @@ impl Pieces {
         self.len() == 0
     }
 
-    /// All of them. The room is given back when nobody has a part of it any more.
+    /// All pieces as one. The room is given back when the last slice of it is dropped.
     pub fn into_bytes(self) -> Bytes {
         let Self { held, mut room, .. } = self;
         let data = match held {
@@ -95,8 +95,8 @@ impl Pieces {
     }
 }
 
-/// Makes room for `all` bytes. A body that grows by doubling would take twice what it has in the end: beyond what is
-/// expected, it grows by what it needs.
+/// Makes room for `all` bytes. The buffer doubles only up to the expected length, and then grows by what it needs, so
+/// that it is never twice as large as the body.
 fn grow(several: &mut Vec<u8>, all: usize, expected: usize, room: &mut Room) -> bool {
     if all <= several.capacity() {
         return true;

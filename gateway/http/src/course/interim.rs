@@ -1,5 +1,5 @@
-//! Interim answers on their way to a client (RFC 9110, 15.2). The HTTP library has none to give, so they are written below
-//! it, between whole messages of its own.
+//! Interim answers on their way to a client (RFC 9110, 15.2). The HTTP library cannot send them, so they are written
+//! below it, between whole messages of its own.
 
 use std::{
     io,
@@ -9,36 +9,37 @@ use std::{
 
 use hyper::{HeaderMap, StatusCode};
 
-/// Those of one connection. Whoever hears of them is asked to be `Send` by the library; all of it is on one thread.
+/// The interim answers of one connection. It is a mutex only because the library asks the receiver of interim answers
+/// to be `Send`; all uses are on one thread.
 #[derive(Debug, Default)]
 pub struct Interims(Mutex<Queue>);
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Of which exchange of the connection.
+    /// The number of the exchange that they belong to.
     exchange: u64,
-    /// A part of what there is was written.
+    /// Whether a part of `bytes` was written.
     begun: bool,
-    /// The answer itself has not begun.
+    /// Whether the final answer has not begun yet.
     open: bool,
-    /// What is to be said; a part of it may be written.
+    /// Bytes to be written; a part of them may be written already.
     bytes: Vec<u8>,
-    /// Who answers.
+    /// The task that answers.
     waker: Option<Waker>,
 }
 
-/// Those of one exchange, for who hears of them.
+/// Sends the interim answers of one exchange.
 #[derive(Debug, Clone)]
 pub struct Saying {
     of: Arc<Interims>,
     exchange: u64,
 }
 
-/// At most: whoever sends more has something else in mind.
+/// The most bytes of interim answers that are kept.
 const MOST: usize = 16 << 10;
 
 impl Interims {
-    /// Until the answer of this exchange begins.
+    /// Opens the exchange to interim answers, until its final answer begins.
     pub fn open(self: &Arc<Self>, waker: &Waker) -> Saying {
         let mut queue = self.queue();
         (queue.open, queue.exchange) = (true, queue.exchange + 1);
@@ -48,7 +49,8 @@ impl Interims {
         Saying { of: self.clone(), exchange: queue.exchange }
     }
 
-    /// The answer begins: no more of them. Ready when those that there were are written, or nobody writes any more.
+    /// The final answer begins, so no more interim answers are taken. Ready when the earlier ones are written, or the
+    /// connection has ended.
     pub fn poll_over(&self, cx: &Context<'_>) -> Poll<()> {
         let mut queue = self.queue();
         queue.open = false;
@@ -82,7 +84,7 @@ impl Interims {
         Poll::Ready(Ok(()))
     }
 
-    /// Nothing else may be written before the rest of them is.
+    /// Whether an interim answer is partly written, so that its rest has to come before anything else.
     pub(crate) fn is_begun(&self) -> bool {
         self.queue().begun
     }
@@ -93,7 +95,7 @@ impl Interims {
 }
 
 impl Saying {
-    /// Nothing of what is not awaited any more is said, and no more than a client may be asked to read.
+    /// Queues an interim answer, unless the final one has begun or too many bytes wait.
     pub fn say(&self, status: StatusCode, headers: &HeaderMap) {
         let reason = status.canonical_reason().unwrap_or("Interim");
         let mut words = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();

@@ -1,15 +1,15 @@
-//! What may be the case at one moment: what comes from a client, and what goes to it.
+//! The states of a connection: what comes from the client, and what goes to it.
 
 use tokio::time::Instant;
 
 /// What comes next from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// A request, or nothing. The time is known once somebody waits for it.
+    /// A new request, or nothing. The time is set once the wait has begun.
     Idle(Option<Instant>),
-    /// The rest of a head that began then.
+    /// The rest of a head that began at this time.
     Head(Instant),
-    /// A body, or nothing as long as its answer is not complete; on HTTP/2 anything.
+    /// A body, or nothing while its answer is not complete; on HTTP/2 anything.
     Busy,
 }
 
@@ -18,37 +18,38 @@ pub(crate) enum Reading {
 pub(crate) enum Writing {
     /// Answers of ours; on HTTP/2 frames.
     Answers,
-    /// It was given the last piece of an answer, and has not written since: all it writes now belongs to it.
+    /// The library was given the last piece of an answer and has not written since, so its next write belongs to that
+    /// answer.
     LastPiece,
-    /// So many bytes of complete answers. What it writes beyond is of its own making.
+    /// This many bytes of complete answers. Further bytes are the library's own.
     Owed(usize),
 }
 
 /// How the body of a request comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coming {
-    /// Nobody has asked for any of it.
+    /// No part of it was read.
     Untouched,
-    /// Some of it was taken, and will be given again; the rest is left where it is.
+    /// A part was read and put back; the rest is not read for now.
     HeldBack,
     /// The client is waited for.
     Awaited,
-    /// A piece of it was handed on then.
+    /// A piece was handed on at this time.
     Here(Instant),
-    /// All of it was.
+    /// All of it was handed on.
     Over,
-    /// It will never be all here.
+    /// It broke off.
     Broken,
-    /// It did not go up in time.
+    /// It did not arrive in its time.
     Overdue,
 }
 
-/// What is under way on an HTTP/2 connection.
+/// The state of an HTTP/2 connection at one look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UnderWay {
     pub(crate) exchanges: usize,
-    /// Something of answers that were given is not written.
+    /// Whether a part of the given answers is not written yet.
     pub(crate) unsent: bool,
-    /// How often in a row some client was seen taking nothing of its answer.
+    /// The most looks in a row that have found the client taking nothing of one answer.
     pub(crate) not_taken: u32,
 }

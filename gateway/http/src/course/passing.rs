@@ -1,14 +1,14 @@
-//! Follows the frames that go out to an HTTP/2 client (RFC 9113, 4.1): the library takes pieces of answers before the
-//! client has room for them, and tells nobody when they are written.
+//! Follows the frames that go out to an HTTP/2 client (RFC 9113, 4.1), to learn which bytes of answers are written. The
+//! library takes pieces of answers before the client has room for them, and does not report when they are written.
 
 use std::io::IoSlice;
 
-/// Where we are in what goes out. A server's side begins with a frame.
+/// The position in the outgoing stream, which begins with a frame.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     head: [u8; HEAD],
     have: usize,
-    /// Of the payload.
+    /// Bytes that are left of the payload.
     left: usize,
     is_data: bool,
 }
@@ -17,7 +17,7 @@ const HEAD: usize = 9;
 const DATA: u8 = 0;
 
 impl Frames {
-    /// The first `count` bytes of these were taken. How many of them belong to bodies.
+    /// The socket has taken the first `count` bytes of these pieces. Returns how many of them belong to bodies.
     pub(super) fn pass(&mut self, pieces: &[IoSlice<'_>], count: usize) -> usize {
         let (mut left, mut data) = (count, 0);
         for piece in pieces {

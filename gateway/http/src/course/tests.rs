@@ -1,4 +1,4 @@
-//! When a connection is quiet, and who is seen taking nothing.
+//! When a connection is quiet, and when a client counts as taking nothing.
 
 use super::*;
 
@@ -66,7 +66,7 @@ fn an_answer_that_nobody_takes_is_seen_and_one_that_the_upstream_keeps_back_is_n
     assert_eq!(course.writing(), Writing::Answers, "frames are nobody's last words");
 }
 
-/// A time limit is looked at four times, and the shorter one says how often: a long one takes many looks.
+/// There are four looks in the shorter of two time limits, so the longer one takes many looks.
 #[test]
 fn an_answer_that_nobody_takes_is_seen_as_often_as_it_is_looked_at() {
     const LOOKS: u32 = 300;
@@ -93,7 +93,7 @@ fn what_the_library_has_of_an_answer_is_work_for_as_long_as_some_of_it_moves() {
     }
     course.unsent.written(700);
     assert!(course.is_quiet().is_some() && !course.look().unsent, "all of it is written");
-    // Of a stream that was reset nothing is written any more.
+    // The rest of a stream that was reset is never written.
     course.begin().1.is_to_leave(1000);
     course.is_written();
     assert_eq!(course.is_quiet(), None);

@@ -1,4 +1,4 @@
-//! What the HTTP library still holds of answers that it was given over HTTP/2.
+//! Counts the bytes of answers that the HTTP/2 library has taken and not written yet.
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,10 +14,10 @@ use crate::course::passing::Frames;
 #[derive(Debug)]
 pub(crate) struct Unsent {
     bytes: Cell<usize>,
-    /// When some were given or written.
+    /// When bytes were last given or written.
     moved: Cell<Instant>,
     patience: Cell<Duration>,
-    /// Those that go out.
+    /// The outgoing frames.
     frames: RefCell<Frames>,
 }
 
@@ -31,7 +31,7 @@ impl Unsent {
         }
     }
 
-    /// For so long the client may take nothing.
+    /// Sets how long the client may take nothing.
     pub(crate) fn waits(&self, patience: Duration) {
         self.patience.set(patience);
     }
@@ -41,7 +41,7 @@ impl Unsent {
         self.moved.set(Instant::now());
     }
 
-    /// The first `count` bytes of these were written.
+    /// The first `count` bytes of these pieces were written.
     pub(super) fn passed(&self, pieces: &[IoSlice<'_>], count: usize) {
         self.written(self.frames.borrow_mut().pass(pieces, count));
     }
@@ -58,8 +58,8 @@ impl Unsent {
         self.moved.set(self.moved.get() - by);
     }
 
-    /// The client has still something to take. What does not move for too long counts no more: the library throws away
-    /// what it has of a stream that is reset, and tells nobody of that either.
+    /// Whether the client still has bytes to take. Bytes that do not move for too long no longer count: they may belong
+    /// to a stream that was reset, whose rest the library discards without notice.
     pub(super) fn is_some(&self) -> bool {
         if self.moved.get().elapsed() >= self.patience.get() {
             self.bytes.set(0);

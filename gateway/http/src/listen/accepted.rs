@@ -1,4 +1,4 @@
-//! What becomes of a connection once it is accepted: who is there, whether TLS is spoken, and what is spoken in it.
+//! Handles a connection after it is accepted: finds out its client, shakes hands for TLS, and detects the protocol.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -27,21 +27,21 @@ use super::{
 };
 use crate::{network::Reset, peer::Peer};
 
-/// Of one listener, as one plan has it.
+/// A listener's settings in one plan.
 pub(super) struct Entry {
     speech: Speech,
     connections_per_client: Option<usize>,
     protocols: Protocols,
     certificates: Option<Arc<Certificates>>,
     proxy_protocol: ProxyProtocol,
-    /// Whose word on the client counts.
+    /// The proxies that may name the client.
     trusted: Trust,
     drain: CancellationToken,
     metrics: Rc<ClientMetrics>,
 }
 
 impl Entry {
-    /// A client that connected just before the drain has a moment for its first bytes.
+    /// Returns when the drain is on. A client that connected just before gets a moment for its first bytes.
     async fn drained(&self) {
         self.drain.cancelled().await;
         sleep(LAST_REQUEST).await;
@@ -69,13 +69,13 @@ impl Entry {
         self.certificates.clone()
     }
 
-    /// At most.
+    /// The most connections of one client.
     pub(super) fn connections_per_client(&self) -> Option<usize> {
         self.connections_per_client
     }
 
-    /// Its connections are those of its clients: who closes one closes that of somebody who has done nothing wrong, and maybe
-    /// has sent a POST.
+    /// Whether this peer is a proxy before us. A proxy's connections belong to many clients, so closing one could hit a
+    /// client that has done nothing wrong, and may have sent a POST.
     pub(super) fn is_proxy(&self, peer: &Peer) -> bool {
         self.trusted.sets_apart(peer.address.ip())
     }
@@ -95,7 +95,7 @@ impl Entry {
         }
     }
 
-    /// The client that a proxy before us names. `None`: nobody is answered.
+    /// Reads the client from the PROXY header. `None`: the connection is closed without an answer.
     async fn named<I: AsyncRead + Unpin>(&self, stream: I, peer: Peer) -> Option<(Rewound<I>, Peer)> {
         if !self.trusted.contains(peer.address.ip()) {
             self.metrics.proxy_header("untrusted");
@@ -123,7 +123,7 @@ impl Entry {
         known
     }
 
-    /// It is known who is at the other end.
+    /// Goes on with a known client.
     async fn known<I>(&self, stream: I, peer: Peer, place: &Place, front: &Rc<dyn Answers>)
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
@@ -148,7 +148,7 @@ impl Entry {
         let shaken = tokio::select! {
             biased;
             shaken = timeout(self.speech.timeouts.tls_handshake, handshake(certificates, stream)) => shaken,
-            // Nothing was asked yet.
+            // The client has not sent a request yet.
             () = self.drained() => return,
         };
         match shaken {
@@ -167,8 +167,8 @@ impl Entry {
             Ok(Ok(Shaken::Failed(error, stream))) => {
                 self.metrics.handshake(false);
                 debug!(peer = %peer.address, %error, "handshake failed");
-                // In TLS 1.3 the client takes the handshake for complete before we have looked at its certificate, and
-                // may have sent a request: closed on unread bytes, the connection would be reset, and the alert lost.
+                // In TLS 1.3 the client may send a request before we have checked its certificate. If the connection
+                // were closed with unread bytes, it would be reset, and the alert lost.
                 farewell::farewell(stream, Bytes::new()).await;
             }
             Ok(Ok(Shaken::Gone)) => {}
@@ -180,7 +180,7 @@ impl Entry {
         }
     }
 
-    /// In which protocol is told by what comes first.
+    /// Detects the protocol by the first bytes, and serves it.
     async fn spoken_with<I>(&self, stream: I, peer: Peer, place: &Place, front: &Rc<dyn Answers>)
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
@@ -188,7 +188,7 @@ impl Entry {
         let detected = tokio::select! {
             biased;
             detected = timeout(self.speech.timeouts.detect, detect(stream, self.protocols)) => detected,
-            // Nothing was asked yet.
+            // The client has not sent a request yet.
             () = self.drained() => return,
         };
         match detected {
@@ -219,7 +219,7 @@ impl Entry {
     }
 }
 
-/// Says to who speaks something else what is wrong.
+/// Answers a client that speaks another protocol with the reason.
 async fn refuse<I: AsyncRead + AsyncWrite + Unpin>(stream: I, why: &'static str, front: &dyn Answers) {
     let words = farewell::words(&front.refuse(Refused::Malformed(why), Duration::ZERO));
     farewell::farewell(stream, words).await;

@@ -1,4 +1,4 @@
-//! An answer on its way to a client tells the connection that it goes to how its client takes it.
+//! An observer of answers, which tells the client's connection how the client takes its answer.
 
 use std::task::Waker;
 
@@ -6,7 +6,7 @@ use crate::body::{Body, observer::Observer};
 use crate::course::Answering;
 
 impl Answering {
-    /// That of this answer, which goes to the client of the connection.
+    /// Adds the observer to an answer.
     pub fn with(self, mut body: Body) -> Body {
         if let Some(taker) = body.take_taker() {
             self.parts(taker);
@@ -17,8 +17,8 @@ impl Answering {
     }
 }
 
-/// The HTTP/2 library takes a piece as a whole as soon as its client has room for one byte, and then nobody knows how the
-/// client takes the rest. This much goes into one frame.
+/// Answers go to the HTTP/2 library in pieces of one frame. It takes a whole piece as soon as the client has room for
+/// one byte, and we do not see how the client takes the rest.
 const PIECE: usize = 16 << 10;
 
 impl Observer for Answering {

@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{network::Reset, peer::Handshake};
 
-/// What a listener shows its clients, and asks them for. Shared by all workers.
+/// The certificates that a listener shows, and the authorities for its clients. Shared by all workers.
 pub struct Certificates {
     tls: ServedTls,
     alpn: Vec<Vec<u8>>,
@@ -43,15 +43,15 @@ pub struct Certificates {
     metrics: ClientMetrics,
 }
 
-/// What the files were like when they were last looked at.
+/// The state of the files at the last look.
 struct Looked {
     seen: Vec<Option<Stamp>>,
-    /// They could not be used. Told when they are still like that at the next look: of two files that are replaced, one
-    /// is always first.
+    /// Set if the files could not be used. It is logged if the next look finds the same, because two files are never
+    /// replaced at the same moment.
     bad: Option<BadCertificate>,
 }
 
-/// Why TLS cannot be spoken with clients. Quotes nothing of a file.
+/// Why TLS cannot be spoken with clients. The texts quote no part of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum BadCertificate {
     #[error(transparent)]
@@ -87,7 +87,7 @@ impl Certificates {
             Protocols::Http2 => &["h2"],
         };
         let alpn: Vec<Vec<u8>> = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
-        // Looked at before they are read, so that a later change shows.
+        // The stamps are taken before the files are read, so that a change in between is noticed later.
         let seen = stamps(&tls);
         let config = config(&tls, &alpn, metrics)?;
         let opened = Arc::new(Self {
@@ -109,7 +109,7 @@ impl Certificates {
     /// connections are not touched.
     ///
     /// # Errors
-    /// They cannot be used, which is told in the log as well; the old ones stay.
+    /// The files cannot be used, which is also logged. The old ones stay in use.
     pub fn reload(&self) -> Result<(), BadCertificate> {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         *looked = Looked { seen: stamps(&self.tls), bad: None };
@@ -139,7 +139,7 @@ impl Certificates {
         error!(code = "FG0510", %bad, source, "new certificates cannot be used; the old ones stay");
     }
 
-    /// Speaks TLS with a client, and agrees on what is spoken in it, where the client knows how to.
+    /// Shakes hands with a client, and negotiates the protocol if the client supports that.
     ///
     /// # Cancellation
     /// Dropping the future closes the stream.
@@ -160,13 +160,13 @@ impl Certificates {
     }
 }
 
-/// What came of a client's first bytes where TLS is spoken.
+/// The result of a handshake.
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are large, and none lives for long")]
 pub enum Shaken<I> {
     Secured(TlsStream<Rewound<I>>, Handshake, Option<Spoken>),
     /// The alert that says why is written; the client may not have read it.
     Failed(io::Error, Rewound<I>),
-    /// Something else than TLS.
+    /// The client did not speak TLS.
     Plain(Rewound<I>),
     Gone,
 }
@@ -195,7 +195,7 @@ impl<I: Reset> Reset for TlsStream<I> {
     }
 }
 
-/// Looks at the files once a second, for as long as somebody needs them.
+/// Looks at the files once a second, until the certificates are dropped.
 fn watch(certificates: &Weak<Certificates>) {
     while let Some(certificates) = certificates.upgrade() {
         certificates.look();
@@ -227,15 +227,15 @@ fn config(
     let mut config =
         builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(ByName { keys }));
     config.alpn_protocols = alpn.to_vec();
-    // What comes before the handshake is complete can be sent again by anybody who has seen it.
+    // No early data: anybody who has seen it could send it again.
     config.max_early_data_size = 0;
     Ok(config)
 }
 
-/// Reads everything as it is read at start. Each certificate, and until when it is valid, in seconds since 1970.
+/// Reads all files as the start does. Returns each certificate with its end of validity, in seconds since 1970.
 ///
 /// # Errors
-/// What would keep the process from starting.
+/// The errors that would keep the process from starting.
 pub fn examine(tls: &ServedTls) -> Result<Vec<(PathBuf, Option<u64>)>, BadCertificate> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let examined = tls.certificates.iter().map(|pair| {
@@ -276,7 +276,7 @@ fn validity(pair: &Pair, key: &CertifiedKey, metrics: &ClientMetrics) {
     metrics.certificate_valid_until(&pair.certificate, until);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     if until < now {
-        // Clients will say so; without it they could not even be told why.
+        // It is used all the same: clients then see the reason, which they would not without a handshake.
         warn!(code = "FG0511", certificate = %pair.certificate.display(), "certificate has expired");
     }
 }

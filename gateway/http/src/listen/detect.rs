@@ -22,17 +22,17 @@ pub enum Spoken {
 /// What every HTTP/2 client says first (RFC 9113, 3.4). No HTTP/1.1 request begins like this: `PRI` is reserved.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What the first bytes have told.
+/// The result of the detection.
 pub(super) enum Told<I> {
     Spoken(Spoken, Rewound<I>),
-    /// Nothing that is spoken here.
+    /// A protocol that is not spoken here.
     Foreign(I, &'static str),
     Gone,
 }
 
 /// Reads until the protocol is known, and no further than it takes.
 ///
-/// Dropping the future loses what was read; the connection is of no use then.
+/// Dropping the future loses the bytes that were read, so the connection cannot be used after that.
 pub(super) async fn detect<I: AsyncRead + Unpin>(mut stream: I, spoken: Protocols) -> io::Result<Told<I>> {
     let mut first = BytesMut::with_capacity(FIRST_READ);
     loop {
@@ -63,7 +63,7 @@ const FIRST_READ: usize = 4096;
 /// The first byte of every TLS connection, and of no HTTP request.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// `None`: it may become one.
+/// Whether these bytes are the preface; `None`: they may become it.
 fn is_preface(first: &[u8]) -> Option<bool> {
     if first.len() >= PREFACE.len() {
         return Some(first.starts_with(PREFACE));
@@ -80,7 +80,7 @@ pub(super) async fn begins_with_tls<I: AsyncRead + Unpin>(
     Ok((!gone).then(|| (first[0] == TLS_HANDSHAKE, Rewound { first: first.freeze(), stream })))
 }
 
-/// A stream whose first bytes were read, and are read again.
+/// A stream whose first bytes were read, and come again.
 pub struct Rewound<I> {
     first: Bytes,
     stream: I,
@@ -110,7 +110,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Rewound<I> {
         buffer.put_slice(&this.first[..taken]);
         this.first.advance(taken);
         if this.first.is_empty() {
-            // Its memory is not needed for as long as the connection is.
+            // Frees the memory, which is not needed any more.
             this.first = Bytes::new();
         }
         Poll::Ready(Ok(()))

@@ -25,14 +25,14 @@ use crate::{
 
 /// One worker's share of a listener.
 pub struct Door {
-    /// Made anew by a reload: connections that come later are served by it.
+    /// Replaced by a reload, for later connections.
     entry: RefCell<Rc<Entry>>,
     drain: CancellationToken,
-    /// For open connections; when nobody makes room the kernel's backlog holds further ones.
+    /// The places for open connections. When all are in use, further connections wait in the kernel's backlog.
     places: Rc<Places>,
-    /// What each client has, over all workers.
+    /// The counts of each client, over all workers.
     shares: Shares,
-    /// Or they are closed.
+    /// Whether further connections are closed at once instead.
     turns_away: bool,
     metrics: Rc<ClientMetrics>,
 }
@@ -52,21 +52,20 @@ impl Door {
         Self { entry: RefCell::new(entry), drain, places, shares, turns_away: false, metrics }
     }
 
-    /// Who comes when there is no place is told so by the end of the connection, and need not wait to find out.
+    /// Closes connections that find no place at once, instead of letting them wait.
     #[must_use]
     pub fn turning_away(self) -> Self {
         Self { turns_away: true, ..self }
     }
 
-    /// From the next connection on.
+    /// Takes another plan's settings, from the next connection on.
     pub fn turn_to(&self, listener: &Listener) {
         let certificates = self.entry.borrow().certificates();
         let (drain, metrics) = (self.drain.clone(), self.metrics.clone());
         self.entry.replace(Rc::new(Entry::new(listener, certificates, drain, metrics)));
     }
 
-    /// Accepts until the drain begins; the connections live on in `open`, each until its requests in progress have
-    /// been answered.
+    /// Accepts connections until the drain begins. They live on in `open`, each until its requests are answered.
     pub async fn serve<N: Network>(&self, listener: N::Listener, front: Rc<dyn Answers>, open: &TaskTracker) {
         let drain = &self.drain;
         loop {
@@ -91,7 +90,7 @@ impl Door {
         self.serve_the_queue::<N>(listener, &front, open).await;
     }
 
-    /// For who has come. `None`: it is closed.
+    /// A place for a new connection. `None`: it is closed.
     async fn place(&self, peer: &Peer) -> Option<Kept> {
         let client = Client::at(peer.address.ip());
         let turned_away = |why: Crowded| {
@@ -127,7 +126,7 @@ impl Door {
                 turned_away(Crowded::NoPlace);
                 return None;
             }
-            // Everybody is at work. One that ends its work is not told here, and is looked for.
+            // All connections are at work. The end of a request does not wake us, so look again soon.
             tokio::select! {
                 () = self.places.freed() => {}
                 () = sleep(LOOK) => {}
@@ -136,7 +135,7 @@ impl Door {
         }
     }
 
-    /// Takes what the kernel has queued: with the socket it would be reset.
+    /// Serves the connections in the kernel's queue, because closing the socket would reset them.
     async fn serve_the_queue<N: Network>(
         &self,
         listener: N::Listener,
@@ -181,7 +180,7 @@ impl Door {
                 }
             };
             tokio::select! {
-                // First: once the place is somebody else's, no request is taken from it any more.
+                // Checked first: once the place is lost, no further request of this connection is taken.
                 biased;
                 () = lost => {}
                 () = entry.connection(stream, peer, &place, &front) => {}
@@ -191,10 +190,10 @@ impl Door {
     }
 }
 
-/// What a connection has for as long as it lives: its place, and what its client's share is counted by.
+/// Kept for as long as a connection lives: its place, and its part in its client's share.
 type Kept = (Place, Option<Share>);
 
-/// How often it is looked whether one of those at work asks nothing any more.
+/// How often connections at work are checked for a quiet one.
 const LOOK: Duration = Duration::from_millis(50);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

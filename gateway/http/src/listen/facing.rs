@@ -1,4 +1,4 @@
-//! Serves one connection: gives each of its requests to who answers.
+//! Serves one connection: hands each request to the [`Answers`].
 
 use std::{convert::Infallible, rc::Rc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     peer::Peer,
 };
 
-/// To one client.
+/// The service for one client's connection.
 pub struct Facing {
     front: Rc<dyn Answers>,
     peer: Rc<Peer>,
@@ -20,7 +20,7 @@ pub struct Facing {
 }
 
 impl Facing {
-    /// `pause`: how long a client may let us wait for a piece of a request's body.
+    /// `pause`: how long a client may take for each piece of a request's body.
     pub fn new(front: Rc<dyn Answers>, peer: Peer, course: Rc<Course>, pause: Duration) -> Self {
         Self { front, peer: Rc::new(peer), course, pause }
     }

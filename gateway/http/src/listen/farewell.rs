@@ -1,4 +1,4 @@
-//! Ends a connection of our own accord: with a refusal where there is something to say, and so that it arrives.
+//! Ends a connection from our side, so that a last refusal reaches the client.
 
 use std::{fmt::Write as _, io, time::Duration, time::SystemTime};
 
@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::body::Reply;
 
-/// An answer as HTTP/1.1 writes it, with the end of the connection.
+/// The bytes of an answer in HTTP/1.1, with `connection: close`.
 pub fn words(reply: &Reply) -> Bytes {
     let (status, body) = (reply.status(), reply.body().bytes().unwrap_or_default());
     let mut head = format!("HTTP/1.1 {status}\r\n");
@@ -24,8 +24,8 @@ pub fn words(reply: &Reply) -> Bytes {
     [head.as_bytes(), body].concat().into()
 }
 
-/// Says `words` and closes. A connection that is closed while the client still sends is reset, and the reset may
-/// overtake the words: so what still comes is read and thrown away, for a moment.
+/// Writes `words` and closes. A connection that is closed while the client still sends is reset, and the reset may
+/// overtake the words. So incoming bytes are read and discarded for a moment.
 pub async fn farewell<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I, words: Bytes) {
     let said = async {
         stream.write_all(&words).await?;
@@ -34,11 +34,12 @@ pub async fn farewell<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I, words: B
         while stream.read(&mut sink).await? > 0 {}
         io::Result::Ok(())
     };
-    // Whoever has gone need not be told.
+    // An error means that the client has gone, which needs no action.
     drop(timeout(LINGER, said).await);
 }
 
-/// Closes after the last answer, in the same way if anything that nobody has read is there.
+/// Closes after the last answer. If there are unread bytes, they are read and discarded for a moment, as in
+/// [`farewell`].
 pub(super) async fn close<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I) {
     let mut sink = [0; SINK];
     let closed = async {

@@ -1,4 +1,4 @@
-//! Who a client says it is, and has proven to be, with its certificate.
+//! Reads the identity of a client from its certificate.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use x509_cert::{
@@ -9,8 +9,8 @@ use x509_cert::{
 
 use crate::peer::Identity;
 
-/// Reads a certificate that was verified already. What cannot be read of it stays empty: the fingerprint names it all
-/// the same.
+/// Reads a certificate that was verified already. Fields that cannot be read stay empty; the fingerprint names the
+/// certificate all the same.
 pub(super) fn identity(certificate: &[u8]) -> Identity {
     let fingerprint =
         digest(&SHA256, certificate).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -20,17 +20,17 @@ pub(super) fn identity(certificate: &[u8]) -> Identity {
     Identity { subject, common_names, names: read.as_ref().map(names).unwrap_or_default(), fingerprint }
 }
 
-/// Of X.520.
+/// The attribute `commonName` of X.520.
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 
-/// Read from their own fields: in the text of a subject, `O=x,CN=y` may be a part of one name.
+/// Read from the attributes themselves, because in the text of a subject `O=x,CN=y` may be a part of one name.
 fn common_names(certificate: &Certificate) -> Vec<String> {
     let parts = certificate.tbs_certificate.subject.0.iter().flat_map(|part| part.0.iter());
     let common = parts.filter(|part| part.oid == COMMON_NAME);
     common.filter_map(|part| String::from_utf8(part.value.value().to_vec()).ok()).collect()
 }
 
-/// Of the kinds that a client can be known by.
+/// The alternative names of the kinds by which a policy can name a client.
 fn names(certificate: &Certificate) -> Vec<String> {
     let Ok(Some((_, SubjectAltName(names)))) = certificate.tbs_certificate.get::<SubjectAltName>() else {
         return Vec::new();
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(not_after(certificate.der()), Some(1_927_843_200));
     }
 
-    /// Whoever may choose a part of its subject may not choose whose name it has.
+    /// A client that may choose a part of its subject must not get another client's name by that.
     #[test]
     fn a_name_within_a_part_of_the_subject_is_no_name() {
         let key = rcgen::KeyPair::generate().expect("randomness");

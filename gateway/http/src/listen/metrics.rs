@@ -1,4 +1,4 @@
-//! What is counted about the connections of clients, before there is a request whose route could be named.
+//! The metrics of client connections, which have no route.
 
 use std::path::Path;
 
@@ -30,29 +30,30 @@ impl ClientMetrics {
         let metrics = Self {
             timeouts: counters(
                 "client_timeouts_total",
-                "Clients that were not waited for any longer.",
+                "Clients that were too slow, by the time limit that ended the wait.",
                 "limit",
             ),
             handshakes: counters("tls_handshakes_total", "Handshakes with clients.", "result"),
             proxy_headers: counters(
                 "proxy_headers_total",
-                "Connections that had to begin with the PROXY protocol, by how they did.",
+                "Connections that had to begin with a PROXY header, by what they sent.",
                 "result",
             ),
             made_room: families.register(IntCounter::new(
                 "client_connections_made_room_total",
-                "Connections that asked nothing and were ended, because all places were taken and somebody came.",
+                "Idle connections that were closed to make room for a new one, because all places were taken.",
             )),
             turned_away: counters(
                 "client_connections_turned_away_total",
-                "Connections that were closed at once.",
+                "New connections that were closed at once, by reason.",
                 "reason",
             ),
             reloads: counters("tls_reloads_total", "Files of a listener's TLS that have changed.", "result"),
             not_after: families.register(IntGaugeVec::new(not_after, &["certificate"])),
         };
         for limit in Limit::ALL {
-            // A series that is there before it counts is one that an alert can compare with.
+            // Makes every series at zero: an alert can only see the growth of a series that exists before its first
+            // event.
             metrics.timeouts.with_label_values(&[limit.word()]);
         }
         for why in [Crowded::NoPlace, Crowded::ClientLimit] {
@@ -82,7 +83,7 @@ impl ClientMetrics {
         self.not_after.with_label_values(&[&*file.to_string_lossy()]).set(until);
     }
 
-    /// One that asked nothing was ended for who came.
+    /// An idle connection was closed to make room for a new one.
     pub fn made_room(&self) {
         self.made_room.inc();
     }

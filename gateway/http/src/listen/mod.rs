@@ -1,7 +1,7 @@
 //! Takes connections and serves HTTP on them, until told to drain.
 //!
-//! [`door`] accepts and finds each a place, [`accepted`] finds out who is there and what is spoken, [`speak`] serves
-//! it; who answers is behind [`responder`].
+//! [`door`] accepts connections and finds each a place. [`accepted`] finds out the client and the protocol. [`speak`]
+//! serves the connection; [`responder`] is the trait that answers.
 
 mod accepted;
 mod answered;

@@ -1,5 +1,5 @@
-//! The bytes of a client's connection, below the HTTP library: bounds how long the client is waited for, and says in
-//! our words what the library refuses in its own.
+//! The bytes of a client's connection, below the HTTP library: bounds every wait for the client, and replaces the
+//! library's own refusals by ours.
 
 use std::{
     future::Future,
@@ -33,19 +33,20 @@ pub(super) struct Paced<I: Reset> {
     timeouts: Timeouts,
     front: Rc<dyn Answers>,
     metrics: Rc<ClientMetrics>,
-    /// Made when the client is waited for the first time, and set again only when it is due too late.
+    /// Made at the first wait for the client, and reset only if it would fire too late.
     timer: Option<Pin<Box<Sleep>>>,
     /// Since when the client has taken nothing.
     stuck: Option<Instant>,
-    /// When to look next whether a client whose body is held back is still there.
+    /// The next check whether a client whose body is held back is still there.
     look: Option<Pin<Box<Sleep>>>,
-    /// No line has come yet: what is too large is a target. Of a later head it is not known here where it begins.
+    /// Whether no line has come yet, so that only the target can be too large. The beginnings of later heads are not
+    /// seen here.
     first_line: bool,
 }
 
 enum Stream<I> {
     Live(I),
-    /// Nothing of the HTTP library passes any more.
+    /// The connection ends; no byte of the HTTP library passes any more.
     Leaving(Pin<Box<dyn Future<Output = ()>>>),
     Gone,
 }
@@ -71,7 +72,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         }
     }
 
-    /// The stream itself, without any time limit. `None`: it is being closed.
+    /// The bare stream, without time limits. `None`: it is being closed.
     pub(super) fn unwrap(mut self) -> Option<I> {
         match mem::replace(&mut self.stream, Stream::Gone) {
             Stream::Live(stream) => Some(stream),
@@ -79,7 +80,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         }
     }
 
-    /// Nothing is there to read: is it too late for it?
+    /// Called when there is nothing to read. Ready when the client is too late.
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (since, limit) = match self.course.reading() {
             Reading::Busy => {
@@ -112,8 +113,8 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         }
     }
 
-    /// Ready when the client of a body that is held back has gone. The library does not read meanwhile, and the kernel
-    /// wakes nobody who does not.
+    /// Ready when the client of a held-back body has gone. Nobody reads from the socket meanwhile, so the kernel does
+    /// not wake us, and we have to look.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Stream::Live(stream) = &self.stream else { return Poll::Pending };
         loop {
@@ -125,7 +126,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         }
     }
 
-    /// The HTTP library could not read a request, and says so with a bare status.
+    /// Replaces the bare status that the HTTP library writes when it cannot read a request.
     fn correct(&mut self, said: &[u8]) {
         self.refuse(match said.get(9..12) {
             Some(b"431") if self.first_line => Refused::TargetTooLarge,
@@ -150,7 +151,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         if let Writing::Owed(0) = self.course.writing() {
             self.leave(|stream| Box::pin(farewell(stream, words)));
         } else {
-            // The client has not even taken the answers before.
+            // The client has not taken the earlier answers either, so no refusal is written.
             self.leave(farewell_without_words);
         }
     }
@@ -170,7 +171,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         Poll::Ready(())
     }
 
-    /// A write that went as it did; bounds how long none goes.
+    /// Notes the result of a write, and bounds how long no byte can be written.
     fn written<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.stuck = None;
@@ -183,7 +184,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Interim answers. When the library flushes, all that it had is written: they stand between whole messages.
+    /// Writes interim answers. This happens when the library flushes, because then it has written whole messages only.
     fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { stream: Stream::Live(stream), course, .. } = self else { return Poll::Ready(Ok(())) };
         match &course.interims {
@@ -192,7 +193,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         }
     }
 
-    /// What an interim answer still has to say goes before anything else.
+    /// Writes the rest of an interim answer that is partly written, before anything else.
     fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.course.interims.as_ref().is_some_and(|interims| interims.is_begun()) {
             return Poll::Ready(Ok(()));
@@ -201,7 +202,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         self.written(cx, polled)
     }
 
-    /// Writes outside of any exchange: the rest of complete answers, and then what the library says by itself.
+    /// Writes outside of any exchange: first the rest of complete answers, then messages of the library itself.
     fn write_owed(&mut self, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let total = pieces.iter().map(|piece| piece.len()).sum();
         let owed = match self.course.writing() {
@@ -212,7 +213,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         let Some(first) = pieces.iter().find(|piece| !piece.is_empty()) else { return Poll::Ready(Ok(0)) };
         if owed == 0 {
             self.correct(first);
-            // Taken, so that the library closes the connection; ours are said instead.
+            // The library's bytes are swallowed, so that it closes the connection; our refusal is written instead.
             return Poll::Ready(Ok(total));
         }
         let Stream::Live(stream) = &mut self.stream else { return Poll::Ready(Ok(total)) };
@@ -227,7 +228,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
     }
 }
 
-/// How often it is looked whether a client that waits is still there.
+/// How often a waiting client is checked.
 const LOOK: Duration = Duration::from_millis(250);
 
 fn farewell_without_words<I: AsyncRead + AsyncWrite + Unpin + 'static>(
@@ -244,7 +245,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for Paced<I>
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let Stream::Live(stream) = &mut this.stream else {
-            // The end, once all is said.
+            // Closes, once the refusal is written.
             return this.poll_leaving(cx).map(Ok);
         };
         let before = buffer.filled().len();
@@ -307,7 +308,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
         }
         let Stream::Live(stream) = &mut this.stream else { return this.poll_leaving(cx).map(Ok) };
         if this.course.writing() == Writing::LastPiece {
-            // All of it had left before.
+            // The answer was written in full before.
             this.course.owes(0);
         }
         let polled = Pin::new(stream).poll_flush(cx);
@@ -318,7 +319,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         if let Reading::Idle(_) = this.course.reading() {
-            // The library does not read again before something comes; the wait for it begins here.
+            // The library reads again only when bytes come, so the wait for them begins here.
             let _too_late = this.poll_wait(cx);
         }
         this.written(cx, polled)
@@ -327,7 +328,8 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let (true, Stream::Live(_)) = (this.course.parts(), &this.stream) {
-            // Something else than HTTP goes on here. All that was written was flushed before.
+            // The stream was given away after a switch of protocols, so it must not be closed. All writes were flushed
+            // before.
             return Poll::Ready(Ok(()));
         }
         this.leave(farewell_without_words);

@@ -1,4 +1,5 @@
-//! The places for connections of one worker: where all are taken, one that asks nothing makes room for who comes.
+//! The places for connections of one worker. When all are taken, a quiet connection is closed to make room for a new
+//! one.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,7 +14,7 @@ use super::seldom::Seldom;
 use crate::course::Course;
 use crate::share::Client;
 
-/// Of one worker.
+/// The places of one worker.
 #[derive(Debug)]
 pub(super) struct Places {
     most: usize,
@@ -25,9 +26,9 @@ pub(super) struct Places {
 struct Taken {
     /// By number of arrival.
     all: BTreeMap<u64, Holder>,
-    /// How many each client has.
+    /// The number of connections of each client.
     of: HashMap<Client, usize>,
-    /// Connections that have made room and are still being ended.
+    /// Connections that have lost their places and are still being closed.
     leaving: usize,
     next: u64,
 }
@@ -36,7 +37,7 @@ struct Taken {
 struct Holder {
     client: Client,
     since: Instant,
-    /// What it is about, once it is known what is spoken. Before that it has asked nothing.
+    /// The state of the connection, once its protocol is known. Before that it counts as quiet.
     course: Option<Weak<Course>>,
     leave: CancellationToken,
 }
@@ -47,11 +48,11 @@ pub(super) struct Place {
     places: Rc<Places>,
     number: u64,
     leave: CancellationToken,
-    /// HTTP is spoken: its end has to be told.
+    /// Whether HTTP is spoken, so that the connection has to be closed in order.
     speaks: Cell<bool>,
 }
 
-/// Why somebody is turned away at once.
+/// Why a new connection is closed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crowded {
     NoPlace,
@@ -72,7 +73,7 @@ impl Places {
         Rc::new(Self { most, taken: RefCell::default(), freed: Notify::new() })
     }
 
-    /// A free one.
+    /// Takes a free place.
     pub(super) fn free(self: &Rc<Self>, client: Client) -> Option<Place> {
         let mut taken = self.taken.borrow_mut();
         (taken.all.len() < self.most).then(|| {
@@ -85,20 +86,20 @@ impl Places {
         })
     }
 
-    /// The same, or that of a connection that asks nothing. `None`: all of them are at work, or those that are not are of
-    /// clients that have fewer.
+    /// Takes a free place, or that of a quiet connection. `None`: all connections are at work, or belong to clients
+    /// that have fewer than this one.
     pub(super) fn take(self: &Rc<Self>, client: Client) -> Option<Place> {
         self.free_or_made(client, Counted::AsItsOwn)
     }
 
-    /// The same for a proxy: its connections are those of its clients, so nothing that asks nothing is kept from it.
+    /// The same for a proxy, which gets any quiet connection's place, because its connections belong to many clients.
     pub(super) fn take_for_others(self: &Rc<Self>, proxy: Client) -> Option<Place> {
         self.free_or_made(proxy, Counted::AsOthers)
     }
 
     fn free_or_made(self: &Rc<Self>, client: Client, counted: Counted) -> Option<Place> {
         self.free(client).or_else(|| {
-            // Those that leave take room beside the places, so they are bounded as well.
+            // Connections that are being closed exist beside the places, so their number is bounded as well.
             if self.taken.borrow().leaving < self.most / 8 + FEW {
                 self.taken.borrow_mut().make_room(client, counted);
             }
@@ -106,32 +107,33 @@ impl Places {
         })
     }
 
-    /// May who has come and finds no place wait for one? Whoever has a place already would keep those waiting who come
-    /// after him and have none.
+    /// Whether a new connection without a place may wait for one. A client that already has a place may not, because it
+    /// would hold up clients that have none.
     pub(super) fn may_wait(&self, client: Client) -> bool {
         !self.taken.borrow().of.contains_key(&client)
     }
 
-    /// Returns when a connection has ended since this was asked for the last time.
+    /// Returns when a connection has ended since the last call.
     pub(super) async fn freed(&self) {
         self.freed.notified().await;
     }
 }
 
-/// Whose the connections are that who comes has already.
+/// Whether a peer's connections count as its own, or as those of many clients behind a proxy.
 #[derive(Debug, Clone, Copy)]
 enum Counted {
     AsItsOwn,
     AsOthers,
 }
 
-/// Connections that may leave at once, however few places there are.
+/// Connections that may be closed at once, however few places there are.
 const FEW: usize = 8;
 
 impl Taken {
-    /// Who has the most makes room first, and of those who lies idle for longest. Nobody does for a client that has more
-    /// than himself: whoever fills the places cannot drive out those of others. For a proxy everybody does: the door would
-    /// wait for it, and take in nobody behind it, while places lie idle.
+    /// Closes a quiet connection of the client that has the most, and of these the one that has been quiet for longest.
+    /// A client with fewer connections than the new one is spared, so that nobody can drive out others by filling the
+    /// places. A proxy spares nobody: otherwise the door would wait for its place, and keep out all behind it, while
+    /// quiet connections hold places.
     fn make_room(&mut self, comes: Client, counted: Counted) {
         let of = |client: &Client| self.of.get(client).copied().unwrap_or_default();
         let has = match counted {
@@ -162,18 +164,18 @@ impl Taken {
 }
 
 impl Holder {
-    /// Since when it asks nothing.
+    /// Since when the connection is quiet.
     fn is_quiet(&self) -> Option<Instant> {
         match &self.course {
             None => Some(self.since),
-            // Gone: it is just ending.
+            // `None` from `upgrade`: the connection is just ending.
             Some(course) => course.upgrade()?.is_quiet(),
         }
     }
 }
 
 impl Place {
-    /// What the connection is about, from now on.
+    /// Sets the state of the connection, once its protocol is known.
     pub(super) fn follows(&self, course: &Rc<Course>) {
         self.speaks.set(true);
         if let Some(holder) = self.places.taken.borrow_mut().all.get_mut(&self.number) {
@@ -181,12 +183,12 @@ impl Place {
         }
     }
 
-    /// Until another connection has the place. Whoever waits for this does nothing else before it looks.
+    /// Returns when the place was given to another connection.
     pub(super) async fn lost(&self) {
         Seldom::of(self.leave.cancelled()).await;
     }
 
-    /// It is known what it is about: whoever serves it sees that it is lost, and ends it.
+    /// Says that HTTP is spoken: the code that serves the connection sees the loss of the place, and closes in order.
     pub(super) fn is_spoken_over(&self) -> bool {
         self.speaks.get()
     }

@@ -1,4 +1,4 @@
-//! Reads what a proxy before us says of its client, at the head of a connection: the PROXY protocol, versions 1 and 2.
+//! Reads the header of the PROXY protocol, versions 1 and 2, by which a proxy before us names its client.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::detect::Rewound;
 
-/// Why a connection is closed that has to begin with a header.
+/// Why a connection that has to begin with such a header is closed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BadHeader {
     #[error(transparent)]
@@ -25,7 +25,7 @@ pub(super) enum BadHeader {
 }
 
 impl BadHeader {
-    /// For metrics.
+    /// The word for metrics.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Io(_) | Self::Gone => "gone",
@@ -35,7 +35,7 @@ impl BadHeader {
     }
 }
 
-/// Reads the header, and leaves what comes behind it. `None`: the proxy speaks for itself (a health check), or does not
+/// Reads the header, and leaves the bytes after it. `None`: the proxy speaks for itself (a health check), or does not
 /// know its client.
 pub(super) async fn header<I: AsyncRead + Unpin>(
     mut stream: I,
@@ -58,7 +58,8 @@ pub(super) async fn header<I: AsyncRead + Unpin>(
     }
 }
 
-/// What comes behind the addresses of version 2 may be long, such as a certificate's names; it is not looked at.
+/// The longest header. In version 2 long data may follow the addresses, such as the names of a certificate; it is
+/// ignored.
 const LARGEST: usize = 4096;
 const VERSION_1: &[u8] = b"PROXY ";
 const VERSION_2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -70,10 +71,10 @@ fn may_begin(read: &[u8]) -> bool {
     })
 }
 
-/// How long the header is, and whom it names. `None`: there is more to come.
+/// The length of the header, and the client that it names. `None`: the header is not complete yet.
 fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, BadHeader> {
     if read.starts_with(VERSION_1) && !read.contains(&b'\n') {
-        // The parser takes a line that is not complete for one that is wrong.
+        // The parser reports an incomplete line as an error.
         return if read.len() > LONGEST_LINE { Err(BadHeader::Malformed) } else { Ok(None) };
     }
     let result = HeaderResult::parse(read);
@@ -87,7 +88,7 @@ fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, BadHeader> 
     }
 }
 
-/// Of version 1, as its specification has it.
+/// The longest header of version 1, by its specification.
 const LONGEST_LINE: usize = 107;
 
 fn of_version_1(header: &v1::Header<'_>) -> Option<SocketAddr> {

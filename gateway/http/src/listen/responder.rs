@@ -1,4 +1,4 @@
-//! Who answers the requests of connections, as listeners know them.
+//! The trait that answers requests, as listeners see it.
 
 use std::{convert::Infallible, pin::Pin, rc::Rc, time::Duration};
 
@@ -10,41 +10,41 @@ use crate::{
     peer::Peer,
 };
 
-/// Answers whatever comes over the connections of one worker.
+/// Answers the requests of one worker's connections.
 pub trait Answers {
     fn answer(&self, asked: Asked) -> Answered;
 
-    /// What has come is refused before it was a request: counts it, and says what is written instead. `took`: since its
-    /// first byte.
+    /// Counts a refusal of bytes that never became a request, and returns the answer to write. `took`: the time since
+    /// their first byte.
     fn refuse(&self, refused: Refused, took: Duration) -> Reply;
 }
 
-/// A request, and what it came over.
+/// A request, and the connection that it came over.
 pub struct Asked {
     pub http: Box<Request<Body>>,
     pub peer: Rc<Peer>,
     pub exchange: Rc<Exchange>,
-    /// To be told of the answer.
+    /// To be attached to the answer.
     pub answering: Answering,
 }
 
 /// The one box per request. Not `Send`, on purpose.
 pub type Answered = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
 
-/// Why what has come never was a request.
+/// Why incoming bytes never became a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     Malformed(&'static str),
     TargetTooLarge,
     HeaderTooLarge,
-    /// Its head was not here in time.
+    /// The head was not complete in time.
     Slow,
-    /// Somebody else needed its place.
+    /// Another connection needed its place.
     Displaced,
 }
 
 impl Refused {
-    /// For the log.
+    /// The text for the log.
     pub fn detail(self) -> &'static str {
         match self {
             Self::Malformed(why) => why,

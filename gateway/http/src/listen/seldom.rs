@@ -1,4 +1,4 @@
-//! Waits for what hardly ever comes, beside something that is asked again and again.
+//! Polls a rare event cheaply, beside a future that is polled again and again.
 
 use std::{
     future::Future,
@@ -12,17 +12,17 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 
-/// Looks at a future again only when that has called. A connection is polled several times for each request; what ends it comes
-/// once, and to ask a cancellation token whether it was cancelled takes a lock each time.
+/// Polls the inner future only after that has called its waker. A connection is polled several times for each request,
+/// but its end comes once, and each poll of a cancellation token would take a lock.
 ///
 /// # Cancellation
-/// As that of the future.
+/// The same as for the inner future.
 pub(super) struct Seldom<F> {
     awaited: Pin<Box<F>>,
     bell: Arc<Bell>,
-    /// Rings it.
+    /// The waker for the inner future, which rings the bell.
     rope: Waker,
-    /// Whom it wakes.
+    /// The task that the bell wakes.
     task: Option<Waker>,
 }
 
@@ -40,7 +40,7 @@ impl Wake for Bell {
 
 impl<F: Future> Seldom<F> {
     pub(super) fn of(awaited: F) -> Self {
-        // Rung once: nobody has looked yet.
+        // It is rung at the start, so that the first poll reaches the inner future.
         let bell = Arc::new(Bell { rung: AtomicBool::new(true), task: AtomicWaker::new() });
         Self { awaited: Box::pin(awaited), rope: bell.clone().into(), bell, task: None }
     }
@@ -58,7 +58,7 @@ impl<F: Future> Future for Seldom<F> {
         if !this.bell.rung.load(Ordering::Acquire) {
             return Poll::Pending;
         }
-        // Before it is asked: a call in between is one that it is asked again for.
+        // Reset before the poll, so that a call during the poll leads to another one.
         this.bell.rung.store(false, Ordering::Release);
         this.awaited.as_mut().poll(&mut Context::from_waker(&this.rope))
     }

@@ -52,17 +52,17 @@ impl Speech {
         let limits = &listener.limits;
         let mut http1 = http1::Builder::new();
         http1
-            // Without a time limit of its own: ours has an answer.
+            // The library's own time limit is off, because ours answers the client.
             .header_read_timeout(None)
             .max_buf_size(limits.max_header.max(LEAST_BUFFER));
         if limits.max_fields > LIBRARYS_MOST {
-            // A little more than is served, so that who sends a few too many gets an answer that says so.
+            // The library accepts a few fields more than we serve, so that a client with too many gets our answer.
             http1.max_headers(limits.max_fields + SPARE_FIELDS);
         }
         Self { http1, http2: http2(limits), timeouts: listener.timeouts.clone() }
     }
 
-    /// Until the client hangs up; once `drain` is told, until the requests that have begun are answered.
+    /// Serves until the client hangs up. During a drain: until the requests that have begun are answered.
     pub(super) async fn serve<I>(
         &self,
         spoken: Spoken,
@@ -84,7 +84,7 @@ impl Speech {
         let told = (front.clone(), metrics.clone());
         let paced = Paced::new(stream, course.clone(), self.timeouts.clone(), told);
         let (stream, course) = (TokioIo::new(paced), &*course);
-        // Each in a box of its own: a connection that lies idle is as large as what it speaks, and no larger.
+        // Each has a box of its own, so that an idle connection only takes memory for the version of HTTP that it speaks.
         match spoken {
             Spoken::Http1 => {
                 let connection = self.http1.serve_connection(stream, facing);
@@ -97,7 +97,7 @@ impl Speech {
         }
     }
 
-    /// All that comes over an HTTP/2 connection.
+    /// Serves an HTTP/2 connection until it ends.
     async fn at_once<I>(
         &self,
         connection: Http2<I>,
@@ -128,7 +128,7 @@ impl Speech {
                 return Ok(());
             }
         }
-        // GOAWAY; requests that come until the client has read it are answered.
+        // Sends GOAWAY. Requests that come before the client has read it are answered.
         connection.as_mut().graceful_shutdown();
         tokio::select! {
             ended = connection.as_mut() => ended,
@@ -140,7 +140,7 @@ impl Speech {
 type Http1<I> = http1::Connection<TokioIo<Paced<I>>, Facing>;
 type Http2<I> = http2::Connection<TokioIo<Paced<I>>, Facing, OnThisWorker>;
 
-/// All that comes over an HTTP/1 connection.
+/// Serves an HTTP/1 connection until it ends, or switches protocols.
 async fn in_turn<I>(
     mut connection: Http1<I>,
     course: &Course,
@@ -152,12 +152,12 @@ where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
 {
     let served = tokio::select! {
-        // Before anything else of it is read.
+        // Checked first, before any more bytes are read.
         biased;
         () = place.lost() => None,
         served = serve_all(&mut connection, drain) => Some(served),
     };
-    // What ends a connection is boxed: it need not be as large as that for as long as it lives.
+    // The futures that end a connection are boxed, so that a living connection does not need memory for them.
     match served {
         None => Box::pin(displaced(connection, course, front)).await,
         Some(Ok(())) => {
@@ -173,7 +173,7 @@ where
     Ok(())
 }
 
-/// All requests, the rest of what is to be written, and the end of the stream, unless it parts from HTTP.
+/// Serves all requests, writes the rest, and closes the stream, unless it switches protocols.
 async fn serve_all<I>(connection: &mut Http1<I>, drain: &CancellationToken) -> hyper::Result<()>
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
@@ -182,8 +182,8 @@ where
     connection.await
 }
 
-/// Ends a connection whose place is somebody else's. Every answer of it was written: a reset would take back what the
-/// client has not read yet.
+/// Ends a connection that has lost its place. Its answers are all written, but a reset could destroy what the client
+/// has not read yet, so it is closed in order.
 async fn displaced<I>(connection: Http1<I>, course: &Course, front: &dyn Answers)
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
@@ -199,9 +199,9 @@ where
     }
 }
 
-/// Ends a connection whose last answer broke off. What was written of it has to arrive: a client that gets not one byte
-/// takes its request for one that never arrived, and sends it again. The client may be sending still, and be reset for
-/// that, so it is listened to for a moment.
+/// Ends a connection whose last answer broke off. The written part has to arrive: a client that gets no byte believes
+/// that its request never arrived, and sends it again. The client may still be sending, which would cause a reset, so
+/// its bytes are read for a moment.
 async fn broken<I>(connection: Http1<I>, course: &Course)
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
@@ -214,18 +214,18 @@ where
     }
 }
 
-/// Until all that comes over an HTTP/1 connection is answered.
+/// Answers all requests of an HTTP/1 connection.
 async fn answer_all<I>(connection: &mut Http1<I>, drain: &CancellationToken) -> hyper::Result<()>
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
 {
     tokio::select! {
-        // A request that is here already is answered.
+        // Polled first, so that a request that is already here is answered.
         biased;
         ended = over(connection) => return ended,
         () = Seldom::of(drain.cancelled()) => {}
     }
-    // A request may be on its way: its answer tells the client to go, and only then the connection ends.
+    // A last request may be on its way. Its answer tells the client to close, and then the connection ends.
     tokio::select! {
         ended = over(connection) => return ended,
         () = sleep(LAST_REQUEST) => {}
@@ -241,7 +241,7 @@ where
     poll_fn(|cx| connection.poll_without_shutdown(cx))
 }
 
-/// Gives the stream away. It keeps its place among the connections of the listener for as long as it is used.
+/// Gives the stream away after a switch of protocols. It keeps its place at the listener while it is used.
 async fn part<I>(connection: Http1<I>, taker: Taker)
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
@@ -250,18 +250,18 @@ where
     let Some(stream) = parts.io.into_inner().unwrap() else { return };
     let (held, let_go) = oneshot::channel();
     let switched = Switched { stream: Box::new(stream), first: parts.read_buf, held: Some(held) };
-    // Fails when nobody waits any more, and then the stream is closed.
+    // This fails if the receiver has gone; then the stream is closed.
     drop(taker.send(switched));
-    // An error, which says that it was dropped.
+    // This always ends with an error, when the other side is dropped.
     let_go.await.ok();
 }
 
-/// How long an idle HTTP/1 client may take for one more request when the process stops. One that is at work sends it; if
-/// the connection ended at once, that request would meet its end, and nobody could tell whether it was served.
+/// How long an idle HTTP/1 connection stays open for one more request when the process stops. If it were closed at
+/// once, a request on its way would meet the close, and its client could not tell whether it was served.
 pub(super) const LAST_REQUEST: Duration = Duration::from_millis(500);
 
-/// Returns when an HTTP/2 connection was for too long without a request and without anything of an answer to take, or its
-/// client took nothing of some answer. It looks four times in each time limit, so that no request costs a timer.
+/// Returns when an HTTP/2 connection was idle for too long, or its client took nothing of an answer for too long. It
+/// looks four times in each time limit, so that no request needs a timer.
 async fn neglected(course: &Course, timeouts: &Timeouts) -> Limit {
     let look = timeouts.idle.min(timeouts.response_write) / 4;
     let too_often = |limit: Duration| limit.div_duration_f64(look).ceil();
@@ -280,7 +280,7 @@ async fn neglected(course: &Course, timeouts: &Timeouts) -> Limit {
     }
 }
 
-/// Returns when the client was told to go, has nothing to wait for, and does not go.
+/// Returns when the client was told to close, has no answer to wait for, and does not close.
 async fn parted(course: &Course, timeouts: &Timeouts, patience: Duration) {
     let timeouts = Timeouts { idle: patience.min(timeouts.idle), ..timeouts.clone() };
     if neglected(course, &timeouts).await == Limit::ResponseWrite {
@@ -288,9 +288,10 @@ async fn parted(course: &Course, timeouts: &Timeouts, patience: Duration) {
     }
 }
 
-/// Memory stays bounded whatever clients do: bodies that nobody reads take at most `STREAM_WINDOW` for each request in
-/// flight, and answers that nobody takes at most `SEND_BUFFER`. With the default limits that is less than a gigabyte, and
-/// reached only by clients that try; bodies that are here in full have a budget of their own (`crate::buffered`). An adaptive window would be as large as a client makes us believe its network is.
+/// HTTP/2 with bounded memory: unread bodies take at most `STREAM_WINDOW` for each request in flight, and untaken
+/// answers at most `SEND_BUFFER`. With the default limits that is less than a gigabyte, and only an attack reaches it.
+/// Buffered bodies have a budget of their own (`crate::buffered`). There is no adaptive window, because clients could
+/// make it large at will.
 fn http2(limits: &Limits) -> http2::Builder<OnThisWorker> {
     let mut http2 = http2::Builder::new(OnThisWorker);
     http2
@@ -300,7 +301,7 @@ fn http2(limits: &Limits) -> http2::Builder<OnThisWorker> {
         .initial_stream_window_size(STREAM_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
         .max_concurrent_streams(u32::try_from(limits.streams).unwrap_or(u32::MAX))
-        // It also bounds the CONTINUATION frames of a head: a quarter more than it takes, or five.
+        // This also bounds the CONTINUATION frames of a head: to five, or a quarter more than the head needs.
         .max_header_list_size(u32::try_from(limits.max_header + SPARE_HEADER).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(PENDING_RESETS)
         .max_local_error_reset_streams(LOCAL_RESETS)
@@ -310,31 +311,32 @@ fn http2(limits: &Limits) -> http2::Builder<OnThisWorker> {
 }
 
 const SPARE_FIELDS: usize = 156;
-/// The HTTP library answers a head beyond this itself, without saying why.
+/// Room above our own limit for a head: beyond it the HTTP library answers by itself, without a reason.
 const SPARE_HEADER: usize = 16 << 10;
 /// The HTTP library takes no smaller buffer.
 const LEAST_BUFFER: usize = 8192;
 const STREAM_WINDOW: u32 = 64 << 10;
-/// Of a connection, beside what its streams leave unread.
+/// The part of a connection's window above what its streams may leave unread.
 const SPARE_WINDOW: u32 = 512 << 10;
 /// No window is larger (RFC 9113, 6.9.1).
 const LARGEST_WINDOW: u32 = (1 << 31) - 1;
 const SEND_BUFFER: usize = 32 << 10;
-/// Streams that were reset before they were served (CVE-2023-44487): beyond that the connection is closed.
+/// The connection is closed beyond this many streams that were reset before they were served (CVE-2023-44487).
 const PENDING_RESETS: usize = 20;
-/// Streams that we had to reset because the client broke the protocol (CVE-2025-8671), over a connection's life.
+/// The connection is closed beyond this many streams that we had to reset because the client broke the protocol
+/// (CVE-2025-8671).
 const LOCAL_RESETS: usize = 256;
-/// A client that vanished without a word is found out so long after its last frame.
+/// The time after the last frame at which a ping checks whether the client is still there.
 const PING_AFTER: Duration = Duration::from_secs(20);
 const PING_ANSWER: Duration = Duration::from_secs(10);
-/// For a client to read that it has to go.
+/// The time for a client to read that it has to close.
 const PARTING: Duration = Duration::from_secs(4);
-/// The same where its place is somebody else's already.
+/// The same for a connection that has lost its place.
 const DISPLACED: Duration = Duration::from_secs(1);
 
-/// Bodies are left unread while they wait for a lock or for a slow upstream. What they leave is taken off the window of
-/// the connection as well: if all streams together could use it up, nothing would come any more for the one that holds
-/// the lock, and it would end as if its client had stopped.
+/// The window of a connection. Bodies stay unread while their requests wait for a lock or a slow upstream, and unread
+/// bytes also use up the connection's window. It has to be larger than all streams can use up. Otherwise no byte could
+/// come for the stream that holds the lock, which would end as if its client had stopped.
 fn connection_window(streams: usize) -> u32 {
     let streams = u32::try_from(streams).unwrap_or(u32::MAX);
     streams.saturating_mul(STREAM_WINDOW).saturating_add(SPARE_WINDOW).min(LARGEST_WINDOW)

@@ -1,4 +1,4 @@
-//! The time limits of a client, by name: for how long it is waited for.
+//! The time limits for a client, by name.
 
 use std::time::Duration;
 

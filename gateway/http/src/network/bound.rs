@@ -1,4 +1,4 @@
-//! A place to listen that this process has, for all of its workers.
+//! A listening place of this process, for all its workers.
 
 use std::{
     fmt, io,
@@ -14,7 +14,7 @@ use fencegate_policies::plan::{Bind, UNIX};
 
 use super::taken_path::{TakenPath, Takeover};
 
-/// Each worker listens there.
+/// An address, at which each worker listens by itself.
 #[derive(Debug, Clone)]
 pub enum Bound {
     Tcp(SocketAddr),
@@ -32,12 +32,11 @@ pub struct Shared {
 impl Bound {
     /// Takes the place, and refuses one that belongs to another process.
     ///
-    /// The workers share an address among each other, and would share it with another gateway of the same user as well:
-    /// half of the connections would go to the wrong process. So it has to be nobody's, unless the one that has it is
-    /// about to stop.
+    /// The workers share an address by `SO_REUSEPORT`. Another gateway of the same user could share it as well, and get
+    /// half of the connections. So nobody else may listen there, unless that process is about to stop.
     ///
     /// # Errors
-    /// It is somebody else's, or not one of this machine's.
+    /// Another process listens there, or the address is not one of this machine's.
     pub fn take(bind: &Bind, takeover: Takeover) -> io::Result<Self> {
         match bind {
             Bind::Tcp(address) => {
@@ -71,7 +70,7 @@ impl fmt::Display for Bound {
 }
 
 impl Shared {
-    /// For one more worker.
+    /// The listener for one more worker.
     pub(super) fn listener(&self) -> io::Result<UnixListener> {
         let listener = self.taken.listener()?;
         self.workers.fetch_add(1, Relaxed);
@@ -82,13 +81,15 @@ impl Shared {
         self.accepted.fetch_add(1, Relaxed);
     }
 
-    /// Nobody finds it any more. From now on each worker takes what it finds: who leaves last must leave nobody in the queue.
+    /// Removes the socket's file. From now on each worker accepts all that it finds, so that the last one leaves no
+    /// connection in the queue.
     pub(super) fn closes(&self) {
         self.taken.leave();
         self.workers.store(0, Relaxed);
     }
 
-    /// One that has accepted so many has more than its share. All workers are woken by each connection, and the first of them would take all that come at once.
+    /// Whether a worker that has accepted `mine` connections has more than its share. Each connection wakes all
+    /// workers, and the fastest would otherwise take all that come at once.
     pub(super) fn has_enough(&self, mine: usize) -> bool {
         mine * self.workers.load(Relaxed) > self.accepted.load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Where one connects to.
+//! The target of a connection.
 
 use std::{fmt, net::SocketAddr, path::Path, sync::Arc};
 
@@ -12,7 +12,7 @@ pub enum Remote {
 }
 
 impl Remote {
-    /// Of an endpoint that is no name: `unix:/path`, or an address with its port.
+    /// The target of an endpoint that needs no look-up: `unix:/path`, or an address with a port.
     pub fn literal(endpoint: &str) -> Option<Self> {
         match socket_path(endpoint) {
             Some(path) => Some(Self::Unix(path.into())),

@@ -1,4 +1,4 @@
-//! A connection, by the network or within this machine: told apart here, and nowhere above.
+//! A TCP or unix connection; only this file tells the two apart.
 
 use std::{
     io::{self, IoSlice},
@@ -16,7 +16,7 @@ use tokio::{
 
 use super::Reset;
 
-/// One that the kernel carries.
+/// A connection of the kernel.
 #[derive(Debug)]
 pub enum SocketStream {
     Tcp(TcpStream),
@@ -70,7 +70,7 @@ impl Reset for SocketStream {
         match self {
             // Fails only on a socket that is closed already.
             Self::Tcp(stream) => drop(SockRef::from(stream).set_linger(Some(Duration::ZERO))),
-            // Nothing of ours is on its way: what was written is with the other side, and it reads the end behind it.
+            // A unix socket needs no reset: written bytes are with the other side at once.
             Self::Unix(_) => {}
         }
     }
@@ -97,7 +97,7 @@ mod tests {
         assert!(!ours.has_hung_up());
         theirs.write_all(b"last").await.expect("written");
         drop(theirs);
-        // The runtime has to look at the socket.
+        // The runtime has to poll the socket before the close is seen.
         tokio::time::timeout(Duration::from_secs(10), async {
             while !ours.has_hung_up() {
                 tokio::task::yield_now().await;

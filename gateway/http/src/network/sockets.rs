@@ -1,4 +1,4 @@
-//! The sockets of this machine: TCP, and unix sockets for those who stand on it, too.
+//! The sockets of this machine: TCP and unix sockets.
 
 use std::{
     cell::Cell,
@@ -27,7 +27,7 @@ use crate::peer::Peer;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sockets;
 
-/// One worker's.
+/// The listener of one worker.
 #[derive(Debug)]
 pub enum SocketListener {
     Tcp(TcpListener),
@@ -44,7 +44,7 @@ impl Network for Sockets {
     type Listener = SocketListener;
 
     async fn resolve(&self, authority: &str) -> io::Result<Vec<Remote>> {
-        // As every other program of the machine does: `/etc/hosts`, name servers, whatever else it is set up for.
+        // The system's own look-up, with `/etc/hosts` and name servers, as every program of the machine uses it.
         Ok(lookup_host(authority).await?.map(Remote::Tcp).collect())
     }
 
@@ -59,7 +59,7 @@ impl Network for Sockets {
         };
         loop {
             match UnixStream::connect(path).await {
-                // More have come than it has accepted. Over TCP the kernel would try again.
+                // The queue is full. With TCP the kernel would try again, so we do.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(TRY_AGAIN).await,
                 connected => return connected.map(SocketStream::Unix),
             }
@@ -79,20 +79,20 @@ impl Network for Sockets {
 
 const TRY_AGAIN: Duration = Duration::from_millis(5);
 
-/// Listens where others of the same user may listen, too.
+/// Listens at an address that further sockets of the same user may share.
 ///
 /// # Errors
-/// Somebody listens there without sharing, or the address is not one of this machine's.
+/// Another process listens there without sharing, or the address is not one of this machine's.
 pub fn shared_socket(address: SocketAddr) -> io::Result<net::TcpListener> {
     let socket = shareable(address)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
-/// Keeps an address for those who will listen on it, without listening.
+/// Reserves an address for later listeners, without listening.
 ///
 /// # Errors
-/// As of [`shared_socket`].
+/// The same as for [`shared_socket`].
 pub fn reserved(address: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
     let socket = shareable(address)?;
     let bound = socket.local_addr()?.as_socket();
@@ -108,14 +108,14 @@ fn shareable(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Bytes of an answer that the kernel takes before it can send them. Left to itself it takes megabytes for each client,
-/// however slowly that reads: a thousand of them would cost gigabytes, and seconds of nothing but copying.
+/// The most unsent bytes of a connection in the kernel. By default the kernel takes megabytes for each client, even a
+/// slow one. For a thousand clients that would cost gigabytes, and seconds of copying.
 const UNSENT: u32 = 128 << 10;
 
-/// Who connects within this machine has no address but the machine's own.
+/// The address of a client on a unix socket.
 const THIS_MACHINE: SocketAddr = SocketAddr::new(net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// What a worker that has more than its share leaves to others.
+/// The pause of a worker that has more than its share, in which others can accept.
 const HEAD_START: Duration = Duration::from_millis(1);
 
 impl Accept for SocketListener {
@@ -178,7 +178,7 @@ mod tests {
         assert!(clients.iter().all(Result::is_ok), "the kernel holds them");
         let each = workers.iter().map(async |worker| {
             let mut streams = Vec::new();
-            // As a worker that has others to serve: it looks at the queue again when it is its turn.
+            // Like a busy worker, it looks at the queue again only at its next turn.
             while let Ok(accepted) = tokio::time::timeout(HEAD_START * 20, worker.accept()).await {
                 streams.push(accepted.expect("accepted"));
                 tokio::task::yield_now().await;
@@ -192,7 +192,7 @@ mod tests {
         workers[0].closes();
         assert!(!path.exists());
         Sockets.dial(&remote).await.expect_err("nobody finds it");
-        // Whichever worker looks first finds who has come, however many it has accepted before.
+        // Now the first worker that looks accepts the connection, even if it has more than its share.
         tokio::task::yield_now().await;
         let most = if counts[0] >= counts[1] { 0 } else { 1 };
         let (_, peer) = workers[most].accept().await.expect("it has come in time");

@@ -1,8 +1,8 @@
-//! The file of a listening unix socket: taken by one process at a time, and left for the next one.
+//! The file of a listening unix socket, which one process has at a time.
 //!
-//! The file outlives a process that is killed, so it says nothing about whether somebody listens. Whoever connects finds
-//! out. All that is done about one file is done under the lock of its folder: of two processes that start at once, the
-//! later one finds the earlier one listening.
+//! The file outlives a killed process, so only an attempt to connect tells whether somebody listens. All changes of a
+//! file are made under the lock of its folder, so if two processes start at once, the later one finds the earlier one
+//! listening.
 
 use std::{
     fs::{self, File, Metadata, Permissions},
@@ -21,7 +21,7 @@ use fencegate_policies::plan::SocketFile;
 use socket2::{Domain, SockAddr, Socket, Type};
 use tracing::{info, warn};
 
-/// Connections that the kernel completes before we take them.
+/// The most connections in the kernel's queue.
 pub const BACKLOG: i32 = 1024;
 
 /// A path at which this process listens, until [`TakenPath::leave`] or its drop.
@@ -29,44 +29,44 @@ pub const BACKLOG: i32 = 1024;
 pub struct TakenPath {
     path: PathBuf,
     listener: UnixListener,
-    /// Which file is ours, until it is removed. No other file gets this number while the socket is open.
+    /// The number of our file, until it is removed. No other file gets this number while the socket is open.
     ours: Mutex<Option<FileNumber>>,
 }
 
-/// Of a file, on its device.
+/// The device and inode of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileNumber(u64, u64);
 
-/// What stands at a path.
+/// The state of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stands {
     Nothing,
-    /// A socket that nobody listens on any more.
+    /// A socket without a listener.
     Stale,
-    /// Somebody listens.
+    /// A socket with a listener.
     InUse,
 }
 
-/// What is to be done where somebody listens.
+/// Whether to take a path at which another process listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takeover {
-    /// It is somebody else's.
+    /// No: the path belongs to another process.
     Never,
-    /// Who listens is about to stop: who connects from now on comes to us.
+    /// Yes: that process is about to stop, and new connections come to us.
     FromTheOneBefore,
 }
 
 impl TakenPath {
-    /// Listens there.
+    /// Listens at the path.
     ///
     /// # Errors
-    /// Somebody else does, or it cannot be told. What is no socket is left alone.
+    /// Another process listens there, or that cannot be found out. A file that is no socket is left alone.
     pub fn take(file: &SocketFile, takeover: Takeover) -> io::Result<Self> {
         let path = &file.path;
         let locked = Folder::of(path)?.locked(PATIENCE)?;
         let at = match (look(path)?, takeover) {
             (Stands::InUse, Takeover::Never) => return Err(io::ErrorKind::AddrInUse.into()),
-            // No moment without anybody there: the file is put in the place of the other one when we listen.
+            // We listen at another name first, and then rename the file, so that there is always a listener.
             (Stands::InUse, Takeover::FromTheOneBefore) => beside(path),
             (Stands::Nothing | Stands::Stale, _) => path.clone(),
         };
@@ -87,12 +87,13 @@ impl TakenPath {
         &self.path
     }
 
-    /// The same socket once more.
+    /// Another handle of the same socket.
     pub(super) fn listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }
 
-    /// Whoever connects from now on finds nobody, or the process that has taken over.
+    /// Removes the file, if it is still ours. New connections then find no listener, or the process that has taken
+    /// over.
     pub fn leave(&self) {
         let mut ours = self.ours.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(number) = ours.take() else { return };
@@ -103,7 +104,7 @@ impl TakenPath {
         });
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                // The next process finds that nobody listens there.
+                // The next process finds the file without a listener, and removes it.
                 warn!(path = %self.path.display(), %error, "socket.not_removed");
             }
             Ok(()) | Err(_) => {}
@@ -117,9 +118,9 @@ impl Drop for TakenPath {
     }
 }
 
-/// Nobody of us has the lock for longer than a few system calls.
+/// How long to wait for the lock, which our processes hold for a few system calls only.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// At the end requests are at work on the same thread.
+/// At the end the wait is short, because requests run on the same thread.
 const PATIENCE_AT_THE_END: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -129,7 +130,7 @@ impl FileNumber {
     }
 }
 
-/// Where the file stands.
+/// The folder of the file.
 struct Folder(File, PathBuf);
 
 impl Folder {
@@ -141,7 +142,8 @@ impl Folder {
         Ok(Self(opened, folder.to_owned()))
     }
 
-    /// Until it is dropped. Not waited for without end: everybody who may read a folder may lock it.
+    /// Locks the folder until the value is dropped. The wait is bounded, because everybody who may read a folder can
+    /// lock it.
     fn locked(self, patience: Duration) -> io::Result<Self> {
         let mut left = patience;
         loop {
@@ -161,7 +163,7 @@ impl Folder {
     }
 }
 
-/// A name for the moment in which two listen. [`fencegate_policies`] leaves room for it in the kernel's address.
+/// The temporary name while two processes listen. [`fencegate_policies`] leaves room for it in the kernel's address.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
@@ -169,7 +171,7 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 /// # Errors
-/// It is no socket, or it cannot be told whether somebody listens.
+/// The file is no socket, or it cannot be found out whether somebody listens.
 fn look(path: &Path) -> io::Result<Stands> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Stands::Nothing),
@@ -180,7 +182,7 @@ fn look(path: &Path) -> io::Result<Stands> {
         Ok(_) => {}
     }
     let asking = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // A process that accepts nothing is there all the same, and is not waited for.
+    // A process that accepts nothing still listens, and must not block us.
     asking.set_nonblocking(true)?;
     match asking.connect(&SockAddr::unix(path)?) {
         Ok(()) => Ok(Stands::InUse),
@@ -194,7 +196,7 @@ fn look(path: &Path) -> io::Result<Stands> {
     }
 }
 
-/// Nobody gets in before the mode says who may: until it listens, whoever connects is refused.
+/// The mode is set before the socket listens, because until then every connection is refused.
 fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;

@@ -1,21 +1,21 @@
-//! Why a program gets no lock.
+//! The errors of a client.
 
 use crate::tenures::keeper::Refused;
 
-/// Why there is no lock. Nothing is held, and nothing is left behind.
+/// Why there is no lock. Nothing is held, and no lock node is left behind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No try will be better.
     #[error("{0}")]
     Options(String),
-    /// No try will be better: not printable ASCII without spaces, too long, none at all, or more than 16 at once; or others
-    /// hold it several at once.
+    /// The keys cannot be asked for like this; another try will not help. A key is not printable ASCII, has spaces or
+    /// is too long; there is no key, or more than 16; or other callers use the key with another number of permits.
     #[error("{0}")]
     Key(String),
-    /// Somebody else holds it, and the wait is over.
+    /// Another holder has the key, and the wait is over.
     #[error("held by another and the wait is over")]
     Locked,
-    /// The paths of everything that a session holds are bounded, at 512 KiB; more sessions hold more.
+    /// The paths of a session's lock nodes have reached their bound of 512 KiB. More sessions can hold more.
     #[error("no more locks can be taken: {0}")]
     KeyLimit(&'static str),
     /// No session, or no answer in time: try again later.
@@ -24,8 +24,8 @@ pub enum Error {
     /// Nobody has made the installation: see [`Options::init`].
     #[error("{0}")]
     NotInitialised(String),
-    /// ZooKeeper gives out tokens below those that were seen: it was wiped or restored, and an operator has to begin
-    /// the next era.
+    /// ZooKeeper was wiped or restored, so that new tokens would be below old ones. An operator has to begin the next
+    /// era.
     #[error("{0}")]
     RolledBack(String),
 }
@@ -38,7 +38,7 @@ impl From<Refused> for Error {
             Refused::NotInitialised(why) => Self::NotInitialised(why),
             Refused::RolledBack(why) => Self::RolledBack(why),
             Refused::Service(why) => Self::Unavailable(why),
-            // Nobody is sent on who waits here, and nobody who asks here has a delay.
+            // A client never asks to be sent to another gateway, nor to be told of a delay.
             Refused::Elsewhere(_) | Refused::NotHolder | Refused::Delayed(_) => {
                 Self::Unavailable(why.to_string())
             }

@@ -1,4 +1,4 @@
-//! A lock that is held: its token, and the proof that it still is.
+//! A lock that is held: its token, and the proof that the lock still holds.
 
 use std::{
     fmt,
@@ -14,9 +14,9 @@ use crate::tenures::tenure::{Dispatch, Tenure};
 
 /// A lock that is held. Dropping it gives it back.
 ///
-/// Who only drops it may have been cut short, by a panic or because its future was dropped, and something that it began
-/// may go on; so nothing more is done under this lock node, and the next one has a new one. [`Held::release`] says that
-/// nothing goes on, and a cached node is kept for the next one.
+/// A drop may come from a panic or from a dropped future, while work under the lock still goes on. So a lock node is
+/// never used again after a mere drop: the next holder gets a new node. [`Held::release`] says that all work is over,
+/// and a cached node is then kept for the next holder.
 #[must_use = "a lock that is dropped is given back"]
 pub struct Held {
     token: Token,
@@ -26,50 +26,50 @@ pub struct Held {
 }
 
 impl Held {
-    /// `None`: it has no token.
+    /// `None`: the tenure has no token.
     pub(super) fn of(tenure: Tenure, clock: &SharedClock) -> Option<Self> {
         let Dispatch { token, evidence } = tenure.dispatch()?;
         Some(Self { token, evidence, clock: clock.clone(), tenure: Mutex::new(tenure) })
     }
 
-    /// Larger than those of all who held the key before, in all processes. Whoever stores something under it keeps
-    /// the largest that came with it, and refuses smaller ones: only that stops a holder that was asleep.
+    /// The fencing token: larger than the tokens of all earlier holders of the key, in all processes. The store that is
+    /// written to has to keep the largest token and refuse smaller ones. Only that stops a holder that was asleep.
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// Which of several permits of the key it is. Tokens grow for each permit by itself: whoever stores something keeps the largest
-    /// one by the name of the permit, [`ResourceKey::of_permit`]. `None` where one at a time holds the key.
+    /// The permit that this holder has; `None` where the key has one holder at a time. Tokens grow for each permit by
+    /// itself, so the store has to keep the largest token per permit, under the name [`ResourceKey::of_permit`].
     ///
     /// [`ResourceKey::of_permit`]: fencegate_policies::key::ResourceKey::of_permit
     pub fn permit(&self) -> Option<Permit> {
         self.tenure.lock().unwrap_or_else(PoisonError::into_inner).permit()
     }
 
-    /// Is it proven now that nobody else holds it? Read from memory: ask before each effect. It can be taken away between
-    /// this and the effect, and then the token decides.
+    /// Whether it is proven now that nobody else holds the key. The answer comes from memory, so ask before each
+    /// effect. The lock may be lost between the answer and the effect; then the token decides.
     pub fn holds(&self) -> bool {
         self.evidence.holds(self.clock.now())
     }
 
-    /// For how long it is proven already. While the session is well this is more each time, but never a promise.
+    /// How long the present proof lasts. A healthy session prolongs its proof again and again, but may fail at any
+    /// time.
     pub fn proven_for(&self) -> Duration {
         let now = self.clock.now();
         if self.evidence.holds(now) { self.evidence.deadline().since(now) } else { Duration::ZERO }
     }
 
-    /// Until when it is proven already; `None` where it does not hold any more. While the session is well it moves on.
+    /// When the present proof ends; `None` after the lock was lost. A healthy session moves this time on.
     pub fn proven_until(&self) -> Option<Boot> {
         self.evidence.holds(self.clock.now()).then(|| self.evidence.deadline())
     }
 
-    /// The proof itself, for whoever writes under it and has a clock.
+    /// The proof itself, for writers that check it with a clock of their own.
     pub fn permission(&self) -> Arc<dyn Permission> {
         self.evidence.clone()
     }
 
-    /// Returns when it does not hold any more, 100 ms late at most: select on it beside the work. What is lost does not
-    /// come back.
+    /// Returns when the lock is lost, 100 ms late at most: select on it beside the work. A lost lock never comes back.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
@@ -78,7 +78,7 @@ impl Held {
         async move { evidence.lapsed(&clock).await }
     }
 
-    /// Gives it back, and says that nothing that was done under it goes on.
+    /// Gives the lock back, and says that no work under it goes on.
     pub fn release(self) {
         self.tenure.lock().unwrap_or_else(PoisonError::into_inner).known();
     }

@@ -1,4 +1,4 @@
-//! What a program names: the keys that it asks for, and the node that it shares with others.
+//! Checks the names that a program gives: its keys, and the path of a node that it shares with other programs.
 
 use fencegate_policies::{
     key::ResourceKey,
@@ -21,7 +21,7 @@ pub(super) fn parsed<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<Vec<
     }
 }
 
-/// `root`: of the installation.
+/// The site of such a node. `root`: the root of the installation.
 pub(super) fn shared_node(path: &str, root: &str) -> Result<LockSite, Error> {
     match is_elsewhere(path, root) {
         true => Ok(LockSite::Foreign { layout: Foreign::ExclusiveNode, path: path.into() }),
@@ -31,7 +31,7 @@ pub(super) fn shared_node(path: &str, root: &str) -> Result<LockSite, Error> {
     }
 }
 
-/// A path that ZooKeeper takes, where gateways and ZooKeeper itself have nothing.
+/// Whether ZooKeeper takes this path, and it lies outside of `root` and of ZooKeeper's own nodes.
 fn is_elsewhere(path: &str, root: &str) -> bool {
     let plain = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(char::is_control);
     let below =

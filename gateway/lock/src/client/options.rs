@@ -1,44 +1,45 @@
-//! What a client is told.
+//! The settings of a client.
 
 use std::{path::PathBuf, time::Duration};
 
 use fencegate_policies::plan::{Acl, Digest, Tls, ZooKeeper};
 
-/// What a client is told. [`Options::of`] has a default for all that is optional.
+/// The settings of a client. [`Options::of`] fills all but three with defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// `host:port` each, at least one; all of one ensemble.
+    /// Each as `host:port`; at least one, and all of one ensemble.
     pub servers: Vec<String>,
-    /// The node below which everything lies: absolute, as `/billing`. All who are to share locks have the same one.
+    /// The node below which all our nodes lie, as an absolute path like `/billing`. Processes share locks if they have
+    /// the same root.
     pub root: String,
-    /// Of this process, for whoever looks at what is held: letters, digits, `.`, `_` and `-`.
+    /// The name of this process, shown to people who look at what is held: letters, digits, `.`, `_` and `-`.
     pub name: String,
-    /// How long a session lives on without a word from us, and how long others wait for what we held when we die. Asked
-    /// for; the servers cut it to their own bounds. Default 12 s.
+    /// How long a session lives without a message from us. If this process dies, others wait that long for its locks.
+    /// The servers may cut the time to their own bounds. Default 12 s.
     pub session_timeout: Duration,
-    /// The ensemble's `tickTime`: what a server rounds by. Default 2 s.
+    /// The ensemble's `tickTime`: servers notice the end of a session up to one tick late. Default 2 s.
     pub tick: Duration,
-    /// Nothing is done under a lock this long before its session could end. Default: a quarter of what the servers grant, and
-    /// a heartbeat and a tick at least.
+    /// The proof of a lock ends this long before its session could end. Default: a quarter of the granted timeout, and
+    /// at least a heartbeat and a tick.
     pub safety_margin: Option<Duration>,
-    /// Sessions that share the keys between them, 1 to 64. Default 1: enough for some thousand locks per second.
+    /// How many sessions share the keys, 1 to 64. Default 1: enough for some thousand locks per second.
     pub sessions: usize,
-    /// Make the installation, where nobody has. Default no: an ensemble that was wiped counts its tokens from one, and
-    /// somebody should have a look at it first. Only the first start of all needs it.
+    /// Makes the installation if it is missing. Default no: after a wipe of ZooKeeper tokens would begin at one again,
+    /// so a person should look first. Only the very first start needs it.
     pub init: bool,
-    /// A folder of this process in which it remembers how far tokens have come, so that it notices after a restart as well
-    /// that ZooKeeper was wiped or restored. Default none.
+    /// A folder in which this process remembers its highest epoch. With it a restarted process still notices that
+    /// ZooKeeper was wiped or restored. Default none.
     pub state_dir: Option<PathBuf>,
-    /// How TLS is spoken with the servers: whom we believe, and what we show. Files that are replaced are taken over for
-    /// the next connection. Default none: plain text.
+    /// TLS with the servers: the authorities that we trust, and the certificate that we show. The next connection uses
+    /// the files as they are then. Default none: plain text.
     pub tls: Option<Tls>,
-    /// By which name and password ZooKeeper knows us. They cross the network as they are, so have `tls` as well. Default
-    /// none.
+    /// The name and password by which ZooKeeper knows us. Both cross the network in plain text unless `tls` is set.
+    /// Default none.
     pub digest: Option<Digest>,
-    /// [`Acl::Closed`]: the nodes that we make are ours, by what `tls` and `digest` show, and those of `identities`.
-    /// Default: everybody's who reaches ZooKeeper.
+    /// Who may change our nodes. [`Acl::Closed`]: only who shows the same certificate or digest as we do, and
+    /// `identities`. Default: everybody who reaches ZooKeeper.
     pub acl: Acl,
-    /// Who else shares the locks, as `x509:CN=billing-2`.
+    /// Other identities that may change our nodes, such as `x509:CN=billing-2`.
     pub identities: Vec<String>,
 }
 
@@ -62,7 +63,7 @@ impl Options {
         }
     }
 
-    /// What a policy says of the ensemble, for a program that takes the locks of a few keys: one session is enough.
+    /// The settings that a policy has for the ensemble, with one session: for a program that locks a few keys.
     pub fn of_policy(policy: &ZooKeeper, name: &str) -> Self {
         Self {
             session_timeout: policy.session_timeout,
@@ -77,12 +78,12 @@ impl Options {
         }
     }
 
-    /// The same, and the installation is made where nobody has.
+    /// The same settings with [`Options::init`] set.
     pub fn init(self) -> Self {
         Self { init: true, ..self }
     }
 
-    /// In the form in which sessions are told it; else what is wrong.
+    /// The same settings in the form that sessions take; an error says what is wrong.
     pub(super) fn policy(&self) -> Result<ZooKeeper, String> {
         let wrong = |what: &str, found: &str| Err(format!("{what}, not `{found}`"));
         let named = |text: &str| {

@@ -1,4 +1,4 @@
-//! Starts the thread that the sessions of a client have to themselves.
+//! Starts the thread that runs the sessions of a client.
 
 use std::{io, rc::Rc, sync::Arc, thread};
 
@@ -12,7 +12,7 @@ use crate::{
     tenures::desk::Desk,
 };
 
-/// A thread of their own: a program that computes for long must not cost them their life.
+/// The sessions have a thread of their own, so that long computations in the program cannot delay their heartbeats.
 pub(super) fn start_sessions(
     desks: Vec<(Desk, Settings)>,
     servers: &Servers,

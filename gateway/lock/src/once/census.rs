@@ -1,5 +1,5 @@
-//! What a process knows of the operations in ZooKeeper: which run here, which ended here without a word, how many
-//! nobody knows the outcome of, and whose they are.
+//! What a process knows of the operations in ZooKeeper: which ones run here, which ones ended here without a known
+//! outcome, how many are unknown over all, and who owns them.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -13,7 +13,7 @@ use fencegate_process::{clock::Boot, randomness::Guid};
 use super::room::{Owner, Tally};
 use crate::once::denied::Denied;
 
-/// Shared by all sessions of a process. What it counts was seen by its sweeps, see [`super::sweep`].
+/// Shared by all sessions of a process. Its counts come from their sweeps, see [`super::sweep`].
 #[derive(Debug, Default)]
 pub struct Census(Mutex<State>);
 
@@ -21,39 +21,39 @@ pub struct Census(Mutex<State>);
 struct State {
     /// Attempts that run in this gateway.
     running: HashSet<Guid>,
-    /// Attempts that ended in this gateway, and nobody will write down what came of them.
+    /// Attempts that ended in this gateway with an unknown outcome, which nobody here will write down.
     left: HashMap<Guid, OperationId>,
-    /// What was seen of each shelf, by the name of the shelf.
+    /// What the last look at each shelf found, by the name of the shelf.
     shelves: BTreeMap<String, Shelf>,
     /// The shelf that was looked at last.
     last: String,
     /// How many operations each owner has, over all shelves.
     tally: Tally,
-    /// Every shelf has been looked through since the start.
+    /// Whether every shelf has been looked through since the start.
     complete: bool,
-    /// Gateways are there that name operations, or choose keys, by another plan than ours.
+    /// Whether there are gateways whose plan names operations, or chooses keys, in another way than ours.
     strangers: bool,
-    /// Since when nobody is there, and nothing stands there, that could have a name of a former build.
+    /// Since when there is no operation with a name of a former build, and no gateway that could make one.
     clean_since: Option<Boot>,
 }
 
 /// What was seen of the operations in one of the 256 nodes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Shelf {
-    /// Operations of which nobody knows what came of them.
+    /// Operations with an unknown outcome.
     pub(super) unknown: usize,
     pub(super) finished: HashMap<OperationId, Finished>,
     /// The owners of the operations, one for each operation.
     pub(super) owners: Vec<Arc<Owner>>,
-    /// Some are known by the name that a former build gave them.
+    /// Whether some have the name that a former build gave them.
     pub(super) former: bool,
     looked_through: bool,
 }
 
-/// A finished operation: nothing else can become of it before it is forgotten, so it is not read again.
+/// A finished operation. Its record does not change before it is forgotten, so it is not read again.
 #[derive(Debug, Clone)]
 pub(super) struct Finished {
-    /// Milliseconds of ZooKeeper's clock.
+    /// It is kept until then, in milliseconds of ZooKeeper's clock.
     pub(super) until: u64,
     /// `None`: a former build has named it.
     pub(super) owner: Option<Arc<Owner>>,
@@ -82,13 +82,13 @@ impl Census {
         Guid::parse(attempt).is_some_and(|attempt| self.state().running.contains(&attempt))
     }
 
-    /// Nobody will write down what came of it. Its lock may be kept for others all the same, so that who looks at the
-    /// lock alone takes it for running.
+    /// The attempt ended with an unknown outcome. Its lock may stay with this gateway for other requests, so the lock
+    /// alone would say that the operation still runs.
     pub(super) fn leave(&self, attempt: Guid, id: OperationId) {
         self.state().left.insert(attempt, id);
     }
 
-    /// Does nobody work any more on what was admitted under this attempt, as this process knows for certain?
+    /// Whether this process knows for certain that the attempt has ended with an unknown outcome.
     pub(super) fn is_left(&self, attempt: &str) -> bool {
         Guid::parse(attempt).is_some_and(|attempt| self.state().left.contains_key(&attempt))
     }
@@ -109,10 +109,12 @@ impl Census {
         Known { finished, left }
     }
 
-    /// A shelf was looked through to its end. `admitted`: the attempts that it says nothing else of.
+    /// A shelf was looked through to its end. `known`: from before the look. `admitted`: the attempts whose records say
+    /// that they were admitted and nothing more.
     pub(super) fn saw(&self, name: &str, known: &Known, admitted: &HashSet<Guid>, shelf: Shelf) {
         let mut state = self.state();
-        // What was left and is admitted no longer has been decided. What was left meanwhile is for the next look.
+        // An attempt in `left` whose record is no longer `admitted` has been resolved. Attempts that were left during
+        // the look wait for the next one.
         state.left.retain(|attempt, _| !known.left.contains(attempt) || admitted.contains(attempt));
         if shelf.former {
             state.clean_since = None;
@@ -120,7 +122,7 @@ impl Census {
         state.replace(name, Some(Shelf { looked_through: true, ..shelf }));
     }
 
-    /// Another operation stands on its shelf, by us.
+    /// This gateway has admitted another operation.
     pub(super) fn let_in(&self, id: &OperationId, owner: &Owner) {
         let (mut state, owner) = (self.state(), Arc::new(owner.clone()));
         state.tally.add(&owner);
@@ -128,12 +130,12 @@ impl Census {
     }
 
     /// # Errors
-    /// The owner has its share of what may be remembered.
+    /// The owner has used up its share.
     pub(super) fn has_room(&self, owner: &Owner, memory: Memory) -> Result<(), Denied> {
         self.state().tally.has_room(owner, memory)
     }
 
-    /// Are there gateways with another plan? Those of a former build have one.
+    /// Says whether there are gateways with another plan. Gateways of a former build always have another one.
     pub(crate) fn strangers(&self, there: bool) {
         let mut state = self.state();
         state.strangers = there;
@@ -142,14 +144,14 @@ impl Census {
         }
     }
 
-    /// Could an operation be known by the name that a former build gave it? A gateway of such a build may still write
-    /// after all shelves have been looked through. So they are looked at until for `keep` none had such a name, and no
-    /// gateway had another plan.
+    /// Whether an operation could still have the name that a former build gave it. A gateway of such a build may write
+    /// after all shelves have been looked through. So the answer is yes until, for the length of `keep`, no operation
+    /// had such a name and no gateway had another plan.
     pub(super) fn may_know_former(&self, keep: Duration, now: Boot) -> bool {
         self.state().clean_since.is_none_or(|since| now.since(since) <= keep)
     }
 
-    /// Other shelves than these are gone.
+    /// Forgets all other shelves: they are gone.
     pub(super) fn keep(&self, shelves: &[String], now: Boot) {
         let mut state = self.state();
         let gone = state.shelves.keys().filter(|name| shelves.binary_search(name).is_err());
@@ -162,8 +164,8 @@ impl Census {
         state.clean_since = if clean { state.clean_since.or(Some(now)) } else { None };
     }
 
-    /// Operations of which nobody knows what came of them, on all shelves, as they were seen last. `None`: not all have
-    /// been looked through.
+    /// Operations with an unknown outcome on all shelves, as last seen. `None`: some shelves were not looked through
+    /// yet.
     pub(super) fn unknown(&self) -> Option<usize> {
         let state = self.state();
         state.complete.then(|| state.shelves.values().map(|shelf| shelf.unknown).sum())
@@ -185,7 +187,7 @@ impl State {
     }
 }
 
-/// Digits of an operation's name that its shelf is called by.
+/// How many digits of an operation's name are the name of its shelf.
 const SHELF: usize = 2;
 
 impl Drop for Mark {
@@ -269,7 +271,7 @@ mod tests {
 
     const KEEP: Duration = Duration::from_secs(60);
 
-    /// Two shelves; a minute and a second go by at each word, which is longer than anything is kept.
+    /// A census of two shelves. Each call takes a minute and a second, which is longer than `keep`.
     #[derive(Default)]
     struct Shelves {
         census: Census,
@@ -281,7 +283,7 @@ mod tests {
             self.census.may_know_former(KEEP, Boot::from_nanos(self.now))
         }
 
-        /// Just after it, and when everything that stood there then was kept long enough.
+        /// The answers just after a look, and a minute and a second later.
         fn sees(&mut self, name: &str, former: bool) -> [bool; 2] {
             let shelf = Shelf { former, ..Shelf::default() };
             self.census.saw(name, &self.census.known(name), &HashSet::new(), shelf);

@@ -2,10 +2,10 @@
 
 use fencegate_process::again;
 
-/// Why an operation is not to be sent. Nothing of this request was.
+/// Why an operation is not to be sent. Nothing of this request was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// `status`: of the answer; `None` where an operator has said so.
+    /// `status`: of the answer; `None` where an operator resolved the operation as done.
     #[error("the operation was answered before")]
     Done { status: Option<u16> },
     #[error("its name was used for another request")]

@@ -1,8 +1,8 @@
 //! Operations that happen at most once, for upstreams without a guard: written down in ZooKeeper before they are sent.
 //!
-//! [`record`] is what is written, [`write_ahead`] writes it, where [`shelves`] have room, under the lock of the request
-//! and nowhere else; [`sweep`] forgets what has been kept long enough and counts what is unknown, in [`census`];
-//! [`unresolved`] is for operators. A worker sees [`Admitted`] only.
+//! [`record`] is the idempotency record. [`write_ahead`] writes it if [`shelves`] have room, and only under the lock of
+//! the request. [`sweep`] forgets records after their time and counts unknown outcomes in [`census`]; [`unresolved`] is
+//! for operators. A worker sees [`Admitted`] only.
 
 pub mod census;
 pub mod denied;
@@ -31,9 +31,9 @@ use self::{denied::Denied, room::Owner};
 pub struct Unwritten {
     pub operation: Operation,
     pub keys: Vec<ResourceKey>,
-    /// Paths of the lock nodes: while the first word is written, all of them must be there.
+    /// Paths of the lock nodes: the transaction that writes the record checks that all of them exist.
     pub nodes: Arc<[String]>,
-    /// Of the first dispatch.
+    /// The token of the first dispatch.
     pub token: Token,
     pub method: String,
     /// Path and query.
@@ -41,16 +41,17 @@ pub struct Unwritten {
     /// The `Idempotency-Key` that it came with.
     pub name: Option<String>,
     pub owner: Owner,
-    /// How many of its owner may be remembered.
+    /// How many operations of its owner may be remembered.
     pub memory: Memory,
 }
 
 /// What came of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Came {
-    /// The upstream answered, and said for certain.
+    /// The upstream gave a final answer, with this status.
     Done(u16),
-    /// Nothing: no byte was sent, a comparing upstream refused the token, or the service did not take it up.
+    /// The operation was not executed: no byte was sent, a comparing upstream refused the token, or the service refused
+    /// to begin.
     Nothing,
 }
 
@@ -63,21 +64,22 @@ impl Came {
     }
 }
 
-/// The right to send an operation, once. Dropped without a word, its outcome is unknown until an operator says it.
+/// The right to send an operation, once. If it is dropped before [`Admitted::came`], the outcome is unknown until an
+/// operator resolves it.
 #[derive(Debug)]
 pub struct Admitted(Box<Right>);
 
 /// Boxed: every request carries the place for it along.
 #[derive(Debug)]
 struct Right {
-    /// Statuses that are its end beside those that always are.
+    /// Statuses that the route counts as final, beside the usual ones.
     finals: Vec<u16>,
     came: oneshot::Sender<Came>,
     written: oneshot::Receiver<()>,
 }
 
 impl Admitted {
-    /// What a complete answer of the upstream says; `None` where it leaves open what was done.
+    /// The outcome that a complete answer with this status proves; `None` where it proves none.
     pub fn told_by(&self, status: u16) -> Option<Came> {
         match Ending::of(status, &self.0.finals) {
             Ending::Over => Some(Came::Done(status)),
@@ -86,7 +88,8 @@ impl Admitted {
         }
     }
 
-    /// Returns when that is written down, or ZooKeeper is away; then it is written as soon as it is back.
+    /// Writes the outcome down, and returns when that is done. If ZooKeeper is away, it returns early, and the outcome
+    /// is written when ZooKeeper is back.
     pub async fn came(self, came: Came) {
         let Right { came: says, written, .. } = *self.0;
         if says.send(came).is_err() {
@@ -98,7 +101,8 @@ impl Admitted {
     }
 }
 
-/// An operation that was admitted to nobody yet: dropped, nothing came of it.
+/// An operation that was admitted and not handed to its caller yet. If it is dropped, [`Came::Nothing`] is written
+/// down.
 pub(crate) struct Unsent(Option<Admitted>);
 
 impl Unsent {
@@ -114,13 +118,13 @@ impl Unsent {
 impl Drop for Unsent {
     fn drop(&mut self) {
         if let Some(admitted) = self.0.take() {
-            // Fails when the session's thread has refused it already.
+            // This fails if the session's thread has already refused the operation.
             admitted.0.came.send(Came::Nothing).ok();
         }
     }
 }
 
-/// How long the answer to an operation waits until it is written down that there was one.
+/// How long the answer to an operation waits until its outcome is written down.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Asks a session's thread for an operation; see [`write_ahead::serve`].

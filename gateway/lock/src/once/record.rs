@@ -1,7 +1,8 @@
-//! What is written down of an operation, and how its versions say what may be done to it.
+//! The idempotency record of an operation, and how the version of its node says what may be done to it.
 //!
-//! A node is deleted by its version alone, and versions begin anew in a node that is made anew: a delete that was late
-//! could hit another life of the operation. So the version says in which state a node is, in every life of it:
+//! ZooKeeper deletes a node by path and version, and versions begin anew when a node is made anew. So a late delete
+//! could hit a later record of the same operation. Therefore the version tells the state of the record, in the same way
+//! each time the node is made:
 //!
 //! | version | state | next |
 //! |---|---|---|
@@ -24,20 +25,20 @@ pub const FORMAT: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     pub format: u32,
-    /// Who wrote it: tells one's own word from another's when an answer was lost.
+    /// The attempt that wrote it. After a lost answer the writer tells by this whether the record is its own.
     pub attempt: String,
     pub fingerprint: String,
     pub keys: Vec<ResourceKey>,
-    /// Parent of the lock node of the first key, where that is not the one that keys have by themselves.
+    /// Parent of the lock node of the first key; only set where the route has another lock site than the native one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<String>,
     pub token: Token,
     pub method: String,
     /// Path and query, cut to [`LONGEST_TARGET`].
     pub target: String,
-    /// The `Idempotency-Key` that it came with, to ask the upstream with.
+    /// The `Idempotency-Key` of the request. A probe asks the upstream with it.
     pub name: Option<String>,
-    /// Whose share of what is remembered it takes. A build that named operations by their upstream wrote none.
+    /// The owner whose share it counts against. Builds that named operations by their upstream wrote none.
     #[serde(default)]
     pub owner: Option<Owner>,
     /// Seconds of the wall clock.
@@ -51,13 +52,13 @@ pub struct Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub enum State {
-    /// May have been sent. Unless it is running now, nobody knows what came of it.
+    /// The request may have been sent. If it is not running now, its outcome is unknown.
     Admitted,
-    /// `at`: seconds of the wall clock of who says so. `status`: `None` by the word of an operator.
+    /// `at`: seconds, by the wall clock of the writer. `status`: `None` if an operator wrote it.
     Done { at: u64, status: Option<u16> },
     /// Nothing was sent: a repeat may run.
     Aborted { at: u64 },
-    /// About to be deleted; it counts as not there.
+    /// About to be deleted; the record counts as missing.
     Outlived,
 }
 
@@ -88,7 +89,7 @@ impl Record {
     }
 
     /// # Errors
-    /// Something else stands there, or what a newer build wrote.
+    /// The data is no record, or a newer build wrote it.
     pub fn parse(data: &[u8]) -> Result<Self, String> {
         let record: Self = serde_json::from_slice(data).map_err(|error| error.to_string())?;
         if record.format > FORMAT {
@@ -102,8 +103,8 @@ impl Record {
         Self { state, ..self.clone() }
     }
 
-    /// Nobody will be told of it again. One with an unknown outcome never is. `modified`: when the node was changed last,
-    /// in milliseconds of the clock of ZooKeeper's leader of then. `now`: milliseconds, too.
+    /// Whether the record may be forgotten. A record with an unknown outcome never may. `modified`: when the node was
+    /// last changed, in milliseconds by the clock of ZooKeeper's leader. `now`: in milliseconds, too.
     pub fn is_outlived(&self, modified: u64, now: u64) -> bool {
         match self.state {
             State::Admitted => false,
@@ -112,8 +113,8 @@ impl Record {
         }
     }
 
-    /// The last moment at which a finished one is told of. It ended at the later of two times: the one that ZooKeeper's
-    /// leader wrote, and the one that the gateway did. So a clock that was behind by itself ends nothing early.
+    /// Until when a finished operation is remembered. Its end is the later of two times: the one that ZooKeeper's
+    /// leader wrote, and the one that the gateway wrote. So one clock that was slow shortens nothing.
     pub fn kept_until(&self, modified: u64) -> u64 {
         let said = match self.state {
             State::Done { at, .. } | State::Aborted { at } => at.saturating_mul(1000),
@@ -122,13 +123,13 @@ impl Record {
         modified.max(said).saturating_add(self.keep.saturating_mul(1000))
     }
 
-    /// A repeat may run in its place.
+    /// Whether a repeat of the operation may run.
     pub fn may_run(&self) -> bool {
         matches!(self.state, State::Aborted { .. } | State::Outlived)
     }
 }
 
-/// The parent of a lock node, where other programs have it.
+/// The parent of a lock node that is shared with other programs; `None` for a native one.
 fn elsewhere(key: &ResourceKey, node: &str) -> Option<String> {
     let (parent, _) = node.rsplit_once('/')?;
     let native = format!("/locks/{:02x}/{}", key.shard(), key.lock_segment());
@@ -145,7 +146,7 @@ impl From<Came> for State {
     }
 }
 
-/// How often a node of this version is written in one transaction, to be admitted again.
+/// How often a node of this version has to be written in one transaction, so that its new version means `admitted`.
 pub fn writes_to_admit(version: i32) -> usize {
     3 - usize::try_from(version.rem_euclid(3)).expect("below 3")
 }

@@ -1,7 +1,7 @@
-//! How much of what may be remembered in ZooKeeper each route and each client has taken, as far as this process has seen.
+//! Counts how many remembered operations each route and each client has in ZooKeeper, as far as this process has seen.
 //!
-//! What other gateways let in is known when it has been looked at, some seconds later; what this one lets in counts at
-//! once. So the shares are no exact bound, as that of all operations is, but one that nobody goes far beyond.
+//! An operation that this gateway admits counts at once. One that another gateway admits counts some seconds later,
+//! when a sweep has seen it. So a share may be exceeded a little; only the bound of all operations is exact.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::once::denied::Denied;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     pub route: String,
-    /// Stands for the principal; `None` where the route knows none.
+    /// A hash that stands for the principal; `None` where the route knows no principals.
     pub client: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl Tally {
     }
 
     /// # Errors
-    /// One more of this owner would be too many.
+    /// The owner has used up its share.
     pub(super) fn has_room(&self, owner: &Owner, memory: Memory) -> Result<(), Denied> {
         let clients = owner.client.as_ref().zip(memory.client);
         if clients.is_some_and(|(client, most)| self.clients.get(client).is_some_and(|count| *count >= most))

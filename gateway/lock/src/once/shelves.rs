@@ -1,4 +1,4 @@
-//! Whether one more operation can be remembered: how many are, in each of the nodes that they lie in.
+//! Tells whether one more operation can be remembered, by counting those in each of the 256 parent nodes.
 
 use std::{cell::RefCell, collections::HashMap};
 
@@ -19,7 +19,8 @@ impl Shelves {
         self.0.borrow_mut().insert(id.bytes()[0], children);
     }
 
-    /// Is there room for one more? What was seen last may be old; only that there was room is believed unseen.
+    /// Whether there is room for one more. A remembered count may be old: if it leaves room it is trusted, if not
+    /// ZooKeeper is asked.
     pub(super) async fn have_room<L: Link>(&self, live: &Live<L>, id: &OperationId) -> Result<bool, Denied> {
         let last = self.0.borrow().get(&id.bytes()[0]).copied().unwrap_or_default();
         if last < MOST {

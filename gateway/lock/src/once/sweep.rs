@@ -1,10 +1,9 @@
-//! Looks through what is remembered of operations: forgets what was kept long enough, and counts what nobody knows the
-//! outcome of.
+//! Looks through the remembered operations: forgets records after their time, and counts unknown outcomes.
 //!
-//! How long an operation was kept goes by two clocks at both ends. It ended at the later of two times: the one that
-//! ZooKeeper's leader wrote to the node, and the one that the gateway wrote into it. It is now the earlier of two: the one
-//! that the leader wrote to our own heartbeat, and this machine's. So something is forgotten early only where both clocks
-//! were behind at its end, or both are ahead now.
+//! The age of an operation is reckoned by two clocks at both ends. Its end is the later of two times: the one that
+//! ZooKeeper's leader gave the node, and the one that the gateway wrote into it. The present time is the earlier of
+//! two: the one that the leader gave our own last heartbeat, and this machine's. So an operation is forgotten early
+//! only if both clocks were slow at its end, or both are fast now.
 
 use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
 
@@ -27,10 +26,10 @@ use crate::session::{
 const PERIOD: Duration = Duration::from_secs(2);
 /// Nodes of shelves that are listed in one round.
 const SHELVES: usize = 8;
-/// Operations that are read in one round; the shelf at which there are so many is the last.
+/// Operations that are read in one round. The round ends after the shelf that reaches this number.
 const BATCH: usize = 128;
 
-/// Sweeps for as long as it is polled. Every session of every gateway does; those of one process take turns.
+/// Sweeps for as long as it is polled. Every session of every gateway sweeps; the sessions of one process take turns.
 pub async fn sweep_every<L: Link>(live: &Live<L>, census: &Census) -> Infallible {
     loop {
         tokio::time::sleep(PERIOD).await;
@@ -84,7 +83,7 @@ enum How {
     Unknown(Option<Guid>),
 }
 
-/// How many were read.
+/// Returns how many operations were read.
 async fn look_through<L: Link>(
     live: &Live<L>,
     census: &Census,
@@ -145,7 +144,7 @@ async fn look<L: Link>(live: &Live<L>, census: &Census, path: &str, now: u64) ->
     Ok(Look::Nothing)
 }
 
-/// Has everybody let go of what was admitted, without a word of what came of it?
+/// Whether the operation was admitted, does not run any more, and has no recorded outcome.
 async fn is_unknown<L: Link>(
     live: &Live<L>,
     census: &Census,
@@ -158,7 +157,7 @@ async fn is_unknown<L: Link>(
     if !census.is_left(&record.attempt) && is_held(&live.link, &live.paths, live.base, record).await? {
         return Ok(false);
     }
-    // The word is written before the lock is given up, and may have been since we read.
+    // The outcome is written before the lock is given up, so it may have been written since we read the record.
     match live.link.data(path).await {
         Ok((data, _)) => Ok(Record::parse(&data).is_ok_and(|now| now == *record)),
         Err(Fault::NoNode) => Ok(false),
@@ -166,7 +165,7 @@ async fn is_unknown<L: Link>(
     }
 }
 
-/// In two steps, see [`super::record`]: a delete that is late can only hit what is outlived.
+/// Forgets in two steps, see [`super::record`]: a late delete can only hit a record that is outlived.
 async fn forget<L: Link>(live: &Live<L>, path: &str, record: &Record, mut version: i32) {
     if is_finished(version) {
         let data = record.now(State::Outlived).bytes();

@@ -1,4 +1,4 @@
-//! Operations whose outcome nobody knows, for an operator, straight from ZooKeeper.
+//! Lists operations with an unknown outcome for an operator, and resolves them, directly in ZooKeeper.
 
 use fencegate_process::{again, clock::wall_clock};
 
@@ -10,7 +10,7 @@ use crate::session::{
     paths::Paths,
 };
 
-/// An operation that was let through, without a word of what came of it.
+/// An operation that was admitted and has no recorded outcome.
 #[derive(Debug, Clone)]
 pub struct Unresolved {
     pub reference: String,
@@ -21,7 +21,7 @@ pub struct Unresolved {
     version: i32,
 }
 
-/// Why nothing could be told or changed.
+/// Why operations could not be listed or resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
     #[error("read {path}")]
@@ -52,7 +52,7 @@ pub async fn all(link: &impl Link, paths: &Paths, base: u64) -> Result<Vec<Unres
     Ok(open)
 }
 
-/// `None` for what is known, gone or not ours to read.
+/// `None` if the outcome is known, or the record is gone or unreadable.
 async fn read(
     link: &impl Link,
     paths: &Paths,
@@ -80,7 +80,7 @@ const REFERENCE: usize = 16;
 /// Its first digits name the shard, as in [`Paths::operation_shard`].
 const SHARD: usize = 2;
 
-/// The one that `reference` means. Only what has that name is read, however much is remembered.
+/// The unknown operation with this reference. Only records with a matching name are read.
 pub async fn one(link: &impl Link, paths: &Paths, base: u64, reference: &str) -> Result<Unresolved, Trouble> {
     let not_found = || Trouble::NotFound(reference.to_owned());
     let digits = reference.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -100,7 +100,7 @@ pub async fn one(link: &impl Link, paths: &Paths, base: u64, reference: &str) ->
 }
 
 impl Unresolved {
-    /// Somebody who knows says whether it was done.
+    /// Writes down what an operator says: `done`, or never executed.
     pub async fn resolve(&self, link: &impl Link, done: bool) -> Result<(), Trouble> {
         let at = wall_clock();
         let state = if done { State::Done { at, status: None } } else { State::Aborted { at } };
@@ -122,7 +122,7 @@ async fn children(link: &impl Link, path: &str) -> Result<Vec<String>, Trouble> 
     }
 }
 
-/// Is the lock node there whose number makes the token?
+/// Whether the lock node from which the token was made still exists.
 pub(super) async fn is_held(
     link: &impl Link,
     paths: &Paths,
@@ -147,7 +147,7 @@ pub(super) async fn is_held(
         if makes_the_token(seen) {
             return Ok(true);
         }
-        // It stands in line for a node that everybody makes: by that one's number its tokens are made.
+        // This node only stands in line for an exclusive node; tokens are made from the czxid of that one.
         if let Some(path) = saying::stands_for(&says)
             && link.seen(path).await?.is_some_and(makes_the_token)
         {

@@ -22,13 +22,13 @@ use crate::{
     },
 };
 
-/// How often the writing begins anew because the node came and went.
+/// How often the write is tried again because other requests made or removed the node meanwhile.
 const ROUNDS: usize = 16;
 
 /// Why an operation was not admitted.
 enum Stop {
     Refused(Denied),
-    /// It is not known whether it is written down: then it is for nothing.
+    /// It is not known whether the record was written. If it was, it has to be marked as never sent.
     Unsettled(Denied),
 }
 
@@ -37,11 +37,11 @@ impl Stop {
         Self::Unsettled(Denied::Service("the session ended".into()))
     }
 
-    /// As one that was sent, and of which no answer has told what came of it.
+    /// The same error for a write that was sent and may have been done.
     fn unheard(self) -> Self {
         match self {
             Self::Refused(why @ Denied::Service(_)) => Self::Unsettled(why),
-            // What stands there is another's.
+            // The record that was found is another attempt's.
             other => other,
         }
     }
@@ -53,7 +53,7 @@ impl From<Denied> for Stop {
     }
 }
 
-/// Runs one operation from before its admission until it is written down what came of it.
+/// Runs one operation from before its admission until its outcome is written down.
 pub async fn serve<L: Link>(
     current: Rc<Current<L>>,
     shelves: Rc<Shelves>,
@@ -68,7 +68,7 @@ pub async fn serve<L: Link>(
     let _mark = census.mark(attempt);
     let node = OperationNode { id: wanted.operation.id, record: Record::new(&wanted, attempt), census };
     let admitted = node.admit(&live, &shelves, &wanted).await;
-    // Not kept while the upstream works: a session that somebody has cannot be closed.
+    // Let go of the session while the upstream works: a session that is in use cannot be closed.
     drop(live);
     match admitted {
         Ok(version) => {
@@ -103,7 +103,7 @@ struct OperationNode {
 }
 
 impl OperationNode {
-    /// The version of the node once it is ours: then it may be sent.
+    /// Writes the record. Returns the version of the node when it is ours; only then may the request be sent.
     async fn admit<L: Link>(
         &self,
         live: &Live<L>,
@@ -138,7 +138,7 @@ impl OperationNode {
                         continue;
                     }
                     Err(Failed { fault: Fault::Ambiguous(_), .. }) => unheard = true,
-                    // Somebody was here before us.
+                    // Another attempt was faster; look again.
                     Err(Failed { fault: Fault::NodeExists | Fault::NoNode | Fault::BadVersion, .. }) => {}
                     Err(Failed { fault, .. }) => return Err(Denied::Service(fault.to_string()).into()),
                 }
@@ -158,8 +158,8 @@ impl OperationNode {
         Err(Denied::Service("the record of the operation came and went".into()).into())
     }
 
-    /// A build that named operations by their upstream may have written this one down, also while we run. What it knows
-    /// counts, until nobody has been seen for `keep` who writes under such names; see [`Census::may_know_former`].
+    /// Refuses an operation that has a record under the name that a former build gave it. Gateways of such a build may
+    /// run beside us; see [`Census::may_know_former`] for how long this look is needed.
     async fn has_no_former<L: Link>(&self, live: &Live<L>, wanted: &Unwritten) -> Result<(), Stop> {
         let keep = Duration::from_secs(wanted.operation.keep);
         let may_know = || self.census.may_know_former(keep, live.clock.now());
@@ -175,7 +175,7 @@ impl OperationNode {
         }
     }
 
-    /// Is there room for one more of its owner, and of anybody?
+    /// Whether there is room: in the share of the owner, and among all operations.
     async fn room<L: Link>(
         &self,
         live: &Live<L>,
@@ -223,7 +223,7 @@ impl OperationNode {
         written.map(|_| version)
     }
 
-    /// What a repeat is told of the operation that was before it.
+    /// The refusal of a repeat, by the record that was found.
     fn told_of(&self, before: &Record) -> Denied {
         match before.state {
             _ if before.fingerprint != self.record.fingerprint
@@ -238,9 +238,9 @@ impl OperationNode {
         }
     }
 
-    /// Writes down what came of the attempt, under whichever session there is, for as long as it takes. `version`:
-    /// that of the node, where it is known; else it is looked for first. Between two tries no session is kept: one that
-    /// somebody has cannot be closed.
+    /// Writes down the outcome of the attempt, through any session, for as long as it takes. `version`: of the node; if
+    /// it is `None`, the node is read first. No session is held between two tries, because a session that is in use
+    /// cannot be closed.
     async fn settle<L: Link>(&self, current: &Current<L>, mut version: Option<i32>, state: State) {
         let data = self.record.now(state).bytes();
         loop {
@@ -248,7 +248,7 @@ impl OperationNode {
             let path = live.paths.operation(&self.id);
             let expected = match version.take() {
                 Some(version) => version,
-                // A word that was late could hit another life of the operation; so look whose it is.
+                // The record may belong to a later attempt by now; so read whose it is.
                 None => match look(&live, &path).await {
                     Ok(Some((record, version)))
                         if record.attempt == self.record.attempt && record.state == State::Admitted =>
@@ -256,7 +256,7 @@ impl OperationNode {
                         version
                     }
                     Ok(_) => return,
-                    // What we write can be read: it is another's, and stays.
+                    // We can read all that we write, so this record is another's and stays.
                     Err(Stop::Refused(Denied::Foreign(_))) => return,
                     Err(Stop::Unsettled(_)) => {
                         drop(live);
@@ -290,16 +290,16 @@ impl OperationNode {
     }
 }
 
-/// Whatever its version; only that the node is there.
+/// Any version: the step only checks that the node exists.
 const ANY: i32 = -1;
 
-/// The record at `path` as the leader has it.
+/// The record at `path`, read after a `sync` with the leader.
 async fn look<L: Link>(live: &Live<L>, path: &str) -> Result<Option<(Record, i32)>, Stop> {
     loop {
         let (synced, read) = (live.link.sync(path), live.link.data(path));
         return match tokio::join!(synced, read) {
             (Err(Fault::Over), _) | (_, Err(Fault::Over)) => Err(Stop::session_ended()),
-            // It was given up, and may answer so for ever.
+            // This session was given up, and all its operations may fail like this for ever.
             (Err(Fault::Ambiguous(_)), _) | (_, Err(Fault::Ambiguous(_))) if live.over.is_cancelled() => {
                 Err(Stop::session_ended())
             }
@@ -318,7 +318,7 @@ async fn look<L: Link>(live: &Live<L>, path: &str) -> Result<Option<(Record, i32
     }
 }
 
-/// The nodes that an operation's node belongs in.
+/// Makes the parents of an operation's node.
 async fn make_shelf<L: Link>(live: &Live<L>, id: &OperationId) -> Result<(), Stop> {
     for path in [live.paths.operations(), live.paths.operation_shard(id)] {
         match live.link.create(&path, b"", Kind::Persistent).await {

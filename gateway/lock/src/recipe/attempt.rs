@@ -1,8 +1,8 @@
 //! The life of the lock node of one key, from its creation to its proven removal.
 //!
-//! The task that runs an attempt owns the node. Whoever asked for it may go away at any moment: the task notices at
-//! its next step and removes the node. No operation is abandoned half way, because one that was sent may still take
-//! effect. Whatever happens, [`Attempt::clear`] has to be the last call.
+//! The task that runs an attempt owns the node. Whoever asked for it may go away at any moment: the task notices at its
+//! next step and removes the node. No request to ZooKeeper is abandoned half way, because it may still take effect.
+//! Whatever happens, [`Attempt::clear`] has to be the last call.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -33,17 +33,17 @@ use crate::session::{
 /// One attempt.
 pub struct Attempt<L: Link> {
     pub candidate: Candidate<L>,
-    /// The name of its node.
+    /// The names of its nodes.
     made: Made<String>,
-    /// What is written in its nodes.
+    /// The data of its nodes.
     says: Box<[u8]>,
-    /// Where its parent keeps a record.
+    /// Present where the parent of the key keeps a grant record.
     delayed: Option<Delayed>,
     registered: Registered<L>,
 }
 
 impl<L: Link> Attempt<L> {
-    /// Before any node is made the attempt is entered in the session's registry; that may wait for room.
+    /// Enters the attempt in the session's registry, before any node is made. This may wait for room.
     pub async fn begin(
         live: &Rc<Live<L>>,
         key: &ResourceKey,
@@ -54,7 +54,7 @@ impl<L: Link> Attempt<L> {
         Ok(Self::of(Registered::enter(live, at.bytes()).await?, live, &at, mode))
     }
 
-    /// Another one for the same key, whose node takes the place of this one's, and needs no room of its own.
+    /// Another attempt for the same key. Its node takes the place of this one's, so it needs no room of its own.
     pub fn succeed(&self, mode: Mode) -> Self {
         let Candidate { live, .. } = &self.candidate;
         Self::of(self.registered.succeed(), live, &self.candidate.berth(), mode)
@@ -62,13 +62,13 @@ impl<L: Link> Attempt<L> {
 
     fn of(registered: Registered<L>, live: &Rc<Live<L>>, at: &Berth, mode: Mode) -> Self {
         let candidate = Candidate::new(live.clone(), at, registered.guid, mode);
-        // For whoever looks at the line of other programs. Nobody is sent on from there.
+        // Among other programs' nodes the data only tells people whose node this is; no request is sent on by it.
         let says: &[u8] = if candidate.line.is_native() { b"" } else { live.member.as_bytes() };
         Self { says: says.into(), candidate, made: Made::default(), delayed: None, registered }
     }
 
-    /// Of a tenure that is kept for others: its nodes say which gateway that is, if others can reach it and it is
-    /// alone in holding.
+    /// For a tenure that is kept for later requests: its node names this gateway, so that others can send requests on
+    /// to it. Only a native node that holds alone does so.
     pub fn signed(mut self) -> Self {
         if self.candidate.mode == Mode::Exclusive && self.candidate.line.is_native() {
             self.says = self.candidate.live.signature().into();
@@ -76,7 +76,7 @@ impl<L: Link> Attempt<L> {
         self
     }
 
-    /// Nobody compares tokens: what we send may go on for so long after us.
+    /// For a key where nobody compares tokens: our requests may go on for `delay` after we are gone.
     pub fn delayed(self, delay: Option<Duration>) -> Self {
         match delay {
             Some(delay) => self.with(Delayed::by(delay)),
@@ -84,7 +84,7 @@ impl<L: Link> Attempt<L> {
         }
     }
 
-    /// Only to have the record of a key in order.
+    /// For an attempt that sends no request, and only puts the grant record of its key in order.
     pub fn sending_nothing(self) -> Self {
         self.with(Delayed::sending_nothing())
     }
@@ -95,7 +95,7 @@ impl<L: Link> Attempt<L> {
         self
     }
 
-    /// Whatever was sent under its node is over.
+    /// Says that all requests under this node are over.
     pub fn all_known(&self) {
         self.delayed.iter().for_each(Delayed::all_known);
     }
@@ -104,7 +104,7 @@ impl<L: Link> Attempt<L> {
         self.delayed.as_ref().is_some_and(Delayed::leaves_clean)
     }
 
-    /// Of one that stands here for the node at `path`: its nodes say so.
+    /// For an attempt that stands in line for the exclusive node at `path`: its nodes have that path as data.
     pub fn towards(mut self, path: &str) -> Self {
         self.says = path.as_bytes().into();
         self
@@ -116,8 +116,8 @@ impl<L: Link> Attempt<L> {
         self.wait(node, children, caller).await
     }
 
-    /// The same, removing the node of `old` in the transaction that makes the new one: between the two nobody can
-    /// see the key without a contender of ours, and a holder that yields is at the end of the queue at once.
+    /// Like [`Self::acquire`], but removes the node of `old` in the transaction that makes the new one. So nobody sees
+    /// the key without a contender of ours, and a holder that yields is at the end of the queue at once.
     pub async fn acquire_instead_of(&self, old: &Self, caller: &mut impl Caller) -> Result<Grant, Stop> {
         match self.replace(old).await? {
             Some((node, children)) => self.wait(node, children, caller).await,
@@ -128,23 +128,24 @@ impl<L: Link> Attempt<L> {
         }
     }
 
-    /// Makes the node of one that holds by something else than being first, and puts it in its line: its name, and the
-    /// children of its parent.
+    /// Makes the node and enters it in its line, for locks that do not hold by being first. Returns the node's name and
+    /// the children of its parent.
     pub(super) async fn stand(&self, caller: &mut impl Caller) -> Result<(String, Vec<String>), Stop> {
         let (node, children) = self.create().await?;
         self.enter(&node, caller).await?;
         Ok((node.name, children))
     }
 
-    /// E and S of the token that it makes, if it can stand in its line.
+    /// E and S of the node's token, if the node may stay in its line.
     async fn enter(&self, node: &Node, caller: &mut impl Caller) -> Result<(u64, u32), Stop> {
         let live = &self.candidate.live;
         if node.seen.owner != live.link.id() {
-            // Another session made it: the proof we hold says nothing about that one, and none of this session does.
+            // Another session owns the node: our connection was given a new session id without notice. Our proof says
+            // nothing of that session, so this one is given up.
             live.over.cancel();
             return Err(NotGranted::Lost.into());
         }
-        // Before it waits: what others are given meanwhile is above it by right.
+        // Compared now and not after the wait: later grants to others are larger by right.
         let before = self.made.before().expect("a node that was found is one whose create was sent");
         let epoch = live.epoch(node.seen.czxid, before)?;
         let sequence = self.candidate.sequence(&node.name);
@@ -159,7 +160,7 @@ impl<L: Link> Attempt<L> {
             let full = FullParent::mark(&self.candidate).await?;
             self.clear().await;
             full.replaced(caller).await?;
-            // Under the new parent, with a name of its own: this attempt has had its node.
+            // The caller tries again with a new attempt, which makes its node under the new parent.
             return Err(NotGranted::Lost.into());
         }
         Ok((epoch, sequence))
@@ -179,7 +180,7 @@ impl<L: Link> Attempt<L> {
         Ok(Grant { epoch, sequence, permit: None, evidence, nodes, contended })
     }
 
-    /// Makes the node, once, and lists its siblings behind it: one round trip where we are right about the parent.
+    /// Makes one node and lists its siblings. This takes one round trip if we know rightly whether the parent exists.
     async fn create(&self) -> Result<(Node, Vec<String>), NotGranted> {
         let mut made = false;
         let created = self.create_in_rounds(&mut made).await;
@@ -189,12 +190,12 @@ impl<L: Link> Attempt<L> {
         created
     }
 
-    /// `made`: the parent by itself, in any round.
+    /// `made`: set once we have made the parent by itself, in any round.
     async fn create_in_rounds(&self, made: &mut bool) -> Result<(Node, Vec<String>), NotGranted> {
         let parents = &self.candidate.live.registry.parents;
         for round in 0..CREATE_ROUNDS {
             let Candidate { line, parent, .. } = &self.candidate;
-            // What other programs have they make, and we seldom: a round trip more is no matter then.
+            // Other programs make their parents mostly themselves, so we first try the create without making one.
             let below = !line.is_native() || round >= PATIENT_ROUNDS || parents.expects(parent);
             let found =
                 if below { self.create_below(round, made).await? } else { self.create_with_parent().await? };
@@ -206,7 +207,8 @@ impl<L: Link> Attempt<L> {
         Err(NotGranted::Service("the lock node could not be made: its parent came and went".into()))
     }
 
-    /// Below a parent that somebody else has made. `None`: it is not there, or was not; begin again.
+    /// Makes the node below an existing parent. `None`: the parent was missing, or the answer was lost and no node was
+    /// made; begin again.
     async fn create_below(
         &self,
         round: usize,
@@ -221,7 +223,8 @@ impl<L: Link> Attempt<L> {
         let create = live.link.create(&requested, &self.says, Kind::EphemeralSequential);
         let list = live.link.children(parent);
         failpoint::pass("after_create_sent");
-        // Whether there is one says the node's own answer; one of ours goes again where there is to be no node.
+        // The answer to the create tells whether the parent exists. A parent that we have made is removed again if no
+        // node gets made.
         let (above, created, children) = tokio::join!(OptionFuture::from(above), create, list);
         *made |= matches!(above, Some(Ok(_)));
         match created {
@@ -250,8 +253,8 @@ impl<L: Link> Attempt<L> {
         }
     }
 
-    /// The key's first contender makes the parent as well. `None`: somebody else was faster, or the shard is missing
-    /// and now there; begin again.
+    /// Makes parent and node in one transaction, as the first contender of a key does. `None`: another contender was
+    /// faster, or the shard was missing and is now made; begin again.
     async fn create_with_parent(&self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
         let Candidate { live, parent, .. } = &self.candidate;
         let (requested, name) = (self.candidate.requested(), self.candidate.numbered(0));
@@ -264,7 +267,7 @@ impl<L: Link> Attempt<L> {
         match made.await {
             Ok(seen) => {
                 self.made.named(&name);
-                // Where the parent is new nobody can be beside it.
+                // Below a new parent there can be no other node.
                 Ok(Some((Node { name: name.clone(), seen }, vec![name])))
             }
             Err(Failed { fault: Fault::Ambiguous(_), .. }) => self.candidate.recover().await,
@@ -282,7 +285,7 @@ impl<L: Link> Attempt<L> {
         }
     }
 
-    /// `None`: the old node was not there any more, and nothing was done.
+    /// `None`: the old node had gone before, and nothing was done.
     async fn replace(&self, old: &Self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
         let Some(name) = old.made.names() else { return Ok(None) };
         let (live, path, requested) =
@@ -324,7 +327,7 @@ impl<L: Link> Attempt<L> {
         self.made.sending(self.candidate.live.memory.highest());
     }
 
-    /// Its node is.
+    /// Its node is gone.
     fn gone(&self) {
         self.made.nothing();
         self.delayed.iter().for_each(Delayed::left);
@@ -335,7 +338,7 @@ impl<L: Link> Attempt<L> {
         self.made.names()
     }
 
-    /// Its node, the only one, was removed.
+    /// The only node of this attempt was removed by the caller of this.
     pub(super) fn was_removed(&self) {
         self.made.nothing();
     }
@@ -362,14 +365,14 @@ impl<L: Link> Attempt<L> {
     }
 }
 
-/// Why a lock of other programs is not taken any more.
+/// Refusal text for a lock of other programs whose sequence numbers are used up.
 pub(super) const NUMBERS_USED_UP: &str =
     "the numbers below the lock path are used up; remove its parent while no program uses it";
 
 impl<L: Link> Drop for Attempt<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
-            // Not cleared: it may still hold, and to give it on would be to guess that it does not.
+            // `clear` has not ended, so the node may still hold; it stays registered and nobody removes it.
             self.registered.stays();
         }
     }

@@ -25,21 +25,20 @@ pub struct Candidate<L> {
     /// How nodes are called there, and which stands before which.
     pub line: Line,
     pub parent: String,
-    /// What `parent` lies in, of our own layout.
+    /// The node above `parent`, in our own layout.
     shard: String,
     pub guid: Guid,
     pub mode: Mode,
-    /// Whoever holds writes to the parent how it leaves (see [`super::delayed`]), and this is what it begins with; else
-    /// empty.
+    /// The first grant record of a new parent, where parents keep one (see [`super::delayed`]); else empty.
     record: Vec<u8>,
     /// Nobody else stood below the parent when we last looked.
     alone: Cell<bool>,
-    /// Among the session's own there.
+    /// The number of this attempt among those of the session at this parent.
     mark: u64,
 }
 
-/// Where the nodes of a lock stand, and how they are called there: found by [`Berth::of`] from the site of a key, and
-/// the same for all attempts at it.
+/// The place where the nodes of a lock stand, and their naming. [`Berth::of`] finds it from the site of a key; it is
+/// the same for all attempts at the key.
 #[derive(Debug, Clone)]
 pub struct Berth {
     line: Line,
@@ -49,7 +48,7 @@ pub struct Berth {
 
 impl Berth {
     /// # Errors
-    /// Nobody stands in line there.
+    /// The site has no line, as an exclusive node has none.
     pub fn of(paths: &Paths, key: &ResourceKey, site: &LockSite) -> Result<Self, NotGranted> {
         let Some(line) = Line::of(site) else {
             return Err(NotGranted::Service("the lock is a node that nobody stands in line for".into()));
@@ -57,7 +56,7 @@ impl Berth {
         Ok(Self { line, parent: paths.of_lock(key, site), shard: paths.shard(key) })
     }
 
-    /// Of the longest path of a node there.
+    /// Bytes of the longest path that a node can have there.
     pub fn bytes(&self) -> usize {
         self.parent.len() + self.line.name_bytes()
     }
@@ -82,28 +81,29 @@ impl<L: Link> Candidate<L> {
         Berth { line: self.line, parent: self.parent.clone(), shard: self.shard.clone() }
     }
 
-    /// The name of a node of ours that was given this number.
+    /// The name of this attempt's node if the server gives it this number.
     pub fn numbered(&self, sequence: i64) -> String {
         self.line.numbered(self.guid, self.mode, sequence)
     }
 
-    /// Of a node of ours; beyond all numbers where it has none.
+    /// The sequence number in the name of a node of ours; the largest of all numbers if the name has none.
     pub fn sequence(&self, name: &str) -> u32 {
         self.line.contender(name).map_or(u32::MAX, |ours| ours.sequence)
     }
 
-    /// Its parent keeps a record.
+    /// Says that the parent keeps a grant record.
     pub(super) fn keeps_record(&mut self) {
         self.record = GrantRecord::clean().bytes();
     }
 
-    /// What stands in a parent that we make, and how long that stays: a record must outlast the last lock node.
+    /// Data and kind of a parent that we make. A parent with a record has to outlast its last lock node.
     pub(super) fn above(&self) -> (&[u8], Kind) {
         let kind = if self.record.is_empty() { Kind::Container } else { Kind::Persistent };
         (&self.record, kind)
     }
 
-    /// Neither when we last looked, nor by what this session is about to do.
+    /// Whether nobody else stood below the parent at our last look, and this session is about to make no other node
+    /// there.
     pub(super) fn is_alone(&self) -> bool {
         self.alone.get() && self.live.registry.parents.has_one(self.mark)
     }
@@ -121,16 +121,16 @@ impl<L: Link> Candidate<L> {
         self.path(&self.line.requested(self.guid, self.mode))
     }
 
-    /// Who stands below the parent: then it is there, and whether we are the last to leave it.
+    /// Remembers from this list that the parent exists, and whether we would be the last to leave it.
     pub fn saw(&self, children: &[String]) {
         self.live.registry.parents.is_there(&self.parent);
-        // A parent that other programs have is theirs: one of them may be about to make a node there, and kazoo's `Lock`
-        // looks for it once only and then fails.
+        // We never remove a parent that other programs use. One of them may be about to make a node there, and kazoo's
+        // `Lock` makes sure of its parent only once.
         self.alone
             .set(self.line.is_native() && self.line.made_by(children, self.guid).len() == children.len());
     }
 
-    /// Makes what the key's parent belongs in, and of other programs' locks the parent as well.
+    /// Makes the nodes above the key's parent; for locks of other programs the parent as well.
     pub async fn create_above(&self) -> Result<(), NotGranted> {
         if !self.line.is_native() {
             let kind = foreign_parent::kind(self.line);
@@ -147,26 +147,27 @@ impl<L: Link> Candidate<L> {
         }
     }
 
-    /// Removes the parent, which we made and have no node below: the server removes none that never had a child.
+    /// Removes a parent that we made and then did not use. The server would keep a container that never had a child.
     pub async fn take_parent_back(&self) {
-        // Refused where somebody has come since, who removes it then, or has written to it.
+        // The server refuses this if somebody has come since, who then removes the parent, or if the record was
+        // written.
         let steps = [Step::Delete { path: &self.parent, version: Some(UNWRITTEN) }];
         if self.live.link.commit(&steps).await.is_ok() {
             self.live.registry.parents.is_gone(&self.parent);
         }
     }
 
-    /// The answer to a create was lost: did it happen? `None`: it did not, and will not, because a session that came
-    /// back through another server has its old server's requests refused from then on.
+    /// Finds out whether a create happened whose answer was lost. `None`: it did not and never will, because after a
+    /// reconnect ZooKeeper refuses requests of the session's old connection.
     ///
-    /// The lowest node of ours is adopted and every other removed.
+    /// Adopts the lowest node of ours, and removes all others.
     pub async fn recover(&self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
         'anew: loop {
             let (synced, children) =
                 (self.live.link.sync(&self.parent), self.live.link.children(&self.parent));
             let (synced, children) = tokio::join!(synced, children);
             let children = match (synced, children) {
-                // First: what an unsynced server does not show may exist.
+                // This arm comes first: without the sync the list may lack nodes that exist.
                 (Err(Fault::Ambiguous(_)), _) | (_, Err(Fault::Ambiguous(_))) => {
                     self.again().await?;
                     continue;
@@ -195,7 +196,7 @@ impl<L: Link> Candidate<L> {
         }
     }
 
-    /// The siblings; none when the parent is gone.
+    /// The children of the parent; an empty list when the parent is gone.
     pub async fn list(&self) -> Result<Vec<String>, NotGranted> {
         loop {
             match self.live.link.children(&self.parent).await {
@@ -210,11 +211,11 @@ impl<L: Link> Candidate<L> {
         }
     }
 
-    /// To be called before what had an ambiguous end is tried again.
+    /// Call this before a request whose answer was lost is tried again.
     ///
     /// # Errors
-    /// The session was given up. Its library may have died without a word, and then all its operations end like this for
-    /// ever. What it left the server removes with the session, and nobody here acts under it any more.
+    /// The session was given up. Its client library may have died, and then all operations would fail like this for
+    /// ever. The server removes the nodes with the session, and nobody here acts under it any more.
     pub async fn again(&self) -> Result<(), NotGranted> {
         if self.live.over.is_cancelled() {
             return Err(NotGranted::Lost);
@@ -229,7 +230,7 @@ impl<L: Link> Candidate<L> {
             let children = match self.list().await {
                 Ok(children) => children,
                 Err(NotGranted::Lost) => return,
-                // It says no now; what it does not show may go all the same.
+                // The server refuses the watch now, and the node may go unseen meanwhile; so try again.
                 Err(_) => {
                     sleep(PAUSE).await;
                     continue;
@@ -249,10 +250,10 @@ impl<L: Link> Candidate<L> {
         }
     }
 
-    /// Removes every node of this attempt, or returns because the session, and so they, are over or about to be. It
-    /// looks instead of trusting what the attempt remembers: an answer may have been lost on the way here.
+    /// Removes every node of this attempt. Returns early if the session is over or given up, because its nodes go with
+    /// it. It lists the nodes anew, because the attempt may have missed an answer.
     pub async fn purge(&self) {
-        // Whoever asked may have failed before it was sent, and what is made after the look would be nobody's.
+        // A create of this attempt may still be queued. If it were sent after the look, its node would have no owner.
         self.live.collected.settled().await;
         while !self.live.registry.is_closing() {
             let (synced, children) =
@@ -279,15 +280,15 @@ impl<L: Link> Candidate<L> {
         }
     }
 
-    /// Our node is gone, and `last`: the parent as well.
+    /// Notes that our node is gone; with `last` the parent as well.
     pub(super) fn has_left(&self, last: bool) {
         if last {
             self.live.registry.parents.is_gone(&self.parent);
         }
     }
 
-    /// Deletes until the node is known to be gone, or its session was given up: until then the next holder waits. The
-    /// last to leave takes the parent along: keys are mostly new ones, and the server alone removes no more than 167
+    /// Deletes until the node is known to be gone, or its session was given up; until then the next holder waits. The
+    /// last one to leave removes the parent, too. Most keys are new ones, and the server alone removes no more than 167
     /// empty parents in a second.
     pub async fn remove(&self, name: &str) {
         let path = self.path(name);
@@ -314,22 +315,23 @@ impl<L: Link> Candidate<L> {
         self.live.paths.shown(path)
     }
 
-    /// Both or neither: the server refuses it as soon as anybody else stands below the parent. So a parent still goes only
-    /// when it is empty, which is what makes tokens grow across parents. Whoever was about to make a node below it is told
-    /// that there is none, and makes another one.
+    /// Removes node and parent in one transaction. The server refuses it if anybody else stands below the parent, so a
+    /// parent only goes when it is empty. That is why tokens grow from one parent of a key to the next. A contender
+    /// that comes too late for the old parent makes a new one.
     ///
-    /// Nor does it go where a holder has ever written to it: what that says is needed by the next one.
+    /// A parent in which a holder has written its grant record stays: the next holder needs the record.
     ///
-    /// An answer that was lost is asked for again: where it was done, our own node, whose name nobody else ever has, is
-    /// what is missing, and a parent that somebody has made since is not touched.
+    /// After a lost answer the transaction is sent again. If the first one was done, our node, whose name is unique, is
+    /// missing. Then the second one is refused, and a parent that others have made since is not touched.
     async fn remove_with_parent(&self, path: &str) -> Result<(), Fault> {
         let last = LeftKey { path: path.to_owned(), parent: self.parent.clone(), version: UNWRITTEN };
         let removed = self.live.last(last);
-        // Before the answer: whoever of ours begins here now is behind this, and makes another one.
+        // Noted before the answer: an attempt of this session that begins now is sent behind this, and has to make a
+        // new parent.
         self.has_left(true);
         match removed.await {
             Ok(()) => Ok(()),
-            // Of the parent; our own node is as it was.
+            // The parent has another version; our own node is unchanged.
             Err(Failed { step: Some(1), fault: Fault::NoNode }) => Err(Fault::NotEmpty),
             Err(Failed { fault, .. }) => {
                 if fault == Fault::NotEmpty {
@@ -347,20 +349,20 @@ impl<L> Drop for Candidate<L> {
     }
 }
 
-/// The version of a parent in which no holder has left a word, whichever of its lives it is.
+/// The version of a parent in which no holder has written a record since the parent was made.
 pub(super) const UNWRITTEN: i32 = 0;
 
-/// Before what had an ambiguous end is tried again: an error that comes at once must not come in a circle.
+/// Pause before a request whose answer was lost is tried again, so that an immediate error makes no busy loop.
 pub const AGAIN: Duration = Duration::from_millis(20);
 
-/// Between two tries of what the server refuses to do (throttled, or an ACL in the way).
+/// Pause between two tries of a request that the server refuses (throttled, or forbidden by an ACL).
 pub const PAUSE: Duration = Duration::from_millis(500);
 
 /// How often a create begins again because a parent was removed as empty, or made, in between.
 pub const CREATE_ROUNDS: usize = 16;
 
-/// From then on parent and node are asked for one directly behind the other: where a key comes and goes all the time,
-/// what the last answer said of its parent is not true any more.
+/// From this round on the creates of parent and node are sent directly one after the other. If a key comes and goes all
+/// the time, the last answer about its parent is already out of date.
 pub const PATIENT_ROUNDS: usize = 4;
 
 /// A definite refusal of the server.

@@ -1,8 +1,9 @@
-//! A node under a name that is nobody's in particular: it is made while a place in line is ours, and given back with that.
+//! A node whose path several contenders compete for. An attempt makes it while it has a place in line, and gives both
+//! back together.
 //!
-//! ZooKeeper deletes by path and version only, and versions begin anew with each node. So each transaction that makes the
-//! node asks that our place in line is there, and the one that removes it removes the place as well: a name in line is
-//! nobody else's ever, so what is asked for twice is done once, and no successor's node is taken for ours.
+//! ZooKeeper deletes by path and version only, and versions begin anew with each node. So each transaction that makes
+//! the node checks that our place in line exists, and the one that removes the node removes the place as well. The name
+//! of a place is unique. So a repeated transaction is done only once, and we never remove a successor's node as ours.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -23,32 +24,32 @@ use crate::session::{
     live::Live,
 };
 
-/// Such a node of one attempt. Whatever happens, [`ContestedNode::clear`] has to be the last call.
+/// The contested node of one attempt. Whatever happens, [`ContestedNode::clear`] has to be the last call.
 pub(super) struct ContestedNode<L: Link> {
     live: Rc<Live<L>>,
-    /// Where it is, or was tried last.
+    /// The path of the node, or the path that was tried last.
     path: RefCell<Rc<str>>,
-    /// By which we know the node again.
+    /// Its data, by which we recognise our node.
     says: String,
-    /// How often it is written when it is made, and so its version.
+    /// How often the creating transaction writes the node; its version is this number.
     writes: u8,
-    /// Our node: the transaction that made it.
+    /// The czxid of our node.
     made: Made<i64>,
-    /// For the bytes of its path.
+    /// Counts the bytes of its path.
     registered: Registered<L>,
 }
 
-/// What came of a try to make the node.
+/// The result of a try to make the node.
 pub(super) enum Tried {
     Ours(Seen),
-    /// It is somebody else's: the session that owns it. `None`: it was, until now.
+    /// Somebody else has the node: the session that owns it. `None`: the node was there and has gone.
     Taken(Option<i64>),
-    /// There is nothing that it could be made below.
+    /// The parent is missing.
     NoParent,
 }
 
 impl<L: Link> ContestedNode<L> {
-    /// Of whoever stands in `line`. `longest`: bytes of its path. That may wait for room.
+    /// The node of the attempt that stands in `line`. `longest`: bytes of its longest path. May wait for room.
     pub(super) async fn begin(line: &Attempt<L>, longest: usize, writes: u8) -> Result<Self, NotGranted> {
         let Candidate { live, guid, .. } = &line.candidate;
         let registered = Registered::enter(live, longest).await?;
@@ -62,12 +63,11 @@ impl<L: Link> ContestedNode<L> {
         self.path.borrow().clone()
     }
 
-    /// Tries until it is known whose the node is. `first`: the step that finds our place in line, and is refused where that
-    /// is gone.
+    /// Tries to make the node until its owner is known. `first`: a step that fails if our place in line is gone.
     ///
-    /// After an answer that was lost it is asked for again. Should the first have been done, the second finds the node,
-    /// which says that it is ours. None is done after our place in line is gone. So whatever was tried before is known when
-    /// another node is.
+    /// After a lost answer the transaction is sent again. If the first one was done, the second one finds a node with
+    /// our data. No try can take effect once our place in line is gone. So before a node at another path is tried, the
+    /// result of this one is known.
     pub(super) async fn make(
         &self,
         candidate: &Candidate<L>,
@@ -82,7 +82,8 @@ impl<L: Link> ContestedNode<L> {
         loop {
             self.made.sending(self.live.memory.highest());
             let made = link.commit(&steps);
-            // Servers before 3.9 answer a create inside a transaction without its czxid: read it behind.
+            // Servers before 3.9 leave the czxid out of the answer to a create in a transaction, so it is read directly
+            // after.
             let read = link.data(path);
             failpoint::pass("after_create_sent");
             let (made, read) = tokio::join!(made, read);
@@ -100,7 +101,7 @@ impl<L: Link> ContestedNode<L> {
         }
     }
 
-    /// Of what was read behind the try. `None`: not known.
+    /// Tells the owner from the read that followed the try. `None`: not known, try again.
     async fn whose(
         &self,
         candidate: &Candidate<L>,
@@ -108,7 +109,7 @@ impl<L: Link> ContestedNode<L> {
     ) -> Result<Option<Tried>, NotGranted> {
         let (says, seen) = match read {
             Ok(read) => read,
-            // Gone since, whosever it was.
+            // The node has gone since, whoever made it.
             Err(Fault::NoNode) => return Ok(Some(Tried::Taken(None))),
             Err(Fault::Ambiguous(_)) => return candidate.again().await.map(|()| None),
             Err(fault) => return Err(refused(fault)),
@@ -121,10 +122,10 @@ impl<L: Link> ContestedNode<L> {
         Ok(Some(Tried::Taken(Some(seen.owner))))
     }
 
-    /// E of the token that it makes.
+    /// E of the token that this node makes.
     pub(super) fn epoch(&self, seen: Seen) -> Result<u64, NotGranted> {
         if seen.owner != self.live.link.id() {
-            // Another session made it: the proof we hold says nothing about that one, and none of this session does.
+            // Another session owns the node, so our proof says nothing of it, and this session is given up.
             self.live.over.cancel();
             return Err(NotGranted::Lost);
         }
@@ -132,7 +133,7 @@ impl<L: Link> ContestedNode<L> {
         self.live.epoch(seen.czxid, before)
     }
 
-    /// Whatever somebody has written into it since.
+    /// Whether we made this node, even if a stranger has changed its data since.
     pub(super) fn is_ours(&self, says: &[u8], seen: Seen) -> bool {
         let told = match self.made.names() {
             Some(czxid) => seen.czxid == czxid,
@@ -141,27 +142,27 @@ impl<L: Link> ContestedNode<L> {
         told && seen.owner == self.live.link.id()
     }
 
-    /// Returns when neither the node nor our place in line is left, or the session is over. `place`: its path, if the node
-    /// was ever tried.
+    /// Returns when neither the node nor our place in line is left, or the session is over. `place`: the path of our
+    /// place in line, if the node was ever tried.
     pub(super) async fn clear(&self, line: &Attempt<L>, place: Option<&str>) {
         if let (Some(place), true) = (place, self.made.may_exist()) {
             self.give_back(line, place).await;
         }
         line.clear().await;
-        // From here on no create of ours can be done any more, however late.
+        // Without our place in line, no create of ours can take effect any more.
         if self.made.may_exist() {
             self.remove_ours(&line.candidate).await;
         }
         self.made.nothing();
     }
 
-    /// Removes both in one transaction, if they are as we left them. Asked for again, it finds that our place in line is
-    /// gone, and touches nothing.
+    /// Removes node and place in one transaction, if both are as we left them. A repeated transaction finds the place
+    /// gone, and changes nothing.
     async fn give_back(&self, line: &Attempt<L>, place: &str) {
         let (live, candidate, path) = (&self.live, &line.candidate, self.path());
         let node = Step::Delete { path: &path, version: Some(self.writes.into()) };
         let own = Step::Delete { path: place, version: None };
-        // Not one in which the holder of a lock with a record has left a word.
+        // The version keeps a parent with a grant record from being removed.
         let parent = Step::Delete { path: &candidate.parent, version: Some(UNWRITTEN) };
         let steps = [own, node, parent];
         while !live.registry.is_closing() {
@@ -174,7 +175,7 @@ impl<L: Link> ContestedNode<L> {
                     return self.made.nothing();
                 }
                 Err(Failed { step: Some(2), .. }) => candidate.others_came(),
-                // By a stranger, or by us and the answer was lost: the rest is looked at one by one.
+                // A stranger removed one of them, or our first try was done: the caller checks each by itself.
                 Err(Failed { fault: Fault::NoNode | Fault::BadVersion | Fault::Over, .. }) => return,
                 Err(Failed { fault: Fault::Ambiguous(_), .. }) => {
                     if candidate.again().await.is_err() {
@@ -189,7 +190,7 @@ impl<L: Link> ContestedNode<L> {
         }
     }
 
-    /// Looks first, each time: only a node that is ours is removed, and only in the version in which it was seen.
+    /// Reads the node before each delete: only our own node is removed, and only in the version that was read.
     async fn remove_ours(&self, candidate: &Candidate<L>) {
         let (live, path) = (&self.live, self.path());
         while !live.registry.is_closing() {
@@ -202,7 +203,7 @@ impl<L: Link> ContestedNode<L> {
                         Err(Failed { fault, .. }) => fault,
                     }
                 }
-                // Nobody's, or somebody else's.
+                // The node is gone, or somebody else's.
                 (Ok(()), Ok(_)) | (Ok(()) | Err(Fault::NoNode), Err(Fault::NoNode)) => return,
                 (Err(fault), _) | (_, Err(fault)) => fault,
             };
@@ -225,7 +226,7 @@ impl<L: Link> ContestedNode<L> {
 impl<L: Link> Drop for ContestedNode<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
-            // Not cleared: it may still hold.
+            // `clear` has not ended, so the node may still hold.
             self.registered.stays();
         }
     }

@@ -1,11 +1,11 @@
-//! Hands a key over where nobody compares tokens: after a holder that left without a word the next one waits until what
-//! was sent before is over.
+//! Hands a key over where nobody compares tokens. If a holder leaves without saying that its requests are over, the
+//! next holder waits for a delay first.
 //!
-//! The parent of the key keeps a record, see [`super::grant_record`]. Whoever is granted the key reads it once, *after* the
-//! list that says so and *before* it writes to it for the first time: earlier it may be a record that somebody was about to
-//! write, later it may be our own. Then it says `held` itself, in one transaction with a check that its lock node is there,
-//! and only then anything may be sent. `clean` is said by nobody but a holder for whom all before was over, of which all is
-//! known to be over as well, and in the transaction that removes its node.
+//! The parent of the key keeps a record, see [`super::grant_record`]. A new holder reads it once: *after* the list that
+//! grants the key, and *before* its own first write. An earlier read may miss the write of the last holder; a later one
+//! may find our own record. Then the new holder writes `held`, in one transaction with a check that its lock node
+//! exists, and only then sends a request. A holder writes `clean` only if all requests before it and all its own are
+//! over, and in the transaction that removes its node.
 
 use std::{
     cell::{Cell, RefCell},
@@ -31,24 +31,25 @@ use crate::{
     },
 };
 
-/// What one attempt has to do with the records of its keys.
+/// The state of one attempt towards the records of its keys.
 #[derive(Debug)]
 pub(super) struct Delayed {
-    /// How long what we send may go on after us; `None` where we send nothing.
+    /// How long our requests may go on after we are gone; `None` if this attempt sends none.
     delay: Option<Duration>,
-    /// What was sent before us is over, and our lock nodes hold.
+    /// Whether our lock nodes hold and the requests of earlier holders are over.
     took_over: Cell<bool>,
-    /// Nothing of what was sent under our nodes can be at work.
+    /// Whether all requests that were sent under our nodes are known to be over.
     known: Cell<bool>,
     /// The lock nodes that hold, in the order of the places.
     nodes: RefCell<Vec<String>>,
 }
 
-/// A parent that keeps a record is replaced by nobody but a holder who leaves it clean and alone. Where that never happens,
-/// it is full here: short of the number that the server would give again and again.
+/// The last number of a node below a parent with a record. Such a parent is replaced only when a holder leaves it clean
+/// and nobody else is there. If that never happens, its numbers run out; we stop well before the last one, which the
+/// server would then give again and again.
 pub(super) const LAST_RECORDED: u32 = (1 << 31) - (1 << 20);
 
-/// A lock node that holds: where, and its name.
+/// A lock node that holds its key.
 pub(super) struct FirstNode<'a, L> {
     pub(super) candidate: &'a Candidate<L>,
     pub(super) name: &'a str,
@@ -57,7 +58,7 @@ pub(super) struct FirstNode<'a, L> {
 /// One record, as it was when we were granted its key.
 struct Found {
     record: GrantRecord,
-    /// Of the parent: nobody has written to it since.
+    /// The version of the parent: our write is refused if somebody else writes first.
     version: i32,
 }
 
@@ -75,8 +76,8 @@ impl Delayed {
         Self { delay, took_over, known, nodes: RefCell::default() }
     }
 
-    /// Takes the keys over from whoever held them last. Once it has begun to wait it does not end because nobody asks for
-    /// the keys any more: where a delay is longer than every wait, nobody would ever have them.
+    /// Takes the keys over from their last holders. The wait for a delay goes on when the callers leave: if a delay is
+    /// longer than every caller's patience, nobody would ever get the keys otherwise.
     pub(super) async fn take_over<L: Link>(
         &self,
         held: &[FirstNode<'_, L>],
@@ -90,7 +91,8 @@ impl Delayed {
         }
         failpoint::pass("before_grant_record");
         let owed = found.iter().filter_map(|found| found.record.owes()).max();
-        // Also of those before us: should we go before we have waited, whoever is next sees only what we say.
+        // Includes the delay that earlier holders left: if we end before we have waited, the next holder sees only our
+        // record.
         let delay = self.delay.max(owed).unwrap_or_default();
         if self.delay.is_some() {
             write(held, &found, &GrantRecord::held(epoch, delay)).await?;
@@ -108,17 +110,17 @@ impl Delayed {
         Ok(())
     }
 
-    /// From here on something may be sent that nobody knows the end of.
+    /// From here on a request may be sent whose end is not known.
     pub(super) fn in_use(&self) {
         self.known.set(false);
     }
 
-    /// Whatever was sent is over.
+    /// All requests that were sent are over.
     pub(super) fn all_known(&self) {
         self.known.set(true);
     }
 
-    /// Our nodes hold, and whoever is next need not wait.
+    /// Whether our nodes hold and the next holder need not wait.
     pub(super) fn leaves_clean(&self) -> bool {
         self.took_over.get() && self.known.get()
     }
@@ -128,13 +130,13 @@ impl Delayed {
         self.nodes.borrow().clone()
     }
 
-    /// Nothing of ours is in the record any more.
+    /// The record says nothing of us any more.
     pub(super) fn left(&self) {
         self.took_over.set(false);
     }
 }
 
-/// The record of a key whose node of ours is the first.
+/// Reads the record of a key that our node holds.
 async fn read<L: Link>(held: &FirstNode<'_, L>) -> Result<Found, NotGranted> {
     let Candidate { live, parent, .. } = held.candidate;
     loop {
@@ -149,7 +151,8 @@ async fn read<L: Link>(held: &FirstNode<'_, L>) -> Result<Found, NotGranted> {
         };
         return match GrantRecord::parse(&data) {
             Ok(Some(record)) => Ok(Found { record, version: seen.version }),
-            // Made by somebody who keeps no record, and it would go with its last child. It goes with us, if we are that.
+            // This parent was made without a record, as a container that the server removes when it is empty. So leave
+            // it and begin again; if we are the last to leave, it goes with us.
             Ok(None) => Err(NotGranted::Lost),
             Err(why) => {
                 let path = shown::path(&live.paths.locks(), parent);
@@ -159,7 +162,7 @@ async fn read<L: Link>(held: &FirstNode<'_, L>) -> Result<Found, NotGranted> {
     }
 }
 
-/// Says in all parents that the keys are held: all or none, and only while our nodes are there.
+/// Writes `held` into all parents in one transaction, which fails if one of our nodes is gone.
 async fn write<L: Link>(
     held: &[FirstNode<'_, L>],
     found: &[Found],
@@ -182,19 +185,19 @@ async fn write<L: Link>(
         match first.live.link.commit(&steps).await {
             Ok(_) => return Ok(()),
             Err(Failed { fault: Fault::Ambiguous(_), .. }) => {
-                // Whether it was done, and nothing else: what the last holder left was read before.
+                // This only tells whether our write was done; the record of the last holder was read before.
                 if is_written(first, record).await? {
                     return Ok(());
                 }
             }
-            // Somebody has taken a node of ours, and may hold.
+            // A stranger has removed a node of ours, so another contender may hold.
             Err(Failed { fault: Fault::NoNode | Fault::BadVersion, .. }) => return Err(NotGranted::Lost),
             Err(Failed { fault, .. }) => return Err(refused(fault)),
         }
     }
 }
 
-/// The answer was lost: is the record ours? If it is not, it will not be, as of a create.
+/// Whether our write was done, after a lost answer. If it was not, it never will be, as with a create.
 async fn is_written<L: Link>(first: &Candidate<L>, record: &GrantRecord) -> Result<bool, NotGranted> {
     loop {
         first.again().await?;
@@ -208,7 +211,7 @@ async fn is_written<L: Link>(first: &Candidate<L>, record: &GrantRecord) -> Resu
     }
 }
 
-/// By our own clock, from our own grant: nothing that was sent before can be later than that.
+/// Waits until `until`, which is reckoned by our own clock from our own grant: no earlier holder sends after that.
 async fn sit_out<L: Link>(live: &Live<L>, until: Boot, caller: &mut impl Caller) -> Result<(), NotGranted> {
     let rest = until.since(live.clock.now());
     info!(rest = %Brief(rest), "the last holder left without a word: its delay is sat out");
@@ -235,11 +238,12 @@ async fn sit_out<L: Link>(live: &Live<L>, until: Boot, caller: &mut impl Caller)
     }
 }
 
-/// Removes a node of ours and says that all is over, or takes the parent along where nobody else is below it: a key whose
-/// parent is not there was never held, or left in order. Returns when the node is known to be gone, or its session is over.
+/// Removes a node of ours and writes `clean`. If nobody else is below the parent, it is removed instead: a key without
+/// a parent was never held, or its last holder left clean. Returns when the node is known to be gone, or its session is
+/// over.
 ///
-/// One transaction, which finds our node or does nothing: without it somebody else may hold. An answer that was lost is
-/// therefore asked for again, and a parent that others have made since is not touched.
+/// This is one transaction that does nothing if our node is gone, because then somebody else may hold. So it is safe to
+/// send it again after a lost answer, and a parent that others have made since is not touched.
 pub(super) async fn leave<L: Link>(candidate: &Candidate<L>, name: &str) {
     let Candidate { live, parent, .. } = candidate;
     let (path, clean) = (candidate.path(name), GrantRecord::clean().bytes());
@@ -274,7 +278,7 @@ pub(super) async fn leave<L: Link>(candidate: &Candidate<L>, name: &str) {
     }
 }
 
-/// What the record says for whoever looks; `None` where there is none.
+/// Reads the grant record for display; `None` if there is none.
 pub async fn look<L: Link>(live: &Live<L>, parent: &str) -> Result<Option<GrantRecord>, Fault> {
     match live.link.data(parent).await {
         Ok((data, _)) => Ok(GrantRecord::parse(&data).ok().flatten()),
@@ -284,7 +288,7 @@ pub async fn look<L: Link>(live: &Live<L>, parent: &str) -> Result<Option<GrantR
 }
 
 impl GrantRecord {
-    /// Whoever is next has to wait.
+    /// Whether the next holder has to wait.
     pub fn is_held(&self) -> bool {
         self.state == Parting::Held
     }

@@ -1,7 +1,7 @@
-//! A lock that is one node for everybody: whoever makes it holds it, be it one of us or a program that knows nothing of us.
+//! A lock that is one node with a fixed path: whoever makes the node holds the lock, a gateway or any other program.
 //!
-//! There is no line at such a node. So ours stand in a line of their own first, as for every other key. Whoever is first there
-//! alone tries to make the node, as its [`ContestedNode`], and gives both back in one transaction.
+//! Such a node has no line. So our attempts stand in a line of their own first, as for every other key. Only the first
+//! in that line tries to make the node, as its [`ContestedNode`], and it gives node and place back in one transaction.
 
 use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
@@ -26,9 +26,9 @@ use crate::session::{
     live::Live,
 };
 
-/// One attempt at such a node. Whatever happens, [`ExclusiveNode::clear`] has to be the last call.
+/// One attempt at an exclusive node. Whatever happens, [`ExclusiveNode::clear`] has to be the last call.
 pub struct ExclusiveNode<L: Link> {
-    /// In line with the others of the installation.
+    /// Our place in line among the attempts of this installation.
     line: Attempt<L>,
     /// Path of our node in line, once it is first.
     place: OnceCell<String>,
@@ -36,13 +36,13 @@ pub struct ExclusiveNode<L: Link> {
     node: ContestedNode<L>,
 }
 
-/// How often a node of ours is written when it is made, and so its version. Programs that make one and leave it have 0,
-/// those that write down afterwards who they are have 1: should a stranger remove ours, a delete that is on its way does
-/// not hit theirs.
+/// How often a node of ours is written when it is made, which sets its version. Other programs' nodes have version 0,
+/// or 1 if they write their name afterwards. So if a stranger removes our node, a late delete of ours does not hit
+/// theirs.
 const WRITES: u8 = 3;
 
 impl<L: Link> ExclusiveNode<L> {
-    /// At `path`, for the key by which the installation knows it. That may wait for room.
+    /// An attempt at the node at `path`; `key` is the key that it locks. May wait for room.
     pub async fn begin(live: &Rc<Live<L>>, key: &ResourceKey, path: &str) -> Result<Self, NotGranted> {
         let line = Attempt::begin(live, key, &LockSite::Native, Mode::Exclusive).await?.towards(path);
         let node = ContestedNode::begin(&line, path.len(), WRITES).await?;
@@ -76,7 +76,7 @@ impl<L: Link> ExclusiveNode<L> {
         Ok(Grant { epoch, sequence: 0, permit: None, evidence, nodes, contended })
     }
 
-    /// `None`: it is somebody else's.
+    /// `None`: somebody else has the node.
     async fn make(&self, place: &str) -> Result<Option<Seen>, NotGranted> {
         for _ in 0..=CREATE_ROUNDS {
             let first = Step::Check { path: place, version: ANY };
@@ -95,7 +95,7 @@ impl<L: Link> ExclusiveNode<L> {
         Err(refused(Fault::NoNode))
     }
 
-    /// Returns when the node of somebody else may be gone.
+    /// Returns when the other owner's node may be gone.
     async fn wait(&self, caller: &mut impl Caller) -> Result<(), Stop> {
         caller.behind()?;
         failpoint::pass("while_waiting");
@@ -130,7 +130,7 @@ impl<L: Link> ExclusiveNode<L> {
                 (_, Ok((says, seen))) if !self.node.is_ours(&says, seen) => return gone(&self.path),
                 (Ok(changed), Ok(_)) => changed.await,
                 (Err(Fault::NoNode), _) => sleep(AGAIN).await,
-                // It says no now. For as long nobody sees that the node goes.
+                // The server refuses the watch now, and the node may go unseen meanwhile; so try again.
                 _ => sleep(PAUSE).await,
             }
         }
@@ -145,13 +145,13 @@ impl<L: Link> ExclusiveNode<L> {
 const NO_LOCK: &str = "where the lock node is to be made stands one that ends with no session, and so is nobody's lock: \
                        remove it, or correct `lock_path`";
 
-/// Any version: only that the node is there.
+/// Any version: the step only checks that the node exists.
 const ANY: i32 = -1;
 
-/// What a server has for owner of a persistent node, and of a container.
+/// The owner that a server reports for a persistent node, and for a container.
 const KEPT_WITHOUT_SESSION: [i64; 2] = [0, i64::MIN];
 
-/// The node above.
+/// The path of the node above.
 fn above(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(above, _)| above)
 }

@@ -1,9 +1,9 @@
-//! Makes the parent of a lock that other programs have, as these programs make it, where none of them has yet.
+//! Makes the parent of a lock that is shared with other programs, in the way in which those programs make it.
 //!
-//! Nobody here removes one. Curator's parents are containers, which the server removes when they have been empty for a
-//! while, and Curator asks for its parent again then. kazoo's are persistent: its `Lock` makes sure of its parent once,
-//! and fails ever after if that is gone. Those of an exclusive node are, too: a program that makes nothing but the node
-//! expects them to be there.
+//! We never remove such a parent. Curator's parents are containers: the server removes them when they have been empty
+//! for a while, and Curator makes them anew. kazoo's are persistent: its `Lock` makes sure of its parent once, and
+//! fails for good if that goes later. The parent of an exclusive node is persistent, too, because a program that makes
+//! only the node expects the parent to exist.
 
 use super::layout::Line;
 use crate::session::{
@@ -11,7 +11,7 @@ use crate::session::{
     live::Live,
 };
 
-/// As the programs make theirs whose nodes stand in this line.
+/// The kind of parent that the programs of this line make.
 pub(super) fn kind(line: Line) -> Kind {
     match line {
         Line::CuratorMutex | Line::CuratorReadWrite => Kind::Container,
@@ -19,12 +19,12 @@ pub(super) fn kind(line: Line) -> Kind {
     }
 }
 
-/// Who may do what with them is taken from the node that they are made below: ZooKeeper hands nothing down, and what keeps
-/// strangers out of our own nodes would keep the other programs out of theirs.
+/// Makes all missing levels. They get the ACL of the node above them: ZooKeeper inherits no ACLs, and the ACL of our
+/// own nodes would keep the other programs out.
 pub(super) async fn make<L: Link>(live: &Live<L>, parent: &str, kind: Kind) -> Result<(), Fault> {
     let ends = parent.match_indices('/').map(|(at, _)| at).skip(1).chain([parent.len()]);
     let levels: Vec<&str> = ends.map(|end| &parent[..end]).collect();
-    // From the bottom up: who may not write what is above is not told that it is there.
+    // Looks from the bottom up: a create on an upper level may be denied although that level exists.
     let mut there = levels.len();
     while there > 0 {
         match live.link.seen(levels[there - 1]).await {

@@ -1,4 +1,4 @@
-//! What an attempt for a lock comes to.
+//! The result of an attempt for a lock, and what the attempt needs to know of its callers.
 
 use std::{future::Future, sync::Arc};
 
@@ -12,18 +12,18 @@ use crate::{not_granted::NotGranted, reach::Way, session::evidence::Evidence};
 pub struct Grant {
     /// E of the token.
     pub epoch: u64,
-    /// S of the token; 0 for a set of keys, and for what is made out of the line.
+    /// S of the token; 0 for a set of keys, and for a node that does not stand in line.
     pub sequence: u32,
-    /// Which of several permits of its key it is.
+    /// The permit that was granted, where the key has several.
     pub permit: Option<Permit>,
     pub evidence: Arc<Evidence>,
     /// Paths of the lock nodes, one per key.
     pub nodes: Arc<[String]>,
-    /// Another one was before us.
+    /// Whether another contender stood before us.
     pub contended: bool,
 }
 
-/// How far an attempt came when it had to end.
+/// Why an attempt ended without a grant.
 #[derive(Debug)]
 pub enum Stop {
     /// Nobody wants the lock any more.
@@ -37,7 +37,7 @@ impl From<NotGranted> for Stop {
     }
 }
 
-/// Who waits for an attempt.
+/// The callers that wait for an attempt.
 pub trait Caller {
     fn is_gone(&self) -> bool;
     /// Returns when nobody wants the lock any more.
@@ -48,20 +48,22 @@ pub trait Caller {
     /// So many nodes stand before ours.
     fn stands_behind(&mut self, _nodes: usize) {}
 
-    /// Nobody else holds, and it is not granted before then. It goes on without those who do not wait.
+    /// Nobody else holds, but the grant has to wait for a delay until then. Callers that do not wait leave here; the
+    /// attempt goes on.
     fn rests(&mut self, _until: Boot) {}
 
-    /// Somebody may be sent on to whoever holds, and has not been told the way. Asked once, answered once.
+    /// Whether a caller may be sent on to the holder's gateway, and does not know it yet. Each question is answered
+    /// once, by [`Caller::way`].
     fn asks_the_way(&mut self) -> bool {
         false
     }
 
-    /// The answer; `None` where there is nobody to be sent on to.
+    /// The answer to [`Caller::asks_the_way`]; `None` if there is no gateway to send the caller to.
     fn way(&mut self, _: Option<Way>) -> Result<(), Stop> {
         Ok(())
     }
 
-    /// Returns when somebody came or went.
+    /// Returns when a caller came or went.
     fn stirred(&mut self) -> impl Future<Output = ()> {
         self.gone()
     }

@@ -1,4 +1,5 @@
-//! What the parent of a key says where nobody compares tokens: who held it last, and whether what it sent is over.
+//! The grant record in the parent of a key where nobody compares tokens: who held the key last, and whether its
+//! requests are over.
 
 use std::time::Duration;
 
@@ -13,9 +14,9 @@ const FORMAT: u32 = 1;
 pub struct GrantRecord {
     format: u32,
     pub state: Parting,
-    /// Of the tenure that wrote it; 0 where none has.
+    /// The epoch of the tenure that wrote it; 0 if none has.
     pub epoch: u64,
-    /// So long after the end of that tenure what was sent before may go on, in milliseconds.
+    /// How long requests may go on after the end of that tenure, in milliseconds.
     delay_ms: u64,
 }
 
@@ -24,13 +25,13 @@ pub struct GrantRecord {
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Parting {
-    /// Without a word, or not yet.
+    /// The holder has not left yet, or has left without saying that its requests are over.
     Held,
-    /// Whatever was sent under this key is over.
+    /// All requests that were sent under this key are over.
     Clean,
 }
 
-/// What stands there is no record of ours.
+/// Why the data of a parent cannot be used as a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoRecord {
     #[error("its record has format {0}, and this build reads up to {FORMAT}: run the build that wrote it")]
@@ -42,13 +43,13 @@ pub enum NoRecord {
 }
 
 impl GrantRecord {
-    /// Of a parent under which nothing was ever sent.
+    /// The record of a parent under which no request was ever sent.
     pub fn clean() -> Self {
         Self { format: FORMAT, state: Parting::Clean, epoch: 0, delay_ms: 0 }
     }
 
     pub fn held(epoch: u64, delay: Duration) -> Self {
-        // Rounded up: a little longer is no harm.
+        // Rounded up, because a longer delay is always safe.
         let delay_ms = u64::try_from(delay.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
         Self { format: FORMAT, state: Parting::Held, epoch, delay_ms }
     }
@@ -62,10 +63,10 @@ impl GrantRecord {
         serde_json::to_vec(self).expect("plain fields serialise")
     }
 
-    /// `None`: nobody has begun a record there.
+    /// `None`: the parent was made without a record.
     ///
     /// # Errors
-    /// It has the form of a newer build, or none.
+    /// A newer build wrote it, or it is no record at all.
     pub fn parse(data: &[u8]) -> Result<Option<Self>, NoRecord> {
         #[derive(Deserialize)]
         struct Form {
@@ -75,7 +76,7 @@ impl GrantRecord {
             return Ok(None);
         }
         let garbled = |error: serde_json::Error| NoRecord::Garbled(error.to_string());
-        // First: a newer form may have other fields.
+        // The format is read first, because a newer form may have other fields.
         let form: Form = serde_json::from_slice(data).map_err(garbled)?;
         if form.format > FORMAT {
             return Err(NoRecord::Newer(form.format));

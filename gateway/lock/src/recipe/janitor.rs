@@ -1,4 +1,4 @@
-//! Removes lock nodes of our session that no attempt knows of, should there ever be one.
+//! Removes lock nodes of our session that belong to no attempt; there should never be one.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -19,10 +19,10 @@ pub async fn sweep_every<L: Link>(live: &Live<L>, period: Duration) -> Infallibl
     }
 }
 
-/// Lists first, then looks each node up at the moment of deleting: an attempt enters the registry before its create
-/// is sent, so what is listed and not registered has no owner any more.
+/// Lists the nodes, and looks each one up in the registry when it is about to be deleted. An attempt is registered
+/// before its create is sent, so a listed node without an entry has no owner any more.
 async fn sweep<L: Link>(live: &Live<L>) {
-    // Locks of other programs lie anywhere.
+    // Listed from `/`, because locks of other programs can lie anywhere.
     let nodes = match live.link.ephemerals("/").await {
         Ok(nodes) => nodes,
         Err(fault) => return debug!(%fault, "nodes of this session not listed"),
@@ -33,7 +33,7 @@ async fn sweep<L: Link>(live: &Live<L>) {
         let removed = match guid_of(name) {
             Some(guid) if is_forgotten(guid) => live.link.delete(&path).await,
             Some(_) => continue,
-            // One that other programs make as well has their name for it, and ours in it.
+            // An exclusive node has a name without a GUID; our GUID is in its data.
             None => match live.link.data(&path).await {
                 Ok((says, seen))
                     if seen.owner == live.link.id() && saying::attempt(&says).is_some_and(is_forgotten) =>

@@ -10,12 +10,12 @@ use fencegate_policies::plan::Mode;
 
 use fencegate_process::randomness::Guid;
 
-/// Up to here nodes of other programs' layouts are given numbers. They cannot be begun anew: where the counter sticks, at
-/// 2^31 - 1, several nodes have one number, and the programs take each of them for the first.
+/// The last number that we use below a parent of other programs. Their numbers cannot begin anew. At 2^31 - 1 the
+/// counter sticks: several nodes get one number, and the programs take each of them for the first.
 const MOST: u32 = (1 << 31) - (1 << 20);
 
 impl Contender<'_> {
-    /// Two that can hold the lock at the same time.
+    /// Whether both can hold the lock at the same time.
     fn agrees_with(&self, other: &Self) -> bool {
         self.mode == Mode::Shared && other.mode == Mode::Shared
     }
@@ -24,16 +24,17 @@ impl Contender<'_> {
 /// Where one node stands among its parent's children.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Rank<'a> {
-    /// Nobody before it that it has to wait for: it holds the lock.
+    /// It has to wait for nobody: it holds the lock.
     First,
-    /// Waits for exactly this one to go; watching only it wakes one waiter per release, not all.
+    /// It waits for exactly this node to go. Each waiter watches only one node, so a release wakes one waiter and not
+    /// all.
     Behind(&'a str),
     /// It is not there.
     Gone,
 }
 
 impl Line {
-    /// The last number with which a node may hold; `limit`: of our own layout.
+    /// The last number with which a node may hold; `limit`: the one of our own layout.
     pub fn last(self, limit: u32) -> u32 {
         if self.is_native() { limit } else { MOST }
     }
@@ -48,7 +49,7 @@ impl Line {
             if other.name == own {
                 present = true;
             } else if other.sequence <= ours.sequence
-            // Equal numbers happen when the server's counter sticks at 2^31 - 1: then nobody may hold.
+            // Two nodes have equal numbers when the server's counter sticks at 2^31 - 1. Then neither may hold.
             && !ours.agrees_with(&other)
             && before.as_ref().is_none_or(|b| b.sequence < other.sequence)
             {
@@ -62,8 +63,8 @@ impl Line {
         }
     }
 
-    /// The node that holds alone, of a gateway that can be asked; `None` where readers hold together, where a stranger
-    /// does, or where nobody is.
+    /// The first node, if it holds alone and may be a gateway's; `None` if readers hold together, a stranger holds, or
+    /// nobody does.
     pub fn alone(self, children: &[String]) -> Option<&str> {
         if self != Self::Native {
             return None;
@@ -83,7 +84,7 @@ impl Line {
         others.filter(|other| other.name != own && other.sequence <= ours.sequence).count()
     }
 
-    /// Does anybody wait for the node called `own` to go, or could not hold beside it?
+    /// Whether there is another contender that cannot hold beside the node called `own`.
     pub fn is_contended(self, children: &[String], own: &str) -> bool {
         let Some(ours) = self.contender(own) else { return false };
         children
@@ -92,7 +93,7 @@ impl Line {
             .any(|other| other.name != own && !ours.agrees_with(&other))
     }
 
-    /// Is everybody who waits beside the node called `own` a writer of ours? Only they ever wait to learn who holds.
+    /// Whether all other contenders are writers of ours. Only such a writer may wait just to learn which gateway holds.
     pub fn may_only_look(self, children: &[String], own: &str) -> bool {
         let may_look = |other: Contender| {
             other.mode == Mode::Exclusive && other.permits.is_none() && other.guid.is_some()
@@ -104,8 +105,8 @@ impl Line {
                 .all(|other| other.name == own || may_look(other))
     }
 
-    /// Does whoever is first ask for one of several permits, or is one of them taken? One lock has the key then, and who asks
-    /// for it alone does not stand in that line.
+    /// Whether the key is in use with permits: the first contender asks for one, or one is taken. Then nobody may wait
+    /// in this line for the key alone.
     pub fn is_of_permits(self, children: &[String]) -> bool {
         let first = children
             .iter()
@@ -116,7 +117,8 @@ impl Line {
                 || children.iter().any(|name| permit_of(name).is_some()))
     }
 
-    /// The nodes that an attempt made, lowest first. More than one when a create was repeated below us.
+    /// The nodes that an attempt made, lowest first. There can be more than one, because the client library may repeat
+    /// a create.
     pub fn made_by(self, children: &[String], guid: Guid) -> Vec<&str> {
         let mut own: Vec<_> = children
             .iter()
@@ -215,8 +217,9 @@ mod tests {
         assert_eq!(LINE.made_by(&nodes, guid), [nodes[2].as_str(), nodes[0].as_str()]);
     }
 
-    /// What Curator's reader waits for is the first writer, and ours the nearest before it: either holds when the last
-    /// writer before it has gone. A reader that a writer of Curator made beside its own lock has the writer's number.
+    /// Curator's reader waits for the first writer, and our reader for the nearest writer before it; both hold when the
+    /// last writer before them has gone. A reader that a writer of Curator made beside its own lock has the writer's
+    /// number.
     #[test]
     fn readers_of_other_programs_hold_beside_ours_and_their_writers_wait_for_both() {
         let guid = Guid::new(&SystemRandomness);

@@ -1,5 +1,5 @@
-//! Waits in line at one key: behind exactly the one directly before, for as long as anybody wants it, or until those who
-//! may leave have been told the way to whoever holds.
+//! Waits in line at one key, behind the node directly before. The wait ends early when no caller wants the lock any
+//! more, or when all callers were sent on to the holder's gateway.
 
 use std::future::Future;
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl<L: Link> Candidate<L> {
-    /// Returns when the node holds; whether it had to wait.
+    /// Returns when the node holds. The result says whether it had to wait.
     pub async fn stand_in_line(
         &self,
         own: &str,
@@ -42,7 +42,7 @@ impl<L: Link> Candidate<L> {
             failpoint::pass("while_waiting");
             let asks = caller.asks_the_way();
             let watched = self.live.link.watch(&before);
-            // Beside the watch, and not behind it: who is sent on leaves a round trip earlier.
+            // Read together with the watch, and not after it, so that a caller is sent on one round trip earlier.
             let first = self.line.alone(&children).filter(|_| asks).map(|first| self.path(first));
             let read = first.as_deref().map(|first| self.live.link.data(first));
             match watched.await {
@@ -65,8 +65,8 @@ impl<L: Link> Candidate<L> {
         }
     }
 
-    /// Returns when nobody waits here any more: all have gone, or were sent on. `asks`: somebody may be, and `read` is
-    /// on its way to tell where to.
+    /// Returns when no caller waits here any more: all have gone, or were sent on. `asks`: a caller may be sent on;
+    /// `read` then reads the holder's node.
     async fn left(
         &self,
         asks: bool,
@@ -87,7 +87,7 @@ impl<L: Link> Candidate<L> {
             if caller.is_gone() {
                 return Stop::CallerGone;
             }
-            // Who has come since is not kept here until the one directly before us goes.
+            // A caller that has come since may be sent on as well, without waiting for the node before us.
             if caller.asks_the_way()
                 && let Err(stop) = caller.way(self.way().await)
             {
@@ -96,14 +96,14 @@ impl<L: Link> Candidate<L> {
         }
     }
 
-    /// To whoever is first now; `None` where it cannot be reached.
+    /// The way to the gateway that is first now; `None` if it cannot be reached.
     async fn way(&self) -> Option<Way> {
         let children = self.live.link.children(&self.parent).await.ok()?;
         let first = self.path(self.line.alone(&children)?);
         signpost::follow(&self.live, self.live.link.data(&first).await).await
     }
 
-    /// After the node holds: until the session is proven, so that a grant can be used.
+    /// Waits, after the node holds, until the session is proven: before that a grant is of no use.
     pub async fn proven(&self, caller: &mut impl Caller) -> Result<(), Stop> {
         tokio::select! {
             () = self.live.proven() => Ok(()),

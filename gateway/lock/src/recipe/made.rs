@@ -1,18 +1,18 @@
-//! What is known of the nodes that an attempt makes: whether there can be one, and what it is called.
+//! What an attempt knows of its nodes: whether there can be one, and its name.
 
 use std::cell::RefCell;
 
-/// What is known of the nodes of one attempt, by the answers to its creates. `N`: what an unambiguous answer names.
+/// What the answers to its creates have told one attempt of its nodes. `N`: the names in an unambiguous answer.
 #[derive(Debug)]
 pub(super) struct Made<N>(RefCell<State<N>>);
 
 #[derive(Debug)]
 enum State<N> {
-    /// No create was sent that was not refused, or whatever was made is gone.
+    /// There can be no node: every create so far was refused, or all that was made is gone.
     Nothing,
     /// A create was sent; its answer is not here, or was lost.
     Unclear { before: u64 },
-    /// These, and no others.
+    /// There are these nodes, and no others.
     Named { before: u64, names: N },
 }
 
@@ -31,13 +31,14 @@ impl<N: Clone> Made<N> {
         }
     }
 
-    /// Nothing was made, or nothing is left. Of a create that was refused this is true only where every create before it is
-    /// known to have made nothing, at any key: the GUID leaves the registry with this, and what is left then is nobody's.
+    /// No node was made, or none is left. After a refused create, call this only if every earlier create, at any key,
+    /// is known to have made nothing. The GUID leaves the registry with this call, so a node that is left would have no
+    /// owner.
     pub(super) fn nothing(&self) {
         self.0.replace(State::Nothing);
     }
 
-    /// An unambiguous answer. The first one counts.
+    /// A create was answered unambiguously. Only the first such answer counts.
     pub(super) fn named(&self, names: &N) {
         let mut state = self.0.borrow_mut();
         if let State::Unclear { before } = *state {
@@ -45,7 +46,7 @@ impl<N: Clone> Made<N> {
         }
     }
 
-    /// `None` where no answer has named them: then there may be none, or several.
+    /// The names; `None` if no answer has told them, and then there may be no node or several.
     pub(super) fn names(&self) -> Option<N> {
         match &*self.0.borrow() {
             State::Named { names, .. } => Some(names.clone()),
@@ -57,8 +58,8 @@ impl<N: Clone> Made<N> {
         !matches!(*self.0.borrow(), State::Nothing)
     }
 
-    /// The highest epoch that was known when the first create was sent that can have made them. `None` where there can be
-    /// none.
+    /// The highest epoch that was known before the first create that can have made the nodes. `None` if there can be no
+    /// node.
     pub(super) fn before(&self) -> Option<u64> {
         match *self.0.borrow() {
             State::Nothing => None,

@@ -1,12 +1,12 @@
 //! The lock nodes of ZooKeeper: ephemeral and sequential below one parent per key, after ZooKeeper's recipe for locks.
 //!
-//! [`attempt`] is the life of one node, [`set`] that of several made in one transaction; [`candidate`] is what both do
-//! at one key, `line` how they wait there, [`layout`] how nodes are named and ordered, `made` what is known of them,
-//! [`rotate`] what happens when the numbers run out, `foreign_parent` where other programs have their locks; [`grant`] is what an
-//! attempt comes to. Where nobody compares tokens, [`delayed`] hands a key over, by its [`grant_record`]. [`exclusive_node`]
-//! is a lock without a line, [`semaphore`] one that several hold; `contested_node` is the node that both make out of the line, and
-//! [`saying`] what is written in it. [`registered`] and [`janitor`] see that no node is
-//! forgotten. [`signpost`] finds out which gateway holds a key.
+//! [`attempt`] is the life of one node, and [`set`] that of several nodes made in one transaction. Both use
+//! [`candidate`] for one key, `line` to wait, [`layout`] to name and order nodes, and `made` to remember them.
+//! [`rotate`] begins the numbers anew when they run out; `foreign_parent` makes parents of other programs' locks;
+//! [`grant`] is the result. Where nobody compares tokens, [`delayed`] hands a key over, by its [`grant_record`].
+//! [`exclusive_node`] is a lock without a line, and [`semaphore`] one that several hold. Both use `contested_node`, a
+//! node outside of the line, with [`saying`] as its data. [`registered`] and [`janitor`] see that no node is forgotten.
+//! [`signpost`] finds out which gateway holds a key.
 
 pub mod attempt;
 pub mod candidate;

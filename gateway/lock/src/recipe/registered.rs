@@ -12,12 +12,13 @@ use crate::session::{link::Link, live::Live};
 pub struct Registered<L: Link> {
     live: Rc<Live<L>>,
     pub guid: Guid,
-    /// A node may be left when this is dropped: then nobody else is to remove it, as when the session is about to go.
+    /// Set if a node may be left when this is dropped. The entry then stays, so that the janitor does not remove the
+    /// node.
     stays: Cell<bool>,
 }
 
 impl<L: Link> Registered<L> {
-    /// For nodes whose paths are so many bytes long, all together. Waits for room while idle tenures make some.
+    /// Enters nodes whose paths have `bytes` in all. Waits for room while idle tenures are given up to make some.
     pub async fn enter(live: &Rc<Live<L>>, bytes: usize) -> Result<Self, NotGranted> {
         let registry = &live.registry;
         while registry.bytes.get() + bytes > MOST_BYTES - OWN_BYTES {
@@ -34,7 +35,7 @@ impl<L: Link> Registered<L> {
         Ok(Self::with(live, bytes))
     }
 
-    /// For a node that takes the place of this one in one transaction, and its bytes as well: there is room for it.
+    /// An entry for a node that replaces this one in one transaction, and so takes over its room.
     pub fn succeed(&self) -> Self {
         let known = self.live.registry.guids.borrow_mut().insert(self.guid, 0);
         Self::with(&self.live, known.unwrap_or_default())
@@ -46,7 +47,8 @@ impl<L: Link> Registered<L> {
         Self { live: live.clone(), guid, stays: Cell::new(false) }
     }
 
-    /// Whatever becomes of this, its node may be there and may hold: it is nobody's to remove before the session ends.
+    /// Says that the node may still exist and hold when this is dropped, so nobody may remove it before the session
+    /// ends.
     pub fn stays(&self) {
         self.stays.set(true);
     }

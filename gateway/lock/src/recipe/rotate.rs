@@ -1,9 +1,9 @@
-//! What happens when a key's queue has used up its numbers: its parent is replaced by a new one, whose numbers begin
-//! again. Tokens go on growing, because their first part is a czxid.
+//! Replaces the parent of a key whose queue has used up its numbers; below the new one the numbers begin again. Tokens
+//! go on growing, because their first part comes from a czxid.
 //!
-//! The server counts children in 31 bits and then gives the last number for ever; several nodes of that number would
-//! all look like the first. Far below it the numbers are their own seal: whoever is given one above the limit removes
-//! its node and waits until the parent is empty, while those with numbers up to the limit are served as ever.
+//! The server counts children in 31 bits, and then gives the last number again and again, so several nodes would all
+//! look like the first. Our limit is far below that. An attempt with a number above the limit removes its node and
+//! waits until the parent is empty. Attempts with lower numbers are served as usual.
 
 use fencegate_process::shown;
 use tokio::time::sleep;
@@ -19,12 +19,12 @@ use crate::session::link::{Failed, Fault, Kind, Link, Step};
 /// A parent whose numbers are used up.
 pub struct FullParent<'a, L> {
     candidate: &'a Candidate<L>,
-    /// Tells this parent from the one that replaces it: versions begin again, a czxid does not.
+    /// Tells this parent from its successor: versions begin again, a czxid does not.
     czxid: i64,
 }
 
 impl<'a, L: Link> FullParent<'a, L> {
-    /// To be called while the parent cannot be replaced, because a node of ours is below it.
+    /// Call this while a node of ours is below the parent, so that it cannot be replaced meanwhile.
     pub async fn mark(candidate: &'a Candidate<L>) -> Result<Self, NotGranted> {
         match candidate.live.link.seen(&candidate.parent).await {
             Ok(Some(seen)) => Ok(Self { candidate, czxid: seen.czxid }),
@@ -33,11 +33,12 @@ impl<'a, L: Link> FullParent<'a, L> {
         }
     }
 
-    /// Returns when the parent is gone or replaced, by us or somebody else. We have no node below it any more.
+    /// Returns when the parent is gone or replaced, by us or somebody else. Our own node below it has to be gone
+    /// before.
     pub async fn replaced(self, caller: &mut impl Caller) -> Result<(), Stop> {
         let link = &self.candidate.live.link;
         loop {
-            // First the watch, then the try: a child that goes in between is not missed.
+            // The watch comes before the try, so that the end of a child in between is not missed.
             let changed = match link.watch_children(&self.candidate.parent).await {
                 Ok((_, changed)) => changed,
                 Err(Fault::NoNode) => return Ok(()),
@@ -52,12 +53,12 @@ impl<'a, L: Link> FullParent<'a, L> {
             }
             caller.behind()?;
             if caller.asks_the_way() {
-                // Whoever is still below it is about to go, and nobody comes after.
+                // The contenders that are still below it are about to go, so nobody is sent on to them.
                 caller.way(None)?;
             }
             tokio::select! {
                 () = changed => {}
-                // Should an event be lost.
+                // In case an event is lost.
                 () = sleep(link.timeout()) => {}
                 () = caller.gone() => return Err(Stop::CallerGone),
                 () = self.candidate.live.over.cancelled() => return Err(NotGranted::Lost.into()),
@@ -65,8 +66,8 @@ impl<'a, L: Link> FullParent<'a, L> {
         }
     }
 
-    /// Whether this parent is not there any more. It serves liveness only: should another one be replaced in the same
-    /// moment, it was empty, and nothing is lost but its count.
+    /// Tries to remove the parent; true if it is gone. A removal can only hit an empty parent, so no lock is lost if it
+    /// hits a successor.
     async fn replace(&self) -> Result<bool, NotGranted> {
         let (link, path) = (&self.candidate.live.link, &self.candidate.parent);
         let (data, seen) = match link.data(path).await {
@@ -79,7 +80,7 @@ impl<'a, L: Link> FullParent<'a, L> {
             return Ok(true);
         }
         if !data.is_empty() {
-            // What another level of fencing left there counts for the life of this parent only.
+            // A former policy with `fencing: delay` left a grant record in this parent; it must not be lost.
             return Err(NotGranted::KeyLimit(
                 "the parent of the key keeps a record, and its numbers are used up",
             ));

@@ -1,19 +1,18 @@
-//! What is written in an exclusive node, so that everybody can tell whose it is, and in the nodes of those who stand in line
-//! for it.
+//! The data of an exclusive node, which tells its owner, and of the nodes that stand in line for it.
 
 use fencegate_process::randomness::Guid;
 
 use super::layout::guid_of;
 
-/// Before all else: programs whose node it is to share may print it.
+/// The first word, for people who see the data printed by another program.
 const OURS: &str = "fencegate";
 
-/// In the exclusive node, by the member node of its gateway and the attempt that made it.
+/// The data of an exclusive node: the member node of its gateway, and the attempt that made it.
 pub fn of(member: &str, attempt: Guid) -> String {
     format!("{OURS} {member} {attempt}")
 }
 
-/// The attempt that made the exclusive node, if it was one of ours.
+/// The attempt that made the exclusive node; `None` if the data is not ours.
 pub fn attempt(says: &[u8]) -> Option<Guid> {
     let rest = std::str::from_utf8(says).ok()?.strip_prefix(OURS)?.strip_prefix(' ')?;
     rest.rsplit_once(' ').and_then(|(_, attempt)| Guid::parse(attempt))
@@ -24,7 +23,7 @@ pub fn is_of(says: &[u8], place: &str) -> bool {
     attempt(says).is_some_and(|attempt| guid_of(place) == Some(attempt))
 }
 
-/// The path of the exclusive node that a node in line is for; `None` where it stands for the lock itself.
+/// The path of the exclusive node that a node in line waits for; `None` if its own line is the lock.
 pub fn stands_for(says: &[u8]) -> Option<&str> {
     std::str::from_utf8(says).ok().filter(|says| says.starts_with('/'))
 }

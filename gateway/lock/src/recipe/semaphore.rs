@@ -1,9 +1,9 @@
 //! A lock that several hold at once, each with a permit of its own.
 //!
-//! Contenders stand in the line of the key. The first `N` of them may make one of `N` nodes beside it, each as its [`ContestedNode`]:
-//! `permit-0` to `permit-<N-1>`. Whoever has made one holds the permit of that number. The token is made of that node,
-//! because of the nodes under one name each is younger than all before it; of places in line that is not so, as one of the
-//! first `N` may be slow, and take the permit of another that came behind it and has gone.
+//! Contenders stand in the line of the key. The first `N` of them may make one of `N` nodes beside it, each as its
+//! [`ContestedNode`]: `permit-0` to `permit-<N-1>`. Whoever has made one holds the permit of that number. The token
+//! comes from that node: among the nodes of one name each is younger than all before it. Places in line do not have
+//! that order, because a slow contender may take a permit after a later one had it and left.
 
 use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
@@ -33,21 +33,22 @@ use crate::session::{
 pub struct Semaphore<L: Link> {
     permits: Permits,
     line: Attempt<L>,
-    /// Path of our node in line, once it is among the first.
+    /// The path of our node in line, set once it is among the first.
     place: OnceCell<String>,
-    /// That may be ours.
+    /// The node of our permit, or of the permit that we try to take.
     node: ContestedNode<L>,
 }
 
-/// The node of a permit is written between 0 and 7 times when it is made. Should a stranger remove it, and another of ours take
-/// the permit before we know, a delete that is on its way mostly misses what that one made.
+/// The number of writes when a permit's node is made is random, below this. A stranger may remove our node, and another
+/// attempt may take the permit before we know. Then the versions mostly differ, and our late delete does not hit its
+/// node.
 const WRITES: u8 = 8;
 
-/// Tries before the list is looked at again: it may be old, and others try as well.
+/// Tries before a new list is read: the list may be old, and others try as well.
 const TRIES: usize = 8;
 
 impl<L: Link> Semaphore<L> {
-    /// That may wait for room.
+    /// May wait for room.
     pub async fn begin(live: &Rc<Live<L>>, key: &ResourceKey, permits: Permits) -> Result<Self, NotGranted> {
         if key.of_permit(permits.last()).is_none() {
             return Err(NotGranted::KeyLimit("the keys of the permits of this one are too long"));
@@ -103,26 +104,26 @@ impl<L: Link> Semaphore<L> {
         Ok(Grant { epoch, sequence: 0, permit: Some(permit), evidence, nodes, contended })
     }
 
-    /// `None`: others were faster, or the list was old.
+    /// Tries to take one of the `free` permits. `None`: others were faster, or the list was old.
     async fn take(&self, place: &str, free: &[Permit]) -> Result<Option<(Permit, Seen)>, NotGranted> {
         for permit in free.iter().take(TRIES) {
             let (node, number) = (self.candidate().path(&named_for(*permit)), permit.to_string());
-            // Our place is there, and whoever watches it is told that we hold.
+            // This step checks that our place exists, and wakes the contender that watches it.
             let first = Step::Set { path: place, data: number.as_bytes() };
             match self.node.make(self.candidate(), &node, first).await? {
                 Tried::Ours(seen) => return Ok(Some((*permit, seen))),
                 Tried::Taken(_) => {}
-                // Our place was below it.
+                // The parent is gone, and our place in line with it.
                 Tried::NoParent => return Err(NotGranted::Lost),
             }
         }
         Ok(None)
     }
 
-    /// Returns the children when the one directly before us, which waits as we do, holds or has left.
+    /// Returns the children when the contender directly before us, which also waits, holds or has left.
     ///
-    /// The list is made behind the watch. Where it still shows the other waiting, the other takes its permit later, and that
-    /// is told.
+    /// The list is made after the watch. If the other one still waits in it, the watch will tell when it takes its
+    /// permit.
     async fn wait_behind(
         &self,
         own: &str,
@@ -144,8 +145,8 @@ impl<L: Link> Semaphore<L> {
         Ok(children)
     }
 
-    /// Returns the children when somebody who holds may have left. Whoever comes is told of as well: only one contender of a
-    /// key looks on like this.
+    /// Returns the children when a holder may have left. The watch also fires for new contenders; that is cheap,
+    /// because only one contender of a key watches the children.
     async fn wait_for_any(&self, own: &str, caller: &mut impl Caller) -> Result<Vec<String>, Stop> {
         match self.live().link.watch_children(&self.candidate().parent).await {
             Ok((children, changed)) => {
@@ -172,8 +173,8 @@ impl<L: Link> Semaphore<L> {
         }
     }
 
-    /// Returns when our place or our permit is not ours any more, calling `gone` with the path of that, or when the session
-    /// is over. Without the place others would count one holder less; without the permit somebody else takes it.
+    /// Returns when our place or our permit is lost, calling `gone` with its path, or when the session is over. Without
+    /// the place others count one holder less; without the permit's node somebody else takes the permit.
     pub async fn watch_own(&self, gone: &impl Fn(&str)) {
         let (link, path) = (&self.live().link, self.node.path());
         let Some(place) = self.place.get() else { return };
@@ -200,7 +201,7 @@ impl<L: Link> Semaphore<L> {
                     () = holds => {}
                 },
                 (_, Err(Fault::NoNode), _) => sleep(AGAIN).await,
-                // It says no now. For as long nobody sees that one of them goes.
+                // The server refuses the watch now, and a node may go unseen meanwhile; so try again.
                 _ => sleep(PAUSE).await,
             }
         }

@@ -1,7 +1,7 @@
 //! Several keys at once: all nodes in one transaction, so that no two sets can wait for each other in a circle.
 //!
-//! The nodes of a set share one czxid. Whoever a set waits for, at any of its keys, was created by an earlier
-//! transaction; waits point to smaller zxids only, and there is no deadlock.
+//! The nodes of a set share one czxid. A set only waits for nodes of earlier transactions, so waits point to smaller
+//! zxids only, and there is no deadlock.
 
 use std::{future::Future, rc::Rc, sync::Arc, time::Duration};
 
@@ -36,14 +36,14 @@ pub struct SetAttempt<L: Link> {
     candidates: Vec<Candidate<L>>,
     /// The names of its nodes, one per candidate.
     made: Made<Vec<String>>,
-    /// Where its parents keep records.
+    /// Present where the parents of the keys keep grant records.
     delayed: Option<Delayed>,
     registered: Registered<L>,
 }
 
 impl<L: Link> SetAttempt<L> {
-    /// `keys`: without doubles; two nodes for one key in a transaction would wait for each other. Each has its own site,
-    /// and so its own layout.
+    /// `keys`: without duplicates, because two nodes for one key in a transaction would wait for each other. Each key
+    /// has its own site, and so its own layout.
     pub async fn begin(
         live: &Rc<Live<L>>,
         keys: &[(ResourceKey, LockSite)],
@@ -57,7 +57,7 @@ impl<L: Link> SetAttempt<L> {
         Ok(Self { live: live.clone(), candidates, made: Made::default(), delayed: None, registered })
     }
 
-    /// Nobody compares tokens: what we send may go on for so long after us.
+    /// For keys where nobody compares tokens: our requests may go on for `delay` after we are gone.
     pub fn delayed(mut self, delay: Option<Duration>) -> Self {
         if let Some(delay) = delay {
             self.candidates.iter_mut().for_each(Candidate::keeps_record);
@@ -66,7 +66,7 @@ impl<L: Link> SetAttempt<L> {
         self
     }
 
-    /// Whatever was sent under its nodes is over.
+    /// Says that all requests under these nodes are over.
     pub fn all_known(&self) {
         self.delayed.iter().for_each(Delayed::all_known);
     }
@@ -85,7 +85,7 @@ impl<L: Link> SetAttempt<L> {
         if self.live.over.is_cancelled() || nodes.iter().any(|node| node.seen.czxid != first.czxid) {
             return Err(NotGranted::Lost.into());
         }
-        // Before it waits: what others are given meanwhile is above it by right.
+        // Compared now and not after the wait: later grants to others are larger by right.
         let before = self.made.before().expect("nodes that were found are those whose create was sent");
         let epoch = self.live.epoch(first.czxid, before)?;
         let limit = self.live.sequence_limit;
@@ -117,7 +117,7 @@ impl<L: Link> SetAttempt<L> {
             let children = candidate.list().await?;
             contended |= candidate.stand_in_line(&node.name, children, caller).await?;
         }
-        // Whoever holds one key stays first in it; but a stranger may have taken a node while we waited for another.
+        // A node that is first stays first, but a stranger may have removed it while we waited at another key.
         for (candidate, node) in self.candidates.iter().zip(&nodes) {
             if candidate.line.rank(&candidate.list().await?, &node.name) != Rank::First {
                 return Err(NotGranted::Lost.into());
@@ -137,7 +137,7 @@ impl<L: Link> SetAttempt<L> {
         Ok(Grant { epoch, sequence: 0, permit: None, evidence, nodes, contended })
     }
 
-    /// Where it comes to nothing, the parents that were made for it go again, of whichever round they are.
+    /// Makes the nodes. If that fails, the parents that were made for them in any round are removed again.
     async fn create(&self) -> Result<Vec<Node>, NotGranted> {
         let mut made = vec![false; self.candidates.len()];
         let created = self.create_in_rounds(&mut made).await;
@@ -147,7 +147,7 @@ impl<L: Link> SetAttempt<L> {
         created
     }
 
-    /// `made`: for which candidates we have made the parent.
+    /// `made`: the candidates for which we have made the parent.
     async fn create_in_rounds(&self, made: &mut [bool]) -> Result<Vec<Node>, NotGranted> {
         let requested: Vec<_> = self.candidates.iter().map(Candidate::requested).collect();
         let node = |path| Step::Create { path, data: b"", kind: Kind::EphemeralSequential };
@@ -159,7 +159,8 @@ impl<L: Link> SetAttempt<L> {
                 sleep(self.pause()).await;
             }
             self.made.sending(self.live.memory.highest());
-            // Sent directly before: whoever leaves a key takes its parent along, and of many keys one is always left.
+            // The parents are sent directly before the nodes. A holder that leaves a key removes its parent, and among
+            // many keys that happens all the time.
             let parents = missing.then(|| self.parents());
             let commit = self.live.link.commit(&steps);
             failpoint::pass("after_create_sent");
@@ -195,7 +196,7 @@ impl<L: Link> SetAttempt<L> {
         Err(NotGranted::Service("the lock nodes could not be made: a parent came and went".into()))
     }
 
-    /// The nodes as they are: servers before 3.9 answer creates inside a transaction without their czxid. `None`: an
+    /// Reads the nodes, because servers before 3.9 answer creates in a transaction without their czxid. `None`: an
     /// answer was lost.
     async fn read(&self, paths: Vec<Option<String>>) -> Result<Option<Vec<Node>>, NotGranted> {
         let mut nodes = Vec::with_capacity(paths.len());
@@ -212,8 +213,9 @@ impl<L: Link> SetAttempt<L> {
         Ok((nodes.len() == self.candidates.len()).then_some(nodes))
     }
 
-    /// One transaction made them, so either every key has our node or none has, but for what a stranger took. `None`: none
-    /// has, at any key, and only then may a create be sent again: where one was taken, the others are still there.
+    /// Finds out whether the nodes were made, after a lost answer. One transaction makes them, so each key has our node
+    /// or none has, unless a stranger removed one. `None`: no key has a node of ours, and only then may the create be
+    /// sent again.
     async fn recover(&self) -> Result<Option<Vec<Node>>, NotGranted> {
         let mut nodes = Vec::with_capacity(self.candidates.len());
         for candidate in &self.candidates {
@@ -229,13 +231,13 @@ impl<L: Link> SetAttempt<L> {
     /// Asks for all parents at once; most are there.
     fn parents(&self) -> impl Future<Output = Vec<Result<Created, Fault>>> {
         let sent = self.candidates.iter().map(|candidate| {
-            // What other programs have is made where it is found missing.
+            // Parents of other programs' locks are made only when they are found missing.
             let (record, kind) = candidate.above();
             let ours = candidate.line.is_native();
             let sent = ours.then(|| self.live.link.create(&candidate.parent, record, kind));
             async { OptionFuture::from(sent).await.unwrap_or(Err(Fault::NoNode)) }
         });
-        // Sent when they are called, and so before whatever is called next.
+        // Requests are sent when their method is called, so all of these are sent before the next call.
         join_all(sent.collect::<Vec<_>>())
     }
 
@@ -246,14 +248,15 @@ impl<L: Link> SetAttempt<L> {
         }
     }
 
-    /// A key of the set may come and go with every request for it alone: a rhythm that we would keep meeting.
+    /// A random pause. A key of the set may come and go in a rhythm, and without the pause we might meet the same
+    /// moment again and again.
     fn pause(&self) -> Duration {
         let mut byte = [0];
         self.live.randomness.fill(&mut byte);
         Duration::from_millis(1 + u64::from(byte[0]) % 20)
     }
 
-    /// Where a parent could not be made, the folder that it belongs in is missing.
+    /// Makes the nodes above each parent that could not be made for want of them.
     async fn create_all_above(&self, parents: Vec<Result<Created, Fault>>) -> Result<(), NotGranted> {
         for (candidate, made) in self.candidates.iter().zip(parents) {
             match made {
@@ -293,7 +296,7 @@ impl<L: Link> SetAttempt<L> {
 impl<L: Link> Drop for SetAttempt<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
-            // Not cleared: they may still hold.
+            // `clear` has not ended, so the nodes may still hold.
             self.registered.stays();
         }
     }

@@ -1,4 +1,4 @@
-//! Gives every node below the root the ACL that nodes get which are made now: what was made before has the one of then.
+//! Gives every node below the root the ACL that new nodes get. Existing nodes keep the ACL with which they were made.
 
 use std::collections::VecDeque;
 
@@ -12,25 +12,26 @@ use super::{
 /// What was done.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// So many nodes have it now.
+    /// The number of nodes that have the new ACL.
     pub nodes: usize,
-    /// Those that are closed to us, and what stands below them.
+    /// Nodes that we may not change, and all below them, were left as they are.
     pub closed_to_us: Vec<String>,
 }
 
-/// So many are asked at once.
+/// Nodes that are changed at once.
 const TOGETHER: usize = 64;
 
-/// From the root on, so that nothing more is made by strangers below what has been gone through. Safe to repeat.
+/// Goes from the root down, so that strangers can make nothing more below the nodes that are done. Safe to repeat.
 ///
 /// # Errors
-/// Some nodes have it, and some may not: repeat.
+/// Some nodes may not have the new ACL yet: repeat.
 pub async fn apply(link: &Session, root: &str) -> Result<Applied, Fault> {
     let mut applied = Applied::default();
     let mut left = VecDeque::from([root.to_owned()]);
     while !left.is_empty() {
         let some: Vec<String> = left.drain(..left.len().min(TOGETHER)).collect();
-        // First the ACL, then who is below: what is made after that is made under the new one.
+        // The ACL is set before the children are listed: a child that is missing in the list was made under the new
+        // ACL.
         let done = join_all(some.iter().map(async |path| {
             link.close_to_others(path).await?;
             link.children(path).await

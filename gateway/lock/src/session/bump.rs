@@ -11,8 +11,8 @@ use super::{
 use crate::meta::{HIGHEST_BASE, Meta, UNMARKED};
 use crate::state::Progress;
 
-/// How far the new base lies above everything that is known: gateways write down what they have seen up to a second
-/// late, and a restored ensemble has given out more than its floor says.
+/// How far the new base lies above every known epoch. The known ones may be too low: gateways save what they have seen
+/// up to a second late, and a restored ensemble had given out more before.
 pub const STEP: u64 = 1 << 32;
 
 /// Why there is no new era.
@@ -58,7 +58,7 @@ pub struct Asked<'a> {
     pub at_least: u64,
     /// The name of an installation that was wiped, and is to go on here.
     pub name: Option<&'a str>,
-    /// Also where it is probably a mistake, or leaves guards behind.
+    /// Go on although it is probably a mistake, or the guards would refuse the new tokens.
     pub force: bool,
 }
 
@@ -70,10 +70,10 @@ pub struct Next {
     pub above: u64,
 }
 
-/// What the era after `era` would be. `seen`: what this machine remembers.
+/// Computes the era after `era`, without beginning it. `seen`: what this machine remembers.
 ///
 /// # Errors
-/// It cannot be told, or should not be begun. Nothing was changed, but for a node that was made and removed.
+/// It cannot be computed, or should not be begun. Nothing was changed; one node was made and removed.
 pub async fn next(
     link: &impl Link,
     paths: &Paths,
@@ -90,13 +90,13 @@ pub async fn next(
     after(&era.meta, floor, seen, asked)
 }
 
-/// The era after what `meta` says, where ZooKeeper has come to `floor`.
+/// The era after the one in `meta`. `floor`: an epoch that no token so far exceeds.
 fn after(meta: &Meta, floor: u64, seen: Option<&Progress>, asked: &Asked<'_>) -> Result<Next, NotBumped> {
     let Meta { uuid, era: number, base, suspect, .. } = meta;
     let (marked, marked_era) = suspect.as_ref().map_or((0, 0), |mark| (mark.highest, mark.era));
     let known = floor.max(marked).max(seen.map_or(0, |record| record.highest));
     let above = known.max(asked.at_least);
-    // The transactions so far are in the floor, and every token of the new era adds them once more.
+    // The floor contains the number of transactions so far, and each token of the new era adds that number once more.
     let jump = STEP.saturating_add(floor.saturating_sub(*base));
     if !asked.force && above - known > LARGEST_JUMP {
         return Err(NotBumped::Far { at_least: above, known });
@@ -116,7 +116,7 @@ fn after(meta: &Meta, floor: u64, seen: Option<&Progress>, asked: &Asked<'_>) ->
 }
 
 /// # Errors
-/// Nothing would fit above it.
+/// No base would fit above it.
 pub fn base_above(highest: u64) -> Result<u64, NotBumped> {
     let base = highest.checked_add(STEP).filter(|base| *base <= HIGHEST_BASE);
     base.ok_or(NotBumped::TooHigh(highest))
@@ -126,7 +126,7 @@ pub fn base_above(highest: u64) -> Result<u64, NotBumped> {
 /// that wait for it take it up by themselves.
 ///
 /// # Errors
-/// There is no new era, but where the error says that this is not known.
+/// No new era was begun, unless the error says that this is not known.
 pub async fn bump(link: &impl Link, paths: &Paths, era: &Era, next: Meta) -> Result<Meta, NotBumped> {
     let (meta, members) = (paths.meta(), paths.members());
     link.keep_access(&members).await.map_err(|source| NotBumped::Write {
@@ -136,7 +136,8 @@ pub async fn bump(link: &impl Link, paths: &Paths, era: &Era, next: Meta) -> Res
     let data = serde_json::to_vec(&next).expect("plain fields serialise");
     let steps = [
         Step::Check { path: &meta, version: era.version },
-        // Refused while somebody is below it: nobody registers between the look and the new base.
+        // The server refuses this while a member node is below it, so no gateway can register before the new base is
+        // set.
         Step::Delete { path: &members, version: None },
         Step::Create { path: &members, data: b"", kind: Kind::Persistent },
         Step::Set { path: &meta, data: &data },
@@ -147,14 +148,14 @@ pub async fn bump(link: &impl Link, paths: &Paths, era: &Era, next: Meta) -> Res
             Err(NotBumped::Changed { path: meta })
         }
         Err(Failed { fault: Fault::NotEmpty, .. }) => Err(registered(link, members).await),
-        // Also of a session that has ended nobody knows what it did last.
+        // If the session has ended, its last transaction may have been done as well.
         Err(Failed { fault: Fault::Ambiguous(_) | Fault::Over, .. }) => settle(link, paths, next).await,
         Err(source) => Err(NotBumped::Write { path: meta, source }),
     }
 }
 
-/// The answer was lost: what is there now is what became of it. The connection is another one, so the transaction was
-/// done before it or never will be.
+/// Finds out whether the transaction was done, after a lost answer. The connection is a new one by now, so the
+/// transaction was done before or never will be.
 async fn settle(link: &impl Link, paths: &Paths, next: Meta) -> Result<Meta, NotBumped> {
     let path = paths.meta();
     let synced = link.sync(&path).await;
@@ -164,7 +165,7 @@ async fn settle(link: &impl Link, paths: &Paths, next: Meta) -> Result<Meta, Not
 }
 
 async fn registered(link: &impl Link, folder: String) -> NotBumped {
-    // For the eye only: the transaction has looked.
+    // The names are for the message only; the transaction has made the decision.
     let names = link.children(&folder).await.unwrap_or_default();
     NotBumped::Registered { folder, names: names.join(", ") }
 }
@@ -205,7 +206,7 @@ mod tests {
         assert!(matches!(told(asked(u64::MAX, true)), Err(NotBumped::TooHigh(_))));
     }
 
-    /// Each token of the new era has the number of its own transaction on top of what the base has of it.
+    /// Each token of the new era adds a transaction number to a base that already contains one.
     #[test]
     fn an_era_that_guards_without_tickets_would_not_believe_is_not_begun_unasked() {
         let base = 5 << 50;

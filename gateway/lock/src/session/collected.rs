@@ -1,4 +1,5 @@
-//! What one session has been asked for and has not sent yet, of keys that begin or end; and what is not answered yet.
+//! The first and last nodes of keys that a session has to make or remove: those not sent yet, and those not answered
+//! yet.
 
 use std::{
     cell::{Cell, RefCell},
@@ -9,27 +10,27 @@ use tokio::sync::{Notify, oneshot};
 
 use super::link::{Failed, Kind, Seen, Step};
 
-/// A key's first node, and the parent that is made for it in the same transaction: its number is 0, and nobody else can be
-/// below that parent.
+/// A key's first node, and its parent, made in one transaction. The node's number is 0, and nobody else can be below
+/// the parent.
 #[derive(Debug)]
 pub struct NewKey {
     pub parent: String,
-    /// What is written in the parent, and how long that stays.
+    /// The data of the parent; `kind` says how long the parent stays.
     pub record: Vec<u8>,
     pub kind: Kind,
     /// The server appends the number.
     pub requested: String,
-    /// How it will be called.
+    /// The path that the node will have.
     pub path: String,
     pub says: Box<[u8]>,
 }
 
-/// A key's last node, which takes the parent along. The server refuses it where somebody else has come.
+/// A key's last node, which is removed together with the parent. The server refuses this if somebody else has come.
 #[derive(Debug)]
 pub struct LeftKey {
     pub path: String,
     pub parent: String,
-    /// Of the parent.
+    /// The version of the parent.
     pub version: i32,
 }
 
@@ -42,7 +43,7 @@ pub(super) enum Part {
 /// Steps of each part.
 pub(super) const STEPS: usize = 2;
 
-/// What was asked for, and by whom.
+/// One part, and the caller that waits for its answer.
 pub(super) struct Queued {
     pub(super) part: Part,
     pub(super) answer: oneshot::Sender<Result<Option<Seen>, Failed>>,
@@ -51,23 +52,23 @@ pub(super) struct Queued {
 
 pub struct Collected {
     pub(super) waiting: RefCell<VecDeque<Queued>>,
-    /// Transactions that others wait behind.
+    /// How many shared transactions are under way.
     pub(super) under_way: Cell<usize>,
-    /// Parts of which the answer is not here yet, by their numbers.
+    /// The numbers of the parts that are not answered yet.
     pub(super) open: RefCell<BTreeSet<u64>>,
     pub(super) next: Cell<u64>,
     pub(super) answered: Notify,
-    /// Parts of one transaction, as it pays: where many are refused, the fewer share one the better.
+    /// The largest number of parts in one transaction now. It goes down when transactions are refused.
     room: Cell<usize>,
-    /// Bytes of the ACL that goes with each node that is made.
+    /// Bytes of the ACL that is sent with each new node.
     acl: usize,
 }
 
-/// Bytes of an entry of an ACL, beside its name.
+/// Bytes of an ACL entry, without its name.
 const PER_IDENTITY: usize = 16;
 
 impl Collected {
-    /// `identities`: who is named in the ACL of each node, beside ourselves.
+    /// `identities`: those named in the ACL of each node, beside ourselves.
     pub(super) fn with(identities: &[String]) -> Self {
         Self {
             acl: identities.iter().map(|identity| identity.len() + PER_IDENTITY).sum(),
@@ -81,11 +82,11 @@ impl Collected {
     }
 }
 
-/// Parts that are sent at a time, and the bytes of their paths and data: far below the megabyte that a server reads.
+/// Most parts of one transaction, and most bytes of it: far below the megabyte that a server accepts.
 const MOST_PARTS: usize = 64;
 const MOST_BYTES: usize = 128 * 1024;
 
-/// So many share one at least: else nobody would see that it pays again.
+/// The room never goes below this: with single parts we could not learn that sharing works again.
 const LEAST_PARTS: usize = 2;
 
 impl Part {
@@ -130,7 +131,7 @@ impl Part {
 }
 
 impl Collected {
-    /// Returns when all that was asked for until now is answered: what is not sent yet cannot be found by a look.
+    /// Returns when every part that was asked for until now is answered. Before that a list of nodes may miss one.
     pub async fn settled(&self) {
         let until = self.next.get();
         loop {
@@ -167,7 +168,7 @@ impl Collected {
 
     pub(super) fn tell(&self, asked: Queued, told: Result<Option<Seen>, Failed>) {
         self.open.borrow_mut().remove(&asked.number);
-        // Whoever asked may have gone; then it looks itself what there is.
+        // This fails if the caller has gone; it then looks for its nodes by itself.
         asked.answer.send(told).ok();
     }
 }

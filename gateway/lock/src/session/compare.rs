@@ -16,7 +16,7 @@ use super::{
 /// How often a session asks whether it is time to look.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Of so many nodes the plan is read; each gateway has one per session.
+/// Most member nodes that are read; each gateway has one per session.
 const MOST: usize = 4096;
 
 /// Looks for as long as it is polled. Reads only. `told` hears after each look how many gateways lock other keys.
@@ -53,7 +53,7 @@ async fn unlike<L: Link>(live: &Live<L>, settings: &Settings) -> Result<BTreeSet
     let ours = plan_of(&settings.member.data());
     let plans = paths.iter().zip(read).filter_map(|(path, read)| {
         let node = path.strip_prefix(&folder)?.trim_start_matches('/');
-        // A node that has gone was one of a gateway that has gone.
+        // If a node has gone meanwhile, its gateway has gone as well.
         Some((gateway_of(node).to_owned(), plan_of(&read.ok()?.0)?))
     });
     Ok(plans.filter(|(_, plan)| Some(plan) != ours.as_ref()).map(|(gateway, _)| gateway).collect())

@@ -1,4 +1,5 @@
-//! Says once why there is no session, although every session of the process finds it out, and again and again.
+//! Keeps the log short while there is no session: each reason is logged once, although every session finds it out at
+//! each try.
 
 use std::{
     collections::BTreeMap,
@@ -9,15 +10,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What was said, and when. Sessions may find out different reasons at the same time, in turns.
+/// The reasons that were logged, and when. Several sessions may find different reasons in turns.
 #[derive(Debug, Default)]
 pub struct Complaints {
     said: Mutex<BTreeMap<String, Instant>>,
-    /// One of the sessions looks who may write the nodes, or has looked.
+    /// A session checks who may write the nodes, or has done so.
     audited: AtomicBool,
 }
 
-/// Dropped before it is done, it leaves the look to another session.
+/// The right to do that check. If it is dropped before [`Claim::done`], another session may do the check.
 pub struct Claim<'c>(Option<&'c AtomicBool>);
 
 impl Claim<'_> {
@@ -34,14 +35,14 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// Who reads the log later should not have to look far back.
+/// A lasting reason is logged again after this time, so that people need not look far back in the log.
 const REMIND: Duration = Duration::from_secs(30);
 
-/// More reasons at once than sessions have. A text may have something in it that differs every time.
+/// More reasons than a process has at once. Without a bound, texts that differ each time would fill the memory.
 const MOST: usize = 64;
 
 impl Complaints {
-    /// It was not said yet, or that was long ago. Then it counts as said.
+    /// Whether `why` has to be logged: it was not yet, or long ago. If so, it counts as logged from now on.
     pub fn is_news(&self, why: &str) -> bool {
         self.is_news_at(why, Instant::now())
     }
@@ -60,13 +61,13 @@ impl Complaints {
         true
     }
 
-    /// For one of those that ask.
+    /// Gives the claim to one caller only.
     pub fn audits(&self) -> Option<Claim<'_>> {
         let mine = self.audited.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire);
         mine.is_ok().then_some(Claim(Some(&self.audited)))
     }
 
-    /// It is over: should it come again, that is news.
+    /// The trouble is over: the same reasons are news when they come again.
     pub fn forget(&self) {
         self.said().clear();
     }

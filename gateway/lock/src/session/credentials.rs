@@ -1,5 +1,5 @@
-//! What a session shows the servers of ZooKeeper, and whom it believes, out of files that may change while the process
-//! runs.
+//! The certificate that a session shows ZooKeeper's servers, and the authorities that it trusts, from files that may
+//! change while the process runs.
 
 use std::{
     io,
@@ -21,24 +21,24 @@ use zookeeper_client::{TlsCa, TlsCerts, TlsDynamicCerts, TlsIdentity, TlsOptions
 
 use crate::metrics::SessionMetrics;
 
-/// Shared by all sessions of a process. Connections that were made go on with what they were made with; each new one,
-/// also of a session that comes back, has what the files said last.
+/// Shared by all sessions of a process. An open connection keeps the certificate that it was made with; each new
+/// connection, also a reconnect, uses what the files said last.
 pub struct Credentials {
     tls: plan::Tls,
-    /// What the client library makes connections with.
+    /// Used by the client library for its connections.
     certificates: TlsDynamicCerts,
     looked: Mutex<LastLook>,
 }
 
-/// What the files were like when they were last looked at.
+/// The state of the files at the last look.
 struct LastLook {
     seen: Vec<Option<Stamp>>,
-    /// The same as the library has, to find out why it gets nowhere.
+    /// The configuration that the library uses, kept for our own handshake that finds out why the library fails.
     config: Arc<ClientConfig>,
     /// When the certificate that we show is no longer valid, in seconds since 1970.
     until: Option<u64>,
-    /// They could not be used. Told when they are still like that at the next look: of two files that are replaced, one
-    /// is always first.
+    /// Set if the files could not be used. It is logged if the next look finds the same, because two files are never
+    /// replaced at the same moment.
     bad: Option<BadCredentials>,
 }
 
@@ -68,7 +68,7 @@ impl Credentials {
         if let Some(server) = servers.iter().find(|server| name_of(server).is_none()) {
             return Err(BadCredentials::Name { server: server.clone() });
         }
-        // Looked at before they are read, so that a later change shows.
+        // The time stamps are taken before the files are read, so that a change in between is noticed later.
         let seen = stamps(tls);
         let (config, certificates) = read(tls)?;
         let looked = LastLook { seen, config: Arc::new(config), until: until(tls), bad: None };
@@ -76,10 +76,10 @@ impl Credentials {
         Ok(Arc::new(Self { tls: tls.clone(), certificates, looked: Mutex::new(looked) }))
     }
 
-    /// Looks at the files from now on, for as long as anybody has these.
+    /// Watches the files from now on, until these credentials are dropped.
     ///
     /// # Errors
-    /// There is no thread for it.
+    /// No thread could be started.
     pub(super) fn follow(self: &Arc<Self>, metrics: SessionMetrics) -> Result<(), BadCredentials> {
         let watched = Arc::downgrade(self);
         thread::Builder::new().name("zk-certificates".into()).spawn(move || watch(&watched, &metrics))?;
@@ -94,7 +94,7 @@ impl Credentials {
         self.looked().config.clone()
     }
 
-    /// The certificate that we show, where it has expired.
+    /// The file of the certificate that we show, if that has expired.
     pub(super) fn expired(&self) -> Option<&Path> {
         let until = self.looked().until?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -105,7 +105,7 @@ impl Credentials {
         self.tls.client.is_none()
     }
 
-    /// Files are read without the lock: the thread of the sessions waits for it, and may not wait for a disk.
+    /// Reads the files without the lock: the sessions' thread takes that lock, and must not wait for a disk.
     fn look(&self, metrics: &SessionMetrics) {
         let now = stamps(&self.tls);
         let mut looked = self.looked();
@@ -148,7 +148,8 @@ fn watch(credentials: &Weak<Credentials>, metrics: &SessionMetrics) {
     }
 }
 
-/// For us and for the library, which reads PEM by itself: what one of the two does not understand, neither gets.
+/// Reads the files for us and for the library, which parses PEM by itself. Files that one of the two cannot parse are
+/// used by neither.
 fn read(tls: &plan::Tls) -> Result<(ClientConfig, TlsCerts), BadCredentials> {
     let config = config(tls)?;
     let unfit = |path: &Path, why: &zookeeper_client::Error| BadCredentials::Content {
@@ -172,7 +173,7 @@ fn until(tls: &plan::Tls) -> Option<u64> {
     not_after(chain.first()?)
 }
 
-/// What has to stand in the certificate of a server.
+/// The name that the certificate of a server has to have.
 pub(super) fn name_of(server: &str) -> Option<ServerName<'static>> {
     let host = CanonicalHost::parse(server).ok()?;
     let bare = host.ip().map_or_else(|| host.name().to_owned(), |ip| ip.to_string());

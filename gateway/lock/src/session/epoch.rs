@@ -1,8 +1,8 @@
-//! E of a token, out of the transaction that made its lock node.
+//! Computes E of a token from the czxid of its lock node.
 
 use crate::not_granted::NotGranted;
 
-/// E of a token. A zxid beyond 2^63 reads as negative: no token rather than a wrong one.
+/// E of a token. A zxid above 2^63 reads as negative; that is an error, because a wrong token would be worse than none.
 pub fn epoch(base: u64, czxid: i64) -> Result<u64, NotGranted> {
     u64::try_from(czxid)
         .ok()

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::meta::{FORMAT, Meta, Suspicion, UNMARKED};
 
-/// `meta` as read, with the version that a session binds itself to.
+/// `meta` as read. Every heartbeat of a session checks that its version is still the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Era {
     pub meta: Meta,
@@ -34,7 +34,7 @@ pub enum MetaUnreadable {
     Fault { path: String, source: Fault },
 }
 
-/// Why no epoch above all others could be told.
+/// Why no floor of the epochs could be found.
 #[derive(Debug, thiserror::Error)]
 pub enum NoFloor {
     #[error("make a node below {root}: {source}")]
@@ -69,7 +69,7 @@ pub async fn read(link: &impl Link, paths: &Paths) -> Result<Era, MetaUnreadable
 /// Where the tokens of a new installation begin.
 #[derive(Debug, Clone, Default)]
 pub struct Beginning {
-    /// That of an installation that was wiped, and is to go on; else a new one.
+    /// The uuid of an installation that was wiped and is to go on; `None` for a new one.
     pub uuid: Option<String>,
     pub era: u64,
     pub base: u64,
@@ -83,7 +83,7 @@ pub enum Init {
 }
 
 /// Makes the root, its folders and `meta`, where missing. Never changes an existing `meta`. Safe to repeat, also by
-/// several at once. What it begins with is there from the first moment: a gateway may wait for it.
+/// several at once. `meta` has its base from the first moment, because a gateway may wait for it.
 ///
 /// # Errors
 /// [`Fault::Ambiguous`] where an answer was lost: repeat.
@@ -119,8 +119,8 @@ async fn present(link: &impl Link, path: &str) -> Result<(), Fault> {
     }
 }
 
-/// An epoch not below that of any token granted so far: that of a node made now, in the era that was read, and removed
-/// again. A transaction's number is above those of all before it, and so of every lock node that could be held yet.
+/// An epoch that no token granted so far exceeds. It comes from a node that is made now, in the era that was read, and
+/// removed again: its czxid is above those of all earlier lock nodes.
 pub async fn floor(
     link: &impl Link,
     paths: &Paths,
@@ -135,14 +135,14 @@ pub async fn floor(
     let made = link.commit(&steps).await;
     made.map_err(|source| NoFloor::Make { root: paths.root().to_owned(), source })?;
     let seen = link.seen(&path).await;
-    // Should this fail, the node goes with the session.
+    // If this fails, the node goes with the session.
     drop(link.delete(&path).await);
     let seen = seen.map_err(|source| NoFloor::Read { path, source })?.ok_or(NoFloor::NoEpoch)?;
     epoch(era.meta.base, seen.czxid).map_err(|_| NoFloor::NoEpoch)
 }
 
-/// Marks this state of ZooKeeper as one that went back behind what `mark` says: every session ends at its next heartbeat, and
-/// no gateway begins another one before the next era.
+/// Writes into `meta` that ZooKeeper went back behind what `mark` says. Every session then ends at its next heartbeat,
+/// and no gateway begins a new one before the next era.
 pub async fn suspect(link: &impl Link, paths: &Paths, era: &Era, mark: Suspicion) -> Result<(), Failed> {
     let meta = paths.meta();
     let before = era.meta.suspect.as_ref();
@@ -157,7 +157,7 @@ pub async fn suspect(link: &impl Link, paths: &Paths, era: &Era, mark: Suspicion
     link.commit(&steps).await.map(drop)
 }
 
-/// Whether `meta` is still what was read: a follower or an observer may be behind.
+/// Whether `meta` is still what was read. Only a transaction can tell: a read from a follower or observer may be old.
 pub async fn is_still(link: &impl Link, paths: &Paths, era: &Era) -> Result<bool, Failed> {
     let meta = paths.meta();
     match link.commit(&[Step::Check { path: &meta, version: era.version }]).await {
@@ -176,7 +176,7 @@ pub async fn epoch_of(link: &impl Link, path: &str, base: u64) -> Result<Option<
 /// Registers a session: its member node, and only in the era it has read; with it the nodes by which it names its plan.
 ///
 /// # Errors
-/// Step 0 refused means that `meta` has changed or gone; one behind step 1, that the server has removed the plan.
+/// If step 0 is refused, `meta` has changed or gone. If a step after step 1 is, the server has removed the plan.
 pub async fn register(
     link: &impl Link,
     paths: &Paths,
@@ -190,7 +190,7 @@ pub async fn register(
         Step::Create { path: member, data, kind: Kind::Ephemeral },
     ];
     if !namings.is_empty() {
-        // So that the others hear of it.
+        // This write wakes the gateways that watch the plans.
         steps.push(Step::Set { path: &plans, data: b"" });
     }
     steps.extend(namings.iter().map(|path| Step::Create { path, data: b"", kind: Kind::Ephemeral }));

@@ -1,4 +1,4 @@
-//! May we act as holder of this one tenure? The session is proven, and nobody took the lock node away.
+//! Tells whether we may act as holder of one tenure: its session is proven, and its lock node was not taken away.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -13,7 +13,7 @@ use super::proof::Proof;
 #[derive(Debug)]
 pub struct Evidence {
     session: Arc<Proof>,
-    /// The lock node is gone although we did not remove it: whoever is next may have begun.
+    /// Whether a stranger has removed the lock node, so that the next holder may have begun.
     taken_away: AtomicBool,
 }
 
@@ -22,7 +22,7 @@ impl Evidence {
         Self { session, taken_away: AtomicBool::new(false) }
     }
 
-    /// At `now`.
+    /// Whether we may act as holder at `now`.
     pub fn holds(&self, now: Boot) -> bool {
         !self.taken_away.load(Ordering::Acquire) && self.session.holds(now)
     }
@@ -32,17 +32,17 @@ impl Evidence {
         self.session.session()
     }
 
-    /// For ever.
+    /// Ends the evidence for ever.
     pub fn revoke(&self) {
         self.taken_away.store(true, Ordering::Release);
     }
 
-    /// It never holds again.
+    /// Whether it is lost for ever.
     pub fn is_revoked(&self) -> bool {
         self.is_taken_away() || self.session.is_revoked()
     }
 
-    /// Somebody else has removed the lock node.
+    /// Whether a stranger has removed the lock node.
     pub fn is_taken_away(&self) -> bool {
         self.taken_away.load(Ordering::Acquire)
     }

@@ -1,12 +1,11 @@
-//! Hears which session timeout a server granted at each connection; the client library tells it in its log only.
+//! Learns which session timeout a server granted at each connection, from the log of the client library.
 //!
-//! A server cuts the timeout that a session asks for to its own bounds, each time that the session comes to it. So a
-//! reconnect may leave a session with less time than it was made with: where `maxSessionTimeout` or `tickTime` is changed
-//! one server after the other, or differs between them. The library acts on it and keeps it to itself
-//! (`zookeeper-client` 0.11.2: `Client::session_timeout` is what the first connection got), but for one line that it
-//! writes before anything else comes over a new connection. This layer reads that line, whatever the log is set to
-//! show. Where it is not heard, nothing is taken for granted: a session that comes back is given up, see
-//! [`super::keep`].
+//! At each connection a server cuts the timeout that a session asks for to its own bounds. So a reconnect may leave a
+//! session with less time than before: while `maxSessionTimeout` or `tickTime` is changed one server after the other,
+//! or where servers differ. The library uses the new timeout and does not pass it on (`zookeeper-client` 0.11.2:
+//! `Client::session_timeout` is what the first connection got), except in one log line, which it writes before anything
+//! else comes over a new connection. This layer reads that line at any log level. Without the line the timeout is not
+//! known, and a session that comes back is given up, see [`super::keep`].
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -26,7 +25,7 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// What was heard of each session.
+/// The timeouts of each session.
 #[derive(Debug)]
 struct Granted {
     heard: BTreeMap<i64, Heard>,
@@ -36,19 +35,19 @@ struct Granted {
 
 #[derive(Debug, Clone, Copy)]
 struct Heard {
-    /// The shortest that it was ever granted.
+    /// The shortest timeout that it was ever granted.
     least: Duration,
-    /// At so many connections.
+    /// The number of connections for which a timeout was heard.
     times: u64,
 }
 
 static GRANTED: Mutex<Granted> = Mutex::new(Granted { heard: BTreeMap::new(), sessions: VecDeque::new() });
 
-/// Several times what a process has at once.
+/// The most sessions that are remembered: several times as many as a process has at once.
 const MOST: usize = 1024;
 
-/// The shortest timeout that a server has granted to a session so far; `None` where it was not heard at each of its
-/// `connections`.
+/// The shortest timeout that a server has granted to a session so far; `None` if one of its `connections` was not
+/// heard.
 pub(super) fn least(session: i64, connections: u64) -> Option<Duration> {
     GRANTED.lock().unwrap_or_else(PoisonError::into_inner).of(session, connections)
 }
@@ -95,7 +94,8 @@ impl<S: Subscriber> Layer<S> for Ear {
     }
 }
 
-/// What a line says, as long as it may be the one. Others come with every answer, and are not written out.
+/// The text of a log line, as far as it can be the one we look for. Other lines come with every answer, so their text
+/// is not built.
 #[derive(Default)]
 struct Line {
     said: String,
@@ -122,7 +122,7 @@ impl Write for Line {
     }
 }
 
-/// Session and timeout out of the line.
+/// Reads session and timeout from the line.
 fn grant(said: &str) -> Option<(i64, Duration)> {
     let mut fields = said.strip_prefix(BEGINS)?.split(", ").filter_map(|field| field.split_once(": "));
     let (mut session, mut timeout) = (None, None);

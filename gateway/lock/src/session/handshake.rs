@@ -1,4 +1,5 @@
-//! Finds out why TLS with a server of ZooKeeper is not agreed on: the client library only says that it got nowhere.
+//! Finds out why the TLS handshake with a ZooKeeper server fails: the client library only says that it could not
+//! connect.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -14,25 +15,25 @@ use tokio_rustls::TlsConnector;
 
 use super::credentials::{Credentials, name_of};
 
-/// What became of one try.
+/// The result of one try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Met {
-    /// TLS was agreed on. When the server's certificate is no longer valid, in seconds since 1970.
+    /// The handshake succeeded. The end of validity of the server's certificate, in seconds since 1970.
     Agreed(Option<u64>),
-    /// Somebody answered, and TLS was not agreed on: why.
+    /// The server answered, and the handshake failed: why.
     Refused(String),
     /// Nobody answered: why.
     Silent(String),
 }
 
-/// For one server, from its name to the end of the handshake.
+/// The time limit for one server, from the look-up of its name to the end of the handshake.
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// A certificate that is not believed is refused after the handshake has ended on our side, in TLS 1.3: one way and
-/// back is waited for that.
+/// In TLS 1.3 a server refuses our certificate only after the handshake has ended on our side. We wait this long for
+/// such a refusal.
 const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
 
-/// Tries each of the servers, as a session would, and says nothing to them.
+/// Tries a handshake with each server, and sends nothing after it.
 pub(super) async fn meet<'s>(servers: &'s [String], shown: &Credentials) -> Vec<(&'s str, Met)> {
     let config = shown.config();
     join_all(servers.iter().map(|server| {
@@ -45,7 +46,7 @@ pub(super) async fn meet<'s>(servers: &'s [String], shown: &Credentials) -> Vec<
     .await
 }
 
-/// What is wrong with TLS, of all servers with which it is not agreed on; empty where that is not what is wrong.
+/// The reasons of all servers that refused the handshake; empty if none did.
 pub(super) fn refusals(met: &[(&str, Met)]) -> String {
     let refused = met.iter().filter_map(|(server, met)| match met {
         Met::Refused(why) => Some(format!("{server}: {why}")),
@@ -68,12 +69,12 @@ async fn one(server: &str, config: Arc<ClientConfig>, shown: &Credentials) -> Me
     let until = stream.get_ref().1.peer_certificates().and_then(|chain| not_after(chain.first()?));
     match timeout(SECOND_THOUGHTS, stream.read_u8()).await {
         Ok(Err(error)) => refused(&error),
-        // It waits for a session to be asked for.
+        // The server waits for our first request, so the handshake was accepted.
         Err(_) | Ok(Ok(_)) => Met::Agreed(until),
     }
 }
 
-/// What a server answers to one of ZooKeeper's four-letter words; nothing where it does not, or not in time.
+/// The answer to one of ZooKeeper's four-letter words; `None` if the server does not answer in time.
 pub(super) async fn says(server: &str, word: &str, shown: Option<&Credentials>) -> Option<String> {
     let asked = async {
         let stream = TcpStream::connect(server).await?;
@@ -84,7 +85,7 @@ pub(super) async fn says(server: &str, word: &str, shown: Option<&Credentials>) 
     timeout(LONGEST, asked).await.ok()?.ok()
 }
 
-/// Servers hang up behind their answer, some of them without a farewell.
+/// Servers hang up after their answer, some of them without a TLS `close_notify`.
 async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, word: &str) -> io::Result<String> {
     stream.write_all(word.as_bytes()).await?;
     stream.flush().await?;
@@ -93,7 +94,7 @@ async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, word: &str) -> io:
     Ok(String::from_utf8_lossy(&answer[..read]).into_owned())
 }
 
-/// In words that are the same at the next try: the log says once what it has said already.
+/// The reason in words. They are the same at each try, so that the log shows a lasting reason only once.
 fn why(error: &io::Error, shown: &Credentials) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(bad)) => unbelieved(bad),
@@ -123,7 +124,7 @@ fn unbelieved(bad: &CertificateError) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "its certificate is not valid yet, by the clock of this machine".into()
         }
-        // Of somebody with the name of the right signer, and another key, the latter is said.
+        // `BadSignature` comes from an authority that has the right name and another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "nobody in `ca_file` has signed its certificate".into()
         }

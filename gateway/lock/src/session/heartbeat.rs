@@ -6,7 +6,7 @@ use fencegate_policies::plan::ZooKeeper;
 
 use fencegate_process::clock::Boot;
 
-/// The arithmetic of one session, from its negotiated timeout.
+/// Heartbeat times and margin of one session, from its negotiated timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rhythm {
     /// Negotiated session timeout, T.
@@ -15,9 +15,9 @@ pub struct Rhythm {
     pub period: Duration,
     /// Taken off the earliest possible expiry.
     pub margin: Duration,
-    /// Longer than this between two sends is a gap: what the server knew of us in between is not known.
+    /// A longer time than this between two sends is a gap, after which we cannot know what the leader has heard of us.
     pub gap: Duration,
-    /// How long a follower may keep to itself that it has heard of us.
+    /// How long a follower may take to tell the leader that it has heard of us.
     pub relay: Duration,
 }
 
@@ -27,7 +27,7 @@ impl Rhythm {
         Self { timeout: negotiated, period, margin: policy.margin(negotiated), gap: period + relay, relay }
     }
 
-    /// How long a session is proven by something that was acknowledged, from when it was sent.
+    /// How long an acknowledged write proves the session, counted from its sending.
     pub fn proves(&self) -> Duration {
         self.timeout.saturating_sub(self.margin)
     }
@@ -37,7 +37,7 @@ impl Rhythm {
         sent + self.proves()
     }
 
-    /// Two heartbeats fit before the margin, and the margin is what it has to be.
+    /// Whether two heartbeats fit before the margin, and the margin is large enough.
     pub fn is_sound(&self, policy: &ZooKeeper) -> bool {
         self.proves() >= self.period * 2 && self.margin >= ZooKeeper::least_margin(self.timeout, policy.tick)
     }
@@ -45,16 +45,15 @@ impl Rhythm {
 
 /// The beats of one session.
 ///
-/// A server counts the session's time from a message it *got*, not from one we sent, and a follower passes that
-/// knowledge on to the leader only every half tick. So a beat proves life from its send time on, and only while the
-/// beats before it came in rhythm: after a pause an acknowledged beat may have been taken by a follower that dies before
-/// it tells the leader. It moves nothing; the first one does that is sent when the leader has been told of it.
+/// The leader counts the session's time from the last message that it has heard of, and a follower tells it of messages
+/// only every half tick. So a beat proves life from the time of its sending, if the beats before it came in rhythm.
+/// After a gap it does not: a follower may acknowledge the beat and die before it tells the leader. Such a beat extends
+/// nothing. The first beat that extends the proof again is one sent after the leader has been told.
 #[derive(Debug)]
 pub struct Beats {
     rhythm: Rhythm,
     previous: Boot,
-    /// The first send of the rhythm that still goes on; `None` while that is the asking for the session, of which the
-    /// leader itself knows.
+    /// The first beat after the last gap. `None` before the first gap: the leader itself has made the session.
     began: Option<Boot>,
 }
 
@@ -64,7 +63,8 @@ impl Beats {
         Self { rhythm, previous: connecting, began: None }
     }
 
-    /// Call when a beat is handed to the client, before it is awaited. `rhythm`: of the session as it is now.
+    /// Call this when a beat is handed to the client library, before it is awaited. `rhythm`: the present one of the
+    /// session.
     pub fn sending(&mut self, now: Boot, rhythm: Rhythm) {
         self.rhythm = rhythm;
         if now.since(self.previous) > self.rhythm.gap {
@@ -78,12 +78,13 @@ impl Beats {
         self.is_told().then(|| self.rhythm.deadline(self.previous))
     }
 
-    /// When the next beat is due, after the one sent last. Where that one moved nothing, as soon as the next one does.
+    /// The time from the last beat to the next. If the last beat extended nothing, the next one comes as soon as it can
+    /// extend the proof.
     pub fn period(&self) -> Duration {
         if self.is_told() { self.rhythm.period } else { self.rhythm.period.min(self.rhythm.relay) }
     }
 
-    /// The leader knew of the rhythm when the last beat was sent.
+    /// Whether the leader had been told of the beats since the last gap when the last beat was sent.
     fn is_told(&self) -> bool {
         self.began.is_none_or(|began| self.previous.since(began) >= self.rhythm.relay)
     }

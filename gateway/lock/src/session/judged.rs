@@ -1,8 +1,8 @@
-//! Has the plans of all gateways judged, again and again, and publishes another plan in the place of the one before.
+//! Compares the published plans of all gateways, again and again, and publishes a new plan in place of the one before.
 //!
-//! Of two sessions that have published unlike plans, the one whose node is younger has seen the other: it looks after its own
-//! node was made, through its own session, and what was made before is visible then. So at least one of them knows, and the
-//! younger one gives way. What is older than our node never becomes more: it only goes.
+//! Each session looks after its own node was made, and through its own session. So it sees every older node that still
+//! exists. Of two sessions with unlike plans the younger one therefore sees the other, and gives way. The set of older
+//! nodes never grows: no node can be made older than ours.
 
 use std::{collections::HashSet, convert::Infallible, future::pending, time::Duration};
 
@@ -21,16 +21,16 @@ use super::{
     published_plan::Announced,
 };
 
-/// Several come at once when gateways start: they are looked at together.
+/// Several nodes change at once when gateways start, so a look waits this long for more changes.
 const GATHERS: Duration = Duration::from_millis(50);
 
-/// How often another plan is offered at once, where others come and go meanwhile.
+/// How often a new plan is tried in one round, while other gateways come and go.
 const TRIES: usize = 8;
 
-/// Plans of which no fingerprint tells that they are like ours, of one look.
+/// The most member nodes that are read in one look.
 const MOST: usize = 4096;
 
-/// Looks once, and has it judged.
+/// Looks once, and has the result judged.
 ///
 /// # Errors
 /// [`Fault::NoNode`]: our own node is gone, and only a stranger can have removed it.
@@ -43,8 +43,8 @@ pub(super) async fn compare<L: Link>(live: &Live<L>) -> Result<Vec<Other>, Fault
     Ok(others)
 }
 
-/// What is published by this session, what others have published beside it, and the names of those who have published the
-/// same. `None`: this process publishes nothing.
+/// What this session has published, other plans that others have published, and the names of those who have published
+/// the same. `None`: this process publishes nothing.
 pub(crate) async fn fleet<L: Link>(
     live: &Live<L>,
 ) -> Result<Option<(Publication, Vec<Other>, Vec<String>)>, Fault> {
@@ -55,7 +55,8 @@ pub(crate) async fn fleet<L: Link>(
     Ok(Some((ours, others, same)))
 }
 
-/// The same, for who is no gateway and would publish `ours`; `plan` is the fingerprint that all builds compare.
+/// The same for a program that is no gateway, as if it had published `ours`. `plan`: the fingerprint that all builds
+/// compare.
 pub async fn from_outside(
     link: &impl Link,
     paths: &Paths,
@@ -65,15 +66,15 @@ pub async fn from_outside(
     look(link, paths, &Nameplate::of(plan), (ours, 0)).await
 }
 
-/// For as long as it is polled: looks when somebody comes or goes, and every `every`; and publishes what the process has to
-/// publish now.
+/// Looks whenever a gateway comes or goes, and each `every`. Publishes the new plan when the process has one. Never
+/// returns.
 pub(crate) async fn watch<L: Link>(live: &Live<L>, every: Duration) -> Infallible {
     let Some((publishes, _)) = live.publishes() else { return pending().await };
     let mut wanted = publishes.now.subscribe();
     wanted.mark_changed();
     loop {
         let (members, plans) = (live.paths.members(), live.paths.plans());
-        // Before the look, so that nothing comes between.
+        // The watches are set before the look, so that no change in between is missed.
         let stirred = match join(live.link.watch_children(&members), live.link.watch(&plans)).await {
             (Ok((_, members)), Ok(plans)) => Some((members, plans)),
             _ => None,
@@ -106,12 +107,13 @@ async fn round<L: Link>(live: &Live<L>, publishes: &Publishes) {
             warn!("the node by which this session has published its plan was removed by a stranger");
             live.over.cancel();
         }
-        // What was judged before still holds: what is older than ours only goes. The next round is another try.
+        // The last verdict stays in force: it can only get better, because no older node can be made. The next round
+        // tries again.
         Err(fault) => debug!(%fault, "the plans of the other gateways were not seen"),
     }
 }
 
-/// Publishes `wanted`, if something else was, and has the others judged.
+/// Has the others judged, and publishes `wanted` if another plan was published before.
 async fn turn<L: Link>(live: &Live<L>, wanted: &Publication) -> Result<(), Fault> {
     let Some((publishes, announced)) = live.publishes() else { return Ok(()) };
     for _ in 0..TRIES {
@@ -137,18 +139,18 @@ async fn turn<L: Link>(live: &Live<L>, wanted: &Publication) -> Result<(), Fault
                     "plan.published"
                 );
             }
-            // Somebody came since, or the server has removed what we were about to name.
+            // Another gateway came meanwhile, or the server has removed the node of the plan: try again.
             Err(Failed { fault: Fault::BadVersion | Fault::NoNode, .. }) => {
                 announced.next.take();
             }
-            // The next look sees whether it took its place.
+            // The answer may be lost; the next look sees which plan is published.
             Err(Failed { fault, .. }) => return Err(fault),
         }
     }
     Ok(())
 }
 
-/// The czxid of our own node, of whichever plan it is of.
+/// The czxid of our own node, below the old or the new plan.
 async fn own<L: Link>(live: &Live<L>, announced: &Announced) -> Result<i64, Fault> {
     let seen = async |plan: &Publication| {
         let path = plans::namings(&live.paths, plan, &live.member).swap_remove(0);
@@ -166,15 +168,15 @@ async fn own<L: Link>(live: &Live<L>, announced: &Announced) -> Result<i64, Faul
     Ok(czxid)
 }
 
-/// Everybody else who has published something else than `ours`, and those who publish nothing and lock otherwise; and the
-/// names of those who have published the same.
+/// All others with another plan than `ours`: those who have published one, and those who publish nothing and lock other
+/// keys. Then the names of those who have published the same plan.
 pub(super) async fn look(
     link: &impl Link,
     paths: &Paths,
     plate: &Nameplate,
     (ours, since): (&Publication, i64),
 ) -> Result<(Vec<Other>, Vec<String>), Fault> {
-    // In this order: whoever is among the members has published by the time at which that is looked at.
+    // Members are listed before plans: a member has published its plan before it is seen here.
     let members = link.children(&paths.members()).await?;
     let published = plans::published(link, paths).await?;
     let (mut others, mut same) = (Vec::new(), Vec::new());
@@ -195,7 +197,7 @@ pub(super) async fn look(
         let namings: Vec<String> = namings.collect();
         let seen = join_all(namings.iter().map(|path| link.seen(path))).await;
         for (member, seen) in by.iter().zip(seen) {
-            // Whoever has gone meanwhile has gone.
+            // If a node has gone meanwhile, its gateway has gone.
             let Some(seen) = seen? else { continue };
             let age = if seen.czxid < since { Age::Older } else { Age::Younger };
             others.push(Other { gateway: gateway_of(member).to_owned(), age, says: says.clone() });
@@ -220,8 +222,8 @@ async fn says(link: &impl Link, paths: &Paths, plate: &Nameplate, plan: &PlanPar
     }
 }
 
-/// Those of builds that publish nothing, and whose locks are others by the fingerprint that those builds compare. A program
-/// that names its keys itself has none.
+/// Gateways of builds that publish nothing, and whose fingerprint says that they lock other keys. A program that names
+/// its keys itself has no fingerprint.
 async fn blind(
     link: &impl Link,
     paths: &Paths,

@@ -20,7 +20,7 @@ use super::{
 use crate::session::settings::Settings;
 use crate::state::Alarm;
 
-/// What the beats of one session need.
+/// The registration of a session, as its heartbeats need it.
 pub(super) struct Registration {
     pub(super) member: String,
     pub(super) era: Era,
@@ -62,7 +62,7 @@ pub(super) enum SessionEnd {
     RolledBack,
 }
 
-/// Until the session is over or `stop`. `chores` are done beside it.
+/// Keeps the session until it is over, or until `stop`. Runs `chores` meanwhile.
 pub(super) async fn keep<L: Link>(
     live: &Live<L>,
     mut registration: Registration,
@@ -78,15 +78,17 @@ pub(super) async fn keep<L: Link>(
         ended = silence(live) => ended,
         never = pauses(live, settings) => match never {},
         never = chores(live) => match never {},
-        // This session found it out, or another one of the process: then the next session looks for itself.
+        // This session has found that ZooKeeper went back, or another one of the process has; the next session checks
+        // for itself.
         () = alarm.raised() => SessionEnd::RolledBack,
-        // Whoever found a node of another owner.
+        // An attempt has found a node of ours with another owner.
         () = live.over.cancelled() => SessionEnd::Swapped,
         () = stop.cancelled() => SessionEnd::Stopped,
     }
 }
 
-/// Passes on what the client library says of the connection. Never evidence for the proof: only its end is believed.
+/// Passes on what the client library says of the connection. Only the end of a session is believed; nothing here
+/// extends the proof.
 async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Sender<View>) -> SessionEnd {
     loop {
         let state = live.link.state();
@@ -98,7 +100,7 @@ async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Send
                 return SessionEnd::Expired;
             }
         }
-        // At once, and not with the next beat: what was proven for the longer time is not any more.
+        // At once, and not with the next beat: the proof was computed with the longer timeout, and is too long now.
         if let Err(ended) = follow_grant(live, settings) {
             return ended;
         }
@@ -115,7 +117,7 @@ async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Send
 /// Writes the member node in rhythm; each acknowledged write moves the deadline of the proof.
 async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings: &Settings) -> SessionEnd {
     let meta = live.paths.meta();
-    // The connection that is known to speak for our session.
+    // The connection of which we know that it belongs to our session.
     let Registration { member, era, beats, connection: ours, .. } = registration;
     let mut next = Instant::now();
     let mut pace = Pace::default();
@@ -134,7 +136,7 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
             return ended;
         }
         beats.sending(live.clock.now(), live.rhythm.get());
-        // From now, not from the last one: after a pause there is nothing to catch up.
+        // Counted from now, because missed beats are not made up for after a pause.
         next = Instant::now() + beats.period();
         let (sent, says) = (live.clock.now(), settings.member.data());
         let steps =
@@ -146,8 +148,8 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
             Ok(_) => {
                 live.acknowledged.set(live.clock.now());
                 pace.heard(took, live.rhythm.get());
-                // Only over a connection that was known to be ours before and still is: the write may have waited and
-                // gone out over another one.
+                // Only if the connection was known to be our session's before and after: the write may have waited and
+                // gone out over a new one.
                 if let (Some(deadline), true) = (beats.acknowledged(), live.link.reconnects() == *ours) {
                     live.proof.extend(deadline);
                     live.beaten.notify_waiters();
@@ -163,10 +165,10 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
     }
 }
 
-/// Whether heartbeats are acknowledged before the next one has to be sent.
+/// Tells the log whether heartbeats are acknowledged in time.
 ///
-/// They are sent one after the other. Where an answer takes longer than two sends may lie apart, every one comes after a
-/// gap and moves nothing: nothing can be granted, and the operator has to know that it is no more than this.
+/// Each heartbeat is sent after the answer to the one before. If answers take longer than the gap, every beat counts as
+/// the first after a gap and extends nothing. Then no lock is granted, and the operator has to know the reason.
 #[derive(Default)]
 struct Pace {
     slow: bool,
@@ -186,7 +188,8 @@ impl Pace {
     }
 }
 
-/// A server that grants less than the session was made with ends it sooner; all that was proven is cut by as much.
+/// A server may grant less than the session was made with, and so end the session sooner. The proof is cut by the
+/// difference.
 fn follow_grant<L: Link>(live: &Live<L>, settings: &Settings) -> Result<(), SessionEnd> {
     let before = live.rhythm.get();
     let Some(granted) = live.link.granted().filter(|granted| *granted < before.timeout) else {
@@ -203,9 +206,9 @@ fn follow_grant<L: Link>(live: &Live<L>, settings: &Settings) -> Result<(), Sess
     Ok(())
 }
 
-/// Returns when the client library says that it is connected, and nothing has been acknowledged for so long that it cannot
-/// be: its task may be gone, and then no word of an end ever comes. What was acknowledged and proved nothing, because it
-/// took long, counts: servers that are slow would not be faster with another session.
+/// Returns when the client library says that it is connected, but nothing was acknowledged for too long for that to be
+/// true. Its task may have died, and then it never reports an end. Slow acknowledgements count here even if they extend
+/// no proof: a new session would not make the servers faster.
 async fn silence<L: Link>(live: &Live<L>) -> SessionEnd {
     loop {
         let timeout = live.rhythm.get().timeout;
@@ -217,11 +220,12 @@ async fn silence<L: Link>(live: &Live<L>) -> SessionEnd {
     }
 }
 
-/// Tells when the process stood still. ZooKeeper is asked nothing here: how long it takes to answer is not our pause.
+/// Reports pauses of the process. It only sleeps and looks at the clock, so that slow answers of ZooKeeper do not count
+/// as pauses.
 async fn pauses<L: Link>(live: &Live<L>, settings: &Settings) -> Infallible {
     loop {
-        // Only what is left of a pause when the sleep would have ended is seen: the sleep is short beside a third of the
-        // session, which is what an alert is about.
+        // A pause is only seen from the end of the sleep on. So the sleep is short compared with a third of the session
+        // timeout, the pause that an alert is about.
         let (asleep, rest) = (live.clock.now(), live.rhythm.get().period / 8);
         sleep(rest).await;
         let late = live.clock.now().since(asleep).saturating_sub(rest);

@@ -1,13 +1,13 @@
 //! One ZooKeeper session, as the lock sees it: few operations, and errors that say what is known.
 //!
 //! The real one is [`super::zookeeper`]; a simulation brings its own. Every operation is *sent when the method is
-//! called*, in call order, so two calls awaited together are pipelined; dropping the future cancels nothing. None has
-//! a time limit: each ends with its answer, with [`Fault::Ambiguous`] when the connection breaks, or with
+//! called*, in call order, so two calls awaited together are pipelined. Dropping the future cancels nothing. No
+//! operation has a time limit: each ends with its answer, with [`Fault::Ambiguous`] when the connection breaks, or with
 //! [`Fault::Over`] when the session ends.
 
 use std::{future::Future, time::Duration};
 
-/// What a failed operation tells.
+/// How an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     #[error("no such node")]
@@ -18,24 +18,24 @@ pub enum Fault {
     NotEmpty,
     #[error("the node has another version")]
     BadVersion,
-    /// Servers answer, and TLS is agreed on with none of them.
+    /// The servers answer, but every TLS handshake fails.
     #[error("TLS is not agreed on: {0}")]
     Tls(String),
-    /// The server said that we may not, and nothing was done.
+    /// An ACL forbids the operation. Nothing was done.
     #[error("ZooKeeper does not let us: {0}")]
     Denied(&'static str),
-    /// The server said no, and nothing was done.
+    /// The server refused the operation for another reason. Nothing was done.
     #[error("refused by the server: {0}")]
     Refused(String),
-    /// Done or not: the answer was lost.
+    /// The answer was lost, so the operation may or may not have been done.
     #[error("the answer was lost: {0}")]
     Ambiguous(String),
-    /// The session has ended, and with it every ephemeral node of it, if not now then by its timeout.
+    /// The session has ended. Its ephemeral nodes are gone, or go with its timeout.
     #[error("the session is over")]
     Over,
 }
 
-/// What is read of a node.
+/// Facts about a node, beside its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     /// The transaction that created the node.
@@ -43,11 +43,11 @@ pub struct Seen {
     /// The session that owns the node; 0 for a persistent one.
     pub owner: i64,
     pub version: i32,
-    /// When it was made, by the same clock as `modified`.
+    /// When the node was made, by the same clock as `modified`.
     pub created: u64,
-    /// When its data was last written: milliseconds since 1970 by the clock of the server that was the leader then.
+    /// When its data was last written, in milliseconds since 1970, by the clock of the server that was leader then.
     pub modified: u64,
-    /// How many nodes stand below it.
+    /// The number of its children.
     pub children: i32,
 }
 
@@ -55,7 +55,7 @@ pub struct Seen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Created {
     pub seen: Seen,
-    /// Of a sequential node; -1 for others.
+    /// The number of a sequential node; -1 for other nodes.
     pub sequence: i64,
 }
 
@@ -71,7 +71,7 @@ pub enum Kind {
 /// One step of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// Version -1: only that the node is there.
+    /// Checks the version of a node; -1: checks only that the node exists.
     Check {
         path: &'a str,
         version: i32,
@@ -85,14 +85,14 @@ pub enum Step<'a> {
         path: &'a str,
         data: &'a [u8],
     },
-    /// `None`: whatever its version.
+    /// `version`: `None` for any version.
     Delete {
         path: &'a str,
         version: Option<i32>,
     },
 }
 
-/// Why a transaction did nothing, or may have.
+/// Why a transaction failed. Unless the fault is ambiguous, nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{fault}", step.map(|step| format!("step {step} of the transaction: ")).unwrap_or_default())]
 pub struct Failed {
@@ -101,7 +101,7 @@ pub struct Failed {
     pub fault: Fault,
 }
 
-/// Somebody who may change a node.
+/// An identity that may change a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Writer {
     /// `world:anyone`, `ip:10.0.0.0/8`.
@@ -116,7 +116,8 @@ impl Writer {
     }
 }
 
-/// State of the session as far as this side knows. Never evidence that the session lives: see [`super::proof`].
+/// The state of the session, as far as the client library knows. It does not prove that the session lives; see
+/// [`super::proof`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionState {
     Connected,
@@ -129,16 +130,16 @@ pub trait Link: 'static {
     /// Fires once, when the watched node changes or goes, or the session ends.
     type Watch: Future<Output = ()>;
 
-    /// The session's id as it was at connect; see [`Link::reconnects`].
+    /// The session's id from the first connection; see [`Link::reconnects`].
     fn id(&self) -> i64;
-    /// Negotiated at the first connection.
+    /// The session timeout that was negotiated at the first connection.
     fn timeout(&self) -> Duration;
-    /// The shortest that a server has granted at any connection so far: each may grant another one. `None`: it is not
-    /// known of connections after the first.
+    /// The shortest session timeout that a server has granted at any connection so far. `None`: it is not known for
+    /// every connection after the first.
     fn granted(&self) -> Option<Duration>;
     fn state(&self) -> ConnectionState;
-    /// How often the connection was made anew. After each the id may be another (a server that does not know the
-    /// session may silently give a new one), which only the owner of a node made now can tell.
+    /// How often the connection was made anew. A server that does not know the session may silently give a new id. Only
+    /// the owner of a node that is made over the new connection tells.
     fn reconnects(&self) -> u64;
     /// Resolves at the next change of state.
     fn state_changed(&self) -> impl Future<Output = ()>;
@@ -149,7 +150,7 @@ pub trait Link: 'static {
         data: &[u8],
         kind: Kind,
     ) -> impl Future<Output = Result<Created, Fault>>;
-    /// An empty node that is not ours alone, which may be changed by whom `above` may be.
+    /// Makes an empty node with the ACL of the node `above`.
     fn create_like<'a>(
         &'a self,
         path: &'a str,
@@ -167,12 +168,13 @@ pub trait Link: 'static {
     fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, Fault>>;
     /// The children, and a watch that fires when one comes or goes, or the node itself goes.
     fn watch_children(&self, path: &str) -> impl Future<Output = Result<(Vec<String>, Self::Watch), Fault>>;
-    /// Brings this session's server up to what the leader had committed. Not a quorum operation.
+    /// Brings this session's server up to what the leader had committed. It needs no quorum, so it does not prove that
+    /// the leader still leads.
     fn sync(&self, path: &str) -> impl Future<Output = Result<(), Fault>>;
-    /// All steps or none. Per step the path of what it created: the server completes sequential names.
+    /// Does all steps or none. Returns the path that each step created, with the number that the server appended.
     fn commit(&self, steps: &[Step<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, Failed>>;
-    /// A persistent node that this session makes at `path` from now on, in a transaction, may be changed by whom this
-    /// one may be: it is about to be replaced.
+    /// Remembers the ACL of the node at `path`, which is about to be replaced. This session gives the next persistent
+    /// node at that path the same ACL.
     fn keep_access(&self, _path: &str) -> impl Future<Output = Result<(), Fault>> {
         std::future::ready(Ok(()))
     }
@@ -180,15 +182,15 @@ pub trait Link: 'static {
     fn writers(&self, _path: &str) -> impl Future<Output = Result<Vec<Writer>, Fault>> {
         std::future::ready(Ok(Vec::new()))
     }
-    /// Whom the server takes us for, and who is meant to write beside us; nobody where it takes us for nobody. `None`:
-    /// everybody may, or the server cannot be asked.
+    /// Who is meant to write our nodes: our own identity as the server knows it, and those that the settings name.
+    /// Empty: the server knows no identity of ours. `None`: everybody may write, or the server cannot be asked.
     fn meant(&self) -> impl Future<Output = Result<Option<Vec<String>>, Fault>> {
         std::future::ready(Ok(None))
     }
     /// Paths of all ephemeral nodes of this session at or below `path`.
     fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>>;
 
-    /// Ends the session at the server and waits for its word. All other handles must be gone.
+    /// Ends the session at the server and waits for the answer. All other handles must be gone.
     fn close(self) -> impl Future<Output = ()>;
 }
 

@@ -1,4 +1,4 @@
-//! The session of the moment, as those see it who act under it, and as the rest of the gateway sees it.
+//! The current session, for code that acts under it and for the rest of the gateway.
 
 use std::{
     cell::{Cell, RefCell},
@@ -29,7 +29,7 @@ use crate::{
     state::Memory,
 };
 
-/// A registered session, shared by all that act under it on its thread.
+/// A registered session, shared by all tasks that act under it on its thread.
 pub struct Live<L> {
     pub link: L,
     pub paths: Paths,
@@ -38,32 +38,32 @@ pub struct Live<L> {
     /// Where other gateways reach this process.
     pub reach: Option<Reach>,
     pub(super) plate: Nameplate,
-    /// What it has published of the plan; nothing, where the process publishes nothing.
+    /// The plan that the session has published; `None` if the process publishes none.
     pub(super) announced: Option<Announced>,
     pub proof: Arc<Proof>,
     /// Added to a czxid to make the epoch of a token.
     pub base: u64,
     pub memory: Arc<Memory>,
     pub registry: Registry,
-    /// What is about to be sent.
+    /// First and last nodes of keys that are about to be sent.
     pub(crate) collected: Collected,
-    /// No new grant under this session: it is over, or about to be given up.
+    /// Cancelled when the session is over or given up: no new grant under it.
     pub over: CancellationToken,
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
     pub sequence_limit: u32,
     pub metrics: SessionMetrics,
-    /// The arithmetic of its timeout, which a reconnect may shorten.
+    /// Heartbeat times and margin, from the session timeout; a reconnect may shorten them.
     pub(super) rhythm: Cell<Rhythm>,
     pub(super) beaten: Notify,
-    /// When a heartbeat was acknowledged last, whether or not that moved the proof.
+    /// When a heartbeat was last acknowledged, even if it did not extend the proof.
     pub(super) acknowledged: Cell<Boot>,
-    /// A node of this session was not above what had been seen before.
+    /// Set when a node of this session had an epoch that was not above those seen before.
     pub(super) went_back: Cell<bool>,
 }
 
 impl<L: Link> Live<L> {
-    /// What a lock node says by which others find us; nothing where they cannot reach us.
+    /// The data of a lock node by which other gateways find us; empty if they cannot reach us.
     pub fn signature(&self) -> &[u8] {
         if self.reach.is_some() { self.member.as_bytes() } else { b"" }
     }
@@ -72,23 +72,24 @@ impl<L: Link> Live<L> {
         self.plate.publishes().zip(self.announced.as_ref())
     }
 
-    /// The arithmetic of its timeout as it is now.
+    /// The present heartbeat times and margin.
     pub(crate) fn rhythm(&self) -> Rhythm {
         self.rhythm.get()
     }
 
-    /// Returns when the proof holds. Does not return for a session that is over: select on [`Live::over`] beside it.
+    /// Returns when the proof holds. For a session that is over this never returns, so select on [`Live::over`] as
+    /// well.
     pub async fn proven(&self) {
         while !self.proof.holds(self.clock.now()) {
             self.beaten.notified().await;
         }
     }
 
-    /// E of a node of ours. `before`: the highest epoch that was known when its create was sent; the node may have
-    /// waited since, so what is known now says nothing.
+    /// E of a node of ours. `before`: the highest epoch that was known when its create was sent. The epochs known now
+    /// do not count, because the node may have waited since.
     ///
     /// # Errors
-    /// The czxid gives no token, or ZooKeeper went back; then no byte leaves under this session any more, and it is
+    /// The czxid gives no token, or ZooKeeper went back. In the second case the proof is revoked, and the session is
     /// given up.
     pub fn epoch(&self, czxid: i64, before: u64) -> Result<u64, NotGranted> {
         let epoch = epoch(self.base, czxid)?;
@@ -105,14 +106,14 @@ impl<L: Link> Live<L> {
     }
 }
 
-/// What the rest of the gateway sees of the session.
+/// The session as the rest of the gateway sees it.
 #[derive(Debug, Clone)]
 pub enum View {
-    /// No session; why.
+    /// There is no session, with the reason.
     Away(Arc<str>),
-    /// No session: nobody has made the installation yet; and how to.
+    /// There is no session because the installation is not made yet; the text says how to make it.
     Unmade(Arc<str>),
-    /// No session is made: ZooKeeper went back, and how that shows.
+    /// No session is made because ZooKeeper went back; the text says how that was found.
     RolledBack(Arc<str>),
     Live {
         connected: bool,
@@ -144,7 +145,7 @@ impl<L> Current<L> {
         self.live.borrow().clone()
     }
 
-    /// Returns when there is another session than before.
+    /// Returns at the next change of the session.
     pub async fn changed(&self) {
         self.made.notified().await;
     }

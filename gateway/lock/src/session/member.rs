@@ -9,7 +9,7 @@ use crate::reach::{PageAddress, Reach};
 pub struct Member {
     pub format: u32,
     pub version: String,
-    /// Fingerprint of what decides keys and lock paths, 16 hex digits.
+    /// Fingerprint of the part of the plan that decides keys and lock paths: 16 hex digits.
     pub plan: String,
     /// Where other gateways reach it. Builds before this field do not say it, and do not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -17,21 +17,22 @@ pub struct Member {
     /// Where people look at it. Builds before this field do not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page: Option<PageAddress>,
-    /// It publishes its plan, and gives way to who has published another one before. Builds before this field neither do
-    /// nor read it.
+    /// Whether it publishes its plan, and gives way to gateways that published an unlike plan before. Older builds do
+    /// not have this field, and do neither.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub publishes: bool,
-    /// It drains: what runs there goes on, and nothing new is taken. Builds before this field do not say it.
+    /// Whether it drains: requests that run there go on, and it takes no new ones. Older builds do not have this field.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,
 }
 
-/// The gateway that a member node is of: behind its name stands the session, see [`super::paths::Paths::member`].
+/// The gateway's name, from the name of a member node. The session's id follows it there, see
+/// [`super::paths::Paths::member`].
 pub fn gateway_of(node: &str) -> &str {
     node.rsplit_once('-').map_or(node, |(gateway, _)| gateway)
 }
 
-/// Of that session, among the names of member nodes; `session`: as they have it.
+/// The gateway that has this session, among the names of member nodes. `session`: its id, as in those names.
 pub fn gateway_among(members: &[String], session: &str) -> Option<String> {
     members.iter().find_map(|member| member.strip_suffix(session)?.strip_suffix('-')).map(str::to_owned)
 }

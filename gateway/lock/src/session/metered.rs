@@ -19,7 +19,7 @@ impl<T> Metered<T> {
         Self { inner, metrics: metrics.clone() }
     }
 
-    /// `sent` is on its way already: operations are sent when they are called.
+    /// Times `sent`, which is on its way already: operations are sent when they are called.
     fn timed<R, E: Told>(
         &self,
         op: &'static str,
@@ -34,9 +34,9 @@ impl<T> Metered<T> {
     }
 }
 
-/// What of a failure is counted.
+/// The kind of a failure, for the metrics.
 trait Told {
-    /// `None`: an answer like any other.
+    /// `None`: an ordinary answer, not counted as a failure.
     fn word(&self) -> Option<&'static str>;
 }
 

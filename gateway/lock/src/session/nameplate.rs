@@ -1,4 +1,4 @@
-//! What a gateway's member node says of it. Written with every heartbeat, so that it changes with the plan.
+//! The data of a gateway's member node. Every heartbeat writes it, so it follows the plan.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,7 +21,7 @@ pub struct Nameplate {
     written: Arc<Mutex<Written>>,
     /// The same as long as the process lives.
     reach: Option<Reach>,
-    /// What the nameplates of the other gateways say.
+    /// What the last look at the member nodes of other gateways found.
     others: Arc<Others>,
     /// `None` for a program that names its keys itself.
     publishes: Option<Publishes>,
@@ -33,28 +33,29 @@ struct Written {
     data: Arc<[u8]>,
 }
 
-/// What a process publishes of its plan, beside its member nodes.
+/// Publishing of the plan, for a process that does so.
 #[derive(Debug, Clone)]
 pub(super) struct Publishes {
-    /// What its sessions are to publish from now on.
+    /// The plan that its sessions have to publish from now on.
     pub(super) now: watch::Sender<Publication>,
     pub(super) judge: Arc<dyn Judge>,
-    /// What others have published, by fingerprint: it is written once.
+    /// Plans of other gateways, by fingerprint. A published plan never changes, so it is read once.
     known: Arc<Mutex<HashMap<String, Publication>>>,
-    /// Member nodes of programs that name their keys themselves: those say nothing of a plan as long as they are there.
+    /// Member nodes of programs that name their keys themselves. They never say anything of a plan, so they are not
+    /// read again.
     programs: Arc<Mutex<HashSet<String>>>,
 }
 
-/// Of plans that are remembered. A fleet has two while it changes from one to another.
+/// The most plans that are remembered. A fleet has two while it changes from one to another.
 const MOST_KNOWN: usize = 16;
 
 impl Nameplate {
-    /// `plan`: the fingerprint of what decides keys and lock paths.
+    /// `plan`: the fingerprint of the part of the plan that decides keys and lock paths.
     pub fn of(plan: u64) -> Self {
         Self::reached_at(plan, None)
     }
 
-    /// Of a gateway that listens to others.
+    /// For a gateway that has a listener for others.
     pub fn reached_at(plan: u64, reach: Option<Reach>) -> Self {
         let written = Written::of(Member {
             format: FORMAT,
@@ -68,14 +69,15 @@ impl Nameplate {
         Self { written: Arc::new(Mutex::new(written)), reach, others: Arc::default(), publishes: None }
     }
 
-    /// The same, of a gateway that people can look at.
+    /// Adds the address of the page for people.
     #[must_use]
     pub fn shown_at(self, page: PageAddress) -> Self {
         self.written().changes(|member| member.page = Some(page));
         self
     }
 
-    /// The same, of a gateway that publishes its plan and gives way where that is not the one of those before it.
+    /// Adds the plan that the gateway publishes. Such a gateway gives way to those that published an unlike plan
+    /// before.
     #[must_use]
     pub fn publishing(self, plan: u64, publication: Publication, judge: Arc<dyn Judge>) -> Self {
         let now = watch::Sender::new(publication);
@@ -87,18 +89,18 @@ impl Nameplate {
         Self { publishes, ..self }
     }
 
-    /// Another plan is in force.
+    /// Says that another plan is in force.
     pub fn says(&self, plan: u64) {
         self.written().changes(|member| member.plan = written(plan));
         self.others.look_again();
     }
 
-    /// The process takes nothing new from now on, and ends when what it has is over.
+    /// Says that the process drains.
     pub fn leaves(&self) {
         self.written().changes(|member| member.leaving = true);
     }
 
-    /// Nothing runs any more that took another lock than this tells.
+    /// Has this plan published. Call it when no request runs any more that took a lock by another plan.
     pub fn publishes_now(&self, publication: Publication) {
         if let Some(publishes) = &self.publishes {
             publishes.now.send_replace(publication);
@@ -122,7 +124,7 @@ impl Nameplate {
         self.written().data.clone()
     }
 
-    /// Whoever says this of its plan locks what we lock; or says that it has none.
+    /// Whether a gateway with this fingerprint locks the same keys as we do, or has no plan.
     pub(super) fn locks_like(&self, plan: &str) -> bool {
         plan == self.written().member.plan || plan == written(NO_PLAN)
     }
@@ -140,7 +142,7 @@ impl Nameplate {
         known.insert(publication.fingerprint().to_owned(), publication.clone());
     }
 
-    /// Forgets all that are not among `members`, and gives those of `members` that have to be read.
+    /// Those of `members` that have to be read: all but known programs. Forgets programs that are gone.
     pub(super) fn unread(&self, members: Vec<String>) -> Vec<String> {
         let Some(publishes) = &self.publishes else { return members };
         let mut programs = publishes.programs();
@@ -160,7 +162,7 @@ impl Nameplate {
     }
 }
 
-/// Of a program that names its keys itself.
+/// The fingerprint of a program that names its keys itself.
 pub(crate) const NO_PLAN: u64 = 0;
 
 fn written(plan: u64) -> String {

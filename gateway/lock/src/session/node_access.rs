@@ -7,13 +7,15 @@ use fencegate_policies::plan;
 use fencegate_process::pem::{BadPem, Secrecy, text};
 use zookeeper_client::{Acl, AuthId, Connector, Permission};
 
-/// The same for all sessions of a process, from its start to its end: nodes were made with it.
+/// The ACLs of our nodes, and our identity. All sessions of a process have the same, from start to end, because
+/// existing nodes were made with it.
 pub(super) struct NodeAccess {
     acls: Vec<Acl>,
-    /// Of our nodes among those of other programs: these read the node that they wait for.
+    /// The ACL of our nodes among those of other programs. Everybody may read these, because other programs read the
+    /// node that they wait for.
     beside: Vec<Acl>,
     root: String,
-    /// Who is let in beside us; as a policy lists them.
+    /// The other identities that the policy lets in.
     identities: Vec<String>,
     closed: bool,
     /// `user:password`.
@@ -32,7 +34,7 @@ impl NodeAccess {
         let listed = policy.identities.iter().filter_map(|identity| identity.split_once(':'));
         let acls = match closed {
             false => vec![Acl::new(Permission::ALL, everybody)],
-            // The server puts all in its place that it knows of us.
+            // `auth` stands for us: the server replaces it by every identity that it knows of us.
             true => std::iter::once(AuthId::authed())
                 .chain(listed.map(|(scheme, id)| AuthId::new(scheme, id)))
                 .map(|id| Acl::new(Permission::ALL, id))
@@ -55,12 +57,12 @@ impl NodeAccess {
         &self.acls
     }
 
-    /// Of a node that is made at `path`.
+    /// The ACL of a node that is made at `path`.
     pub(super) fn at(&self, path: &str) -> &[Acl] {
         let within = |lower: &str, upper: &str| {
             lower.strip_prefix(upper).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        // What the root lies in is ours as well.
+        // The nodes above the root are ours as well.
         if within(path, &self.root) || within(&self.root, path) { &self.acls } else { &self.beside }
     }
 
@@ -68,7 +70,7 @@ impl NodeAccess {
         self.closed
     }
 
-    /// A connection that says who we are.
+    /// Adds our name and password to a connection.
     pub(super) fn show(&self, connector: Connector) -> Connector {
         match &self.shown {
             Some(shown) => connector.with_auth("digest", shown.as_bytes()),
@@ -76,9 +78,10 @@ impl NodeAccess {
         }
     }
 
-    /// Who is meant to write our nodes, as ACLs have them; nobody where the server knows nobody that we are. `known`: schemes and names by which the server knows us.
+    /// Who is meant to write our nodes, in the form of ACLs; empty if the server knows no identity of ours. `known`:
+    /// schemes and names by which the server knows us.
     pub(super) fn meant<'u>(&self, known: impl Iterator<Item = (&'u str, &'u str)>) -> Vec<String> {
-        // An address is no identity of ours alone; of a digest the server tells the name only.
+        // An address may belong to others as well. Of a digest the server tells only the name, so we compute it.
         let known = known.filter(|(scheme, _)| !matches!(*scheme, "ip" | "world" | "digest"));
         let ours = known.map(|(scheme, name)| format!("{scheme}:{name}")).chain(self.digest());
         let mut all: BTreeSet<String> = ours.collect();
@@ -88,7 +91,7 @@ impl NodeAccess {
         all.into_iter().collect()
     }
 
-    /// What ZooKeeper makes of user and password, and nodes have in their ACL.
+    /// The digest of user and password, in the form that ZooKeeper writes into ACLs.
     fn digest(&self) -> Option<String> {
         let shown = self.shown.as_ref()?;
         let (user, _) = shown.split_once(':')?;
@@ -97,7 +100,7 @@ impl NodeAccess {
     }
 }
 
-/// One line, of which the end is no part.
+/// Reads the password: one line, without its end.
 fn password(path: &Path) -> Result<String, BadPem> {
     let unfit = |why: &str| BadPem::Content { path: path.into(), why: why.to_owned() };
     let read = text(path, Secrecy::Secret)?;
@@ -108,7 +111,7 @@ fn password(path: &Path) -> Result<String, BadPem> {
     }
 }
 
-/// Of so few bytes that no crate is worth it.
+/// Base64 of a few bytes; too little to add a crate for.
 fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut written = String::new();

@@ -1,7 +1,7 @@
-//! Looks who may write below the root: whoever may remove a lock node gives a lock away.
+//! Checks who may write below the root, because whoever can remove a lock node can give a lock away.
 //!
-//! It sees ACLs. It does not see whom a server lets in as its super user, what a server believes without asking
-//! (`skipACL`), nor who reads the snapshots and logs of a server's disk.
+//! It reads ACLs only. It does not see a server's super user, a server that ignores ACLs (`skipACL`), or people who
+//! read a server's disk.
 
 use std::collections::VecDeque;
 
@@ -14,30 +14,30 @@ use super::{
     settings::Settings,
 };
 
-/// What was found.
+/// The result of the check.
 #[derive(Debug, Default)]
 pub struct Audit {
-    /// So many nodes were looked at.
+    /// How many nodes were read.
     pub looked: usize,
-    /// There are more.
+    /// Whether there were more nodes than could be read.
     pub unfinished: bool,
-    /// Nodes that others may write, with these: the first ones that were found, from the root on.
+    /// The first nodes that others may write, each with those others.
     pub open: Vec<String>,
-    /// So many in all.
+    /// How many nodes others may write.
     pub count: usize,
 }
 
-/// Nodes of which the ACL is read, from the root on: what is always there, and what is there of keys.
+/// The most nodes whose ACL is read, from the root down: all permanent ones, and some of the keys.
 const MOST: usize = 4096;
 
-/// So many are named.
+/// The most nodes that are named.
 const NAMED: usize = 8;
 
-/// So many are asked about at once.
+/// Nodes that are read at once.
 const TOGETHER: usize = 64;
 
 impl Audit {
-    /// In one sentence.
+    /// The result in one sentence.
     pub fn told(&self) -> String {
         let more = self.count - self.open.len();
         let more = if more > 0 { format!(", and {more} more") } else { String::new() };
@@ -54,7 +54,7 @@ impl Audit {
 /// Looks at the nodes from `root` on. `meant`: who may write them. Reads only.
 ///
 /// # Errors
-/// The root cannot be looked at. Nodes that go meanwhile are none.
+/// The root cannot be read. A node that goes meanwhile is no error.
 pub async fn audit(link: &impl Link, root: &str, meant: &[String]) -> Result<Audit, Fault> {
     let mut found = Audit::default();
     let mut left = VecDeque::from([root.to_owned()]);
@@ -74,7 +74,7 @@ pub async fn audit(link: &impl Link, root: &str, meant: &[String]) -> Result<Aud
                     }
                 }
                 Err(Fault::NoNode) => continue,
-                // One that not even we may look at is somebody else's.
+                // A node that even we may not read belongs to somebody else.
                 Err(Fault::Denied(_)) if path != root => found.notes(format!("{path} (closed to us)")),
                 Err(fault) => return Err(fault),
             }
@@ -94,7 +94,7 @@ impl Audit {
     }
 }
 
-/// Once in the life of a process, by one of its sessions; tells it in the log.
+/// Runs the check once in the life of a process, in one of its sessions, and logs the result.
 pub(crate) async fn once<L: Link>(live: &Live<L>, settings: &Settings) {
     let Some(claim) = settings.complaints.audits() else { return };
     let audited = async {
@@ -110,7 +110,7 @@ pub(crate) async fn once<L: Link>(live: &Live<L>, settings: &Settings) {
                 _ => warn!(code = "FG0522", told = found.told(), "zookeeper.nodes_open"),
             }
         }
-        // Another session, or the next one of this, looks.
+        // Another session of this process tries again.
         Err(fault) => debug!(%fault, "nobody has looked who may write the nodes"),
     }
 }

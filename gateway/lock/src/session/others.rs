@@ -12,29 +12,29 @@ use std::{
 use fencegate_process::clock::Boot;
 use tracing::{info, warn};
 
-/// What was seen last, shared by all sessions of a process: one of them looks for all.
+/// The last look at the other gateways. One session of the process looks, and all share the result.
 #[derive(Debug, Default)]
 pub(super) struct Others {
-    /// Nanoseconds since boot; 0 for a look that is due.
+    /// When the last look was, in nanoseconds since boot; 0 if a look is due.
     looked: AtomicU64,
     /// Gateways that lock other keys, by name.
     unlike: Mutex<BTreeSet<String>>,
-    /// Paths of the nodes that this process has made, of the last so many sessions.
+    /// Paths of this process's own member nodes, of its latest sessions.
     ours: Mutex<VecDeque<String>>,
 }
 
-/// Several times what a process has at once: a session that was lost leaves its node for a while.
+/// Several times as many as a process has at once, because a lost session leaves its node for a while.
 const MOST_OF_OURS: usize = 512;
 
 impl Others {
-    /// What this gateway locks has changed.
+    /// This gateway's own plan has changed, so a look is due.
     pub(super) fn look_again(&self) {
         self.looked.store(0, Ordering::Release);
     }
 
-    /// Before the node is made: it says nothing of other gateways. After a reload it goes on telling the old plan until
-    /// its session has its next heartbeat. Going by the gateway's name is not enough: in a rolling restart two processes
-    /// have one name.
+    /// Notes a member node of this process; call it before the node is made. After a reload the node tells the old plan
+    /// until the next heartbeat, and must not count as another gateway's. The name alone would not do: in a rolling
+    /// restart two processes have one name.
     pub(super) fn is_ours(&self, member: &str) {
         let mut ours = self.ours.lock().unwrap_or_else(PoisonError::into_inner);
         ours.push_back(member.to_owned());
@@ -49,7 +49,7 @@ impl Others {
         members
     }
 
-    /// True for one of those that ask, once per `every`.
+    /// Once per `every`, true for exactly one caller.
     pub(super) fn is_due(&self, now: Boot, every: Duration) -> bool {
         let last = self.looked.load(Ordering::Acquire);
         let due = last == 0 || now.since(Boot::from_nanos(last)) >= every;
@@ -57,7 +57,7 @@ impl Others {
         due && mine().is_ok()
     }
 
-    /// Tells a change once, and gives the number of them.
+    /// Logs each change once, and returns the number of unlike gateways.
     pub(super) fn saw(&self, unlike: BTreeSet<String>) -> usize {
         let mut known = self.unlike.lock().unwrap_or_else(PoisonError::into_inner);
         if *known != unlike {

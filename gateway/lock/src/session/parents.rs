@@ -1,5 +1,5 @@
-//! What one session knows of the parents of keys: which are in ZooKeeper, and beside whom its own nodes stand there. Who is told
-//! wrong pays a round trip.
+//! What one session remembers of the parents of keys: which exist in ZooKeeper, and where its own attempts stand. A
+//! wrong memory costs one round trip.
 
 use std::{
     cell::RefCell,
@@ -9,19 +9,19 @@ use std::{
 
 #[derive(Default)]
 pub struct Parents {
-    /// Those that were there when they were last seen.
+    /// Parents that existed when they were last seen.
     there: Noted,
-    /// Those at which something was refused because others had come, or were there already.
+    /// Parents at which a transaction was refused because of other contenders.
     disputed: Noted,
-    /// Attempts of ours, where there are any.
+    /// The number of our attempts, by parent.
     ours: RefCell<HashMap<u64, u32>>,
     hasher: RandomState,
 }
 
-/// A bounded set: of two that meet in one place the later one stays.
+/// A set of bounded size: if two entries have the same place, the later one stays.
 struct Noted(RefCell<Box<[u64]>>);
 
-/// Eight bytes each.
+/// Entries of a set, eight bytes each.
 const PLACES: usize = 8192;
 
 impl Default for Noted {
@@ -52,7 +52,7 @@ fn place(mark: u64) -> usize {
 }
 
 impl Parents {
-    /// A node can be made below it, unless somebody else has removed it since.
+    /// Whether the parent probably exists.
     pub fn expects(&self, parent: &str) -> bool {
         self.there.has(self.mark(parent))
     }
@@ -65,7 +65,7 @@ impl Parents {
         self.there.remove(self.mark(parent));
     }
 
-    /// What is asked for there goes by itself, so that it is refused to nobody else.
+    /// Whether requests at this parent have to be sent alone: in a shared transaction a refusal would hit others, too.
     pub fn is_disputed(&self, parent: &str) -> bool {
         self.disputed.has(self.mark(parent))
     }
@@ -74,12 +74,12 @@ impl Parents {
         self.disputed.put(self.mark(parent));
     }
 
-    /// It was made anew, and nobody was there.
+    /// The parent was made anew without other contenders, so it is not disputed any more.
     pub fn settle(&self, parent: &str) {
         self.disputed.remove(self.mark(parent));
     }
 
-    /// An attempt of ours begins there. What it is to give back: [`Parents::parts`].
+    /// An attempt of ours begins there. Give the returned mark to [`Parents::parts`] at its end.
     pub(crate) fn joins(&self, parent: &str) -> u64 {
         let mark = self.mark(parent);
         *self.ours.borrow_mut().entry(mark).or_default() += 1;
@@ -96,13 +96,13 @@ impl Parents {
         }
     }
 
-    /// Only one attempt of ours is there, or about to be.
+    /// Whether exactly one attempt of ours is there, or about to be.
     pub(crate) fn has_one(&self, mark: u64) -> bool {
         self.ours.borrow().get(&mark) == Some(&1)
     }
 
     fn mark(&self, parent: &str) -> u64 {
-        // 0 is nobody's.
+        // 0 stands for an empty place.
         self.hasher.hash_one(parent) | 1
     }
 }

@@ -1,4 +1,4 @@
-//! Where everything of one installation lies in ZooKeeper.
+//! The paths of one installation's nodes in ZooKeeper.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub(super) struct PlanPart {
 }
 
 impl PlanPart {
-    /// `None` for what a later build, or a stranger, has put there.
+    /// `None` for a node of a later build or of a stranger.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let mut pieces = name.split('.');
         let (fingerprint, number, count) = (pieces.next()?, pieces.next()?, pieces.next()?);
@@ -51,7 +51,7 @@ impl Paths {
         &self.root
     }
 
-    /// A lock node or its parent, for the log.
+    /// The path of a lock node or its parent, shortened for the log.
     pub fn shown(&self, path: &str) -> String {
         let ours = path.strip_prefix(&*self.root).is_some_and(|below| below.starts_with('/'));
         if ours { shown::path(&self.locks(), path) } else { shown::foreign_path(path) }
@@ -80,12 +80,12 @@ impl Paths {
         format!("{}/plans", self.root)
     }
 
-    /// One of `count` nodes of a plan, from 0.
+    /// The path of part `number`, from 0, of the `count` parts of a plan.
     pub(super) fn plan_part(&self, fingerprint: &str, number: usize, count: usize) -> String {
         format!("{}/{}", self.plans(), PlanPart { fingerprint: fingerprint.to_owned(), number, count })
     }
 
-    /// A node that is there for a moment only, to learn the number of its transaction.
+    /// A node that is made only to learn its czxid, and removed at once.
     pub fn floor(&self, guid: Guid) -> String {
         format!("{}/floor-{guid}", self.root)
     }
@@ -94,7 +94,7 @@ impl Paths {
         format!("{}/locks", self.root)
     }
 
-    /// Parent of the lock nodes of a key, wherever they lie.
+    /// Parent of the lock nodes of a key, native or not.
     pub fn of_lock(&self, key: &ResourceKey, site: &LockSite) -> String {
         match site {
             LockSite::Native | LockSite::Semaphore { .. } => self.lock(key),
@@ -107,7 +107,7 @@ impl Paths {
         format!("{}/locks/{:02x}", self.root, key.shard())
     }
 
-    /// Parent of everything that is remembered of operations.
+    /// Parent of all idempotency records.
     pub fn operations(&self) -> String {
         format!("{}/ops", self.root)
     }

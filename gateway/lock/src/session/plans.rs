@@ -1,10 +1,10 @@
 //! The nodes by which gateways publish their plans: `{root}/plans/<fingerprint>.<part>.<parts>`, written once.
 //!
-//! Below each part stands an ephemeral node for each session that has published it. Its czxid says who was first. A part is a
-//! container: the server removes it some time after the last of these has gone, and cannot while there is one; so nobody has
-//! to tidy up, and nobody can take away what another one is about to name: naming it fails then, and it is written again.
-//! Whoever names a plan writes `{root}/plans` in the same transaction, so that the others hear of it, and so that its version
-//! tells whether anybody has come since.
+//! Each session that publishes a plan makes an ephemeral node below each part: it names the plan. The czxid of that
+//! node says which session was first. A part is a container: the server removes it some time after its last child has
+//! gone. So nobody has to tidy up. If a part goes just before a session names it, the naming fails, and the part is
+//! written again. The same transaction writes `{root}/plans`. That wakes the other gateways, and the version of that
+//! node tells whether anybody has published since.
 
 use std::collections::BTreeMap;
 
@@ -19,22 +19,22 @@ use super::{
 /// Bytes of a part: well below the megabyte that a server takes in one request.
 const PART: usize = 512 * 1024;
 
-/// What cannot be in parts is no plan.
+/// A larger plan is not accepted.
 const MOST_PARTS: usize = 64;
 
-/// Paths of the parts of what is published, first to last.
+/// Paths of the parts of a plan, first to last.
 fn parts(paths: &Paths, publication: &Publication) -> Vec<String> {
     let count = publication.bytes().len().div_ceil(PART).max(1);
     let part = |number| paths.plan_part(publication.fingerprint(), number, count);
     (0..count).map(part).collect()
 }
 
-/// Paths of the nodes by which `member` says that it has published this.
+/// Paths of the nodes by which `member` names this plan.
 pub(super) fn namings(paths: &Paths, publication: &Publication, member: &str) -> Vec<String> {
     parts(paths, publication).into_iter().map(|part| format!("{part}/{member}")).collect()
 }
 
-/// Writes it, where it is not there.
+/// Writes the parts that are missing.
 pub(super) async fn write(link: &impl Link, paths: &Paths, publication: &Publication) -> Result<(), Fault> {
     let there = |made: Result<_, Fault>| match made {
         Ok(_) | Err(Fault::NodeExists) => Ok(()),
@@ -50,7 +50,7 @@ pub(super) async fn write(link: &impl Link, paths: &Paths, publication: &Publica
     Ok(())
 }
 
-/// The plans that are there, each with who has published it.
+/// All plans in ZooKeeper, each with the sessions that have published it.
 pub(super) async fn published(
     link: &impl Link,
     paths: &Paths,
@@ -64,7 +64,7 @@ pub(super) async fn published(
     let first: Vec<PlanPart> = first.collect();
     let below = first.iter().map(|part| async move {
         match link.children(&format!("{folder}/{part}", folder = paths.plans())).await {
-            // It went meanwhile: nobody has published it.
+            // The part has gone meanwhile, so nobody publishes it.
             Err(Fault::NoNode) => Ok(Vec::new()),
             members => members,
         }
@@ -73,7 +73,7 @@ pub(super) async fn published(
     first.into_iter().zip(below).map(|(part, members)| Ok((part, members?))).collect()
 }
 
-/// Reads it. `Err(Ok(why))`: it is not what its name says.
+/// Reads a plan. `Err(Ok(why))`: its content does not fit its name.
 pub(super) async fn read(
     link: &impl Link,
     paths: &Paths,
@@ -98,10 +98,10 @@ pub(super) async fn read(
     }
 }
 
-/// Names `next` in the place of `before`, if nobody has named anything since `version` was the one of `{root}/plans`.
+/// Names `next` in place of `before`. `version`: of `{root}/plans`; if anybody has published since, this is refused.
 ///
 /// # Errors
-/// Step 0 refused: somebody has.
+/// Step 0 is refused if somebody has published since.
 pub(super) async fn replace(
     link: &impl Link,
     paths: &Paths,

@@ -5,8 +5,8 @@ use std::{sync::atomic::Ordering, time::Duration};
 use fencegate_process::clock::Boot;
 use fencegate_process::sync::AtomicU64;
 
-/// The proof of one session. A new session gets a new proof, so whoever holds this one can never be told "alive" by
-/// the heartbeat of a later session; one load decides.
+/// The proof of one session. A new session gets a new proof, so the heartbeat of a later session can never extend this
+/// one. One atomic load decides.
 #[derive(Debug)]
 pub struct Proof {
     session: i64,
@@ -19,7 +19,7 @@ const REVOKED: u64 = 0;
 
 impl Proof {
     pub fn until(session: i64, deadline: Boot) -> Self {
-        // An instant of zero would read as revoked, and nothing can be proven at boot anyway.
+        // An instant of zero would read as revoked. Nothing can be proven at boot anyway.
         Self { session, deadline: AtomicU64::new(deadline.as_nanos().max(1)) }
     }
 
@@ -40,11 +40,11 @@ impl Proof {
     /// Moves the deadline forward, never back, and never after [`Proof::revoke`].
     pub fn extend(&self, to: Boot) {
         let forward = |current| (current != REVOKED && to.as_nanos() > current).then(|| to.as_nanos());
-        // An `Err` says that there was nothing to move.
+        // An `Err` says that the deadline was not moved.
         self.deadline.fetch_update(Ordering::AcqRel, Ordering::Acquire, forward).ok();
     }
 
-    /// Less was proven than was thought: moves the deadline back by as much.
+    /// Moves the deadline back, because the server keeps the session for less time than we thought.
     pub(crate) fn shorten(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         let back = |current: u64| (current != REVOKED).then(|| current.saturating_sub(by).max(1));

@@ -1,4 +1,5 @@
-//! What a gateway publishes of its plan, and who judges what the others have published. Here it is bytes with a name.
+//! What a gateway publishes of its plan, and the judge of what others have published. In this crate a plan is just
+//! bytes with a name.
 
 use std::{fmt, sync::Arc};
 
@@ -12,7 +13,7 @@ pub struct Publication {
     bytes: Arc<[u8]>,
 }
 
-/// Another gateway that is registered, by one of its sessions.
+/// A session of another registered gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Other {
     pub gateway: String,
@@ -20,12 +21,12 @@ pub struct Other {
     pub says: Says,
 }
 
-/// Of what another gateway has published, beside what was published by the session that looks.
+/// Whether another gateway's plan was published before or after ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Age {
-    /// It was there before, and does not know of ours: we have to give way.
+    /// It was published before ours. That gateway may not know of ours, so we have to give way.
     Older,
-    /// It has seen ours, and gives way itself.
+    /// It was published after ours. That gateway has seen ours, and gives way.
     Younger,
     /// It never gives way: a build that neither publishes nor looks.
     Blind,
@@ -37,19 +38,22 @@ pub enum Says {
     Published(Publication),
     /// Why it cannot be read.
     Unreadable(String),
-    /// Nothing. Its locks are others than ours, by the fingerprint that builds before this one compare.
+    /// It has published nothing, and its fingerprint says that it locks other keys. Older builds compare only that.
     Unlike,
 }
 
-/// Knows what the bytes mean. Called on the thread of the sessions, for which it must not take long.
+/// Knows what the bytes mean. Its methods run on the thread of the sessions, so they must not take long.
 pub trait Judge: fmt::Debug + Send + Sync {
-    /// `session` has published `ours`, and these have published something else. What they leave to it holds from now on.
+    /// `session` has published `ours`, and `others` have unlike plans. From now on the session may lock what they leave
+    /// to it.
     fn judge(&self, session: i64, ours: &Publication, others: &[Other]);
 
-    /// `session` is about to publish `next` in the place of `ours`. From now on only what both leave to it holds.
+    /// `session` is about to publish `next` in place of `ours`. From now on it may lock only what it may lock under
+    /// both.
     ///
     /// # Errors
-    /// It may not: its rank would change while it works on what another gateway locks otherwise. Why, for the log.
+    /// It may not publish `next` now: it would become the youngest while it works on keys that another gateway locks
+    /// otherwise. The text is for the log.
     fn turns(
         &self,
         session: i64,
@@ -58,7 +62,7 @@ pub trait Judge: fmt::Debug + Send + Sync {
         others: &[Other],
     ) -> Result<(), String>;
 
-    /// Nothing holds of that session any more.
+    /// The session is over; nothing may be locked under it.
     fn ended(&self, session: i64);
 }
 

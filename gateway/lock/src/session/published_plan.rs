@@ -1,4 +1,4 @@
-//! What one session has published of the plan, and what is to take its place.
+//! The plan that one session has published, and the plan that is to replace it.
 
 use std::cell::RefCell;
 
@@ -6,13 +6,13 @@ use tracing::warn;
 
 use super::publication::Publication;
 
-/// What one session has published.
+/// The published plan of one session.
 #[derive(Debug)]
 pub(super) struct Announced {
     now: RefCell<Publication>,
-    /// Takes its place, and whether it has is not known: the answer was lost.
+    /// The plan that is being published. It stays here after a lost answer, until it is known which one is published.
     pub(super) next: RefCell<Option<Publication>>,
-    /// What the log was told of why it does not take its place.
+    /// The reason that was last logged for the delay.
     told: RefCell<String>,
 }
 

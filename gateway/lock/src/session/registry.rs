@@ -1,6 +1,6 @@
 //! Knows every lock node that one session has or may have, and how many bytes their paths take.
 //!
-//! Closing a session is one transaction that names all its nodes; where that grows past the server's buffer the whole
+//! Closing a session is one transaction that names all its nodes. If that outgrows the server's buffer, the whole
 //! ensemble fails to start again (ZOOKEEPER-4306). So the sum of the paths is bounded.
 
 use std::{
@@ -15,28 +15,29 @@ use tokio_util::sync::CancellationToken;
 
 use super::parents::Parents;
 
-/// A tenure that is kept for whoever comes next, and can be ended while nobody uses it.
+/// A cached tenure. It can be ended while nobody uses it.
 pub(crate) trait Kept {
     /// Since when nobody uses it; `None` while somebody does.
     fn idle_since(&self) -> Option<Boot>;
 
-    /// Ends it unless somebody uses it; whether it ends.
+    /// Ends the tenure unless somebody uses it. True if it ends.
     fn evict(&self) -> bool;
 }
 
 /// The nodes of one session.
 #[derive(Default)]
 pub struct Registry {
-    /// Entered before a create is sent, left after the delete is settled. The janitor removes every other node.
+    /// An attempt enters here before its create is sent, and leaves after its delete is settled. The janitor removes
+    /// every other node.
     pub(crate) guids: RefCell<HashMap<Guid, usize>>,
     pub(crate) bytes: Cell<usize>,
-    /// What is cached, to make room from.
+    /// Cached tenures, which can be ended to make room.
     pub(crate) cached: RefCell<HashMap<Guid, Weak<dyn Kept>>>,
     /// Some bytes were given back.
     pub(crate) freed: Notify,
-    /// What stands above the nodes.
+    /// The parents of the nodes.
     pub parents: Parents,
-    /// The session is about to be closed, and all its nodes go with it in one transaction.
+    /// Cancelled when the session is about to be closed. All its nodes then go in one transaction.
     pub(crate) closing: CancellationToken,
 }
 
@@ -59,14 +60,14 @@ impl Registry {
         self.cached.borrow_mut().insert(guid, kept);
     }
 
-    /// From here on nodes are left to the end of the session, which is about to be closed: every idle tenure ends, and
-    /// nobody waits for one removal after the other.
+    /// Ends every idle tenure without removing its node: the session is about to be closed, and all nodes go with it at
+    /// once.
     pub fn leave_to_close(&self) {
         self.closing.cancel();
         self.evict_idle();
     }
 
-    /// Every idle tenure ends.
+    /// Ends every idle tenure.
     pub fn evict_idle(&self) {
         for slot in self.cached.borrow().values().filter_map(Weak::upgrade) {
             slot.evict();
@@ -77,17 +78,17 @@ impl Registry {
         self.closing.is_cancelled()
     }
 
-    /// Returns when it is.
+    /// Returns when the session is about to be closed.
     pub async fn closes(&self) {
         self.closing.cancelled().await;
     }
 
-    /// Asks the tenures that have been idle longest to end; how many were asked.
+    /// Asks the tenures that have been idle longest to end. Returns how many were asked.
     pub(crate) fn make_room(&self) -> usize {
         let slots: Vec<_> = self.cached.borrow().values().filter_map(Weak::upgrade).collect();
         let mut idle: Vec<_> = slots.iter().filter_map(|slot| Some((slot.idle_since()?, slot))).collect();
         idle.sort_unstable_by_key(|(since, _)| *since);
-        // Some at a time: looking through all of them for each new node would cost more than the nodes.
+        // Several at a time, because a look through all tenures for each new node would be too slow.
         let enough = idle.len().div_ceil(8);
         idle.into_iter().take(enough).filter(|(_, slot)| slot.evict()).count()
     }

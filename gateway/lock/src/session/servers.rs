@@ -1,4 +1,4 @@
-//! Connects to the servers of a policy, and says what is wrong with TLS where that is why it cannot.
+//! Connects to the servers of a policy, and says what is wrong with TLS if all handshakes fail.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::metrics::SessionMetrics;
 
-/// The servers of a policy, and what they are shown.
+/// The servers of a policy, and our credentials for them.
 #[derive(Clone)]
 pub struct Servers {
     servers: Vec<String>,
@@ -27,7 +27,7 @@ pub struct Servers {
 
 impl Servers {
     /// # Errors
-    /// The files of TLS, or that of the password, cannot be used.
+    /// The files for TLS, or the password file, cannot be used.
     pub fn of(policy: &plan::ZooKeeper) -> Result<Self, BadCredentials> {
         let servers = policy.servers.clone();
         let credentials = policy.tls.as_ref().map(|tls| Credentials::open(tls, &servers)).transpose()?;
@@ -35,10 +35,10 @@ impl Servers {
         Ok(Self { servers, session_timeout: policy.session_timeout, credentials, access })
     }
 
-    /// Takes other files over when they change, for as long as sessions are made.
+    /// Follows changes of the files from now on.
     ///
     /// # Errors
-    /// There is no thread for it.
+    /// No thread could be started.
     pub fn followed(self, metrics: &SessionMetrics) -> Result<Self, BadCredentials> {
         if let Some(credentials) = &self.credentials {
             credentials.follow(metrics.clone())?;
@@ -46,12 +46,12 @@ impl Servers {
         Ok(self)
     }
 
-    /// The same, of one server.
+    /// The same settings for one server only.
     pub fn only(self, server: &str) -> Self {
         Self { servers: vec![server.to_owned()], ..self }
     }
 
-    /// What becomes of TLS with each of them; nothing where none is spoken.
+    /// The result of a TLS handshake with each server; empty without TLS.
     pub async fn met(&self) -> Vec<(&str, Met)> {
         match &self.credentials {
             Some(credentials) => meet(&self.servers, credentials).await,
@@ -59,7 +59,7 @@ impl Servers {
         }
     }
 
-    /// What one of them says to a four-letter word of ZooKeeper's, if it does.
+    /// The answer of a server to one of ZooKeeper's four-letter words; `None` if it gives none.
     pub async fn says(&self, server: &str, word: &str) -> Option<String> {
         says(server, word, self.credentials.as_deref()).await
     }
@@ -73,8 +73,8 @@ impl Servers {
         }
     }
 
-    /// Ends only when every server refuses TLS: while one of them may still come back, that is not why there is no
-    /// session.
+    /// Returns only when every server refuses TLS. As long as one server is only silent, TLS is not the reason for the
+    /// missing session.
     async fn refused_by_all(&self) -> String {
         let mut pause = DOUBT;
         loop {
@@ -88,7 +88,7 @@ impl Servers {
     }
 }
 
-/// A session that takes longer than this to make has met something.
+/// A session that takes longer than this has met some trouble, so the handshake is tried.
 const DOUBT: Duration = Duration::from_millis(500);
 
 impl Connect for Servers {

@@ -1,4 +1,4 @@
-//! What the sessions of a process are made and kept with.
+//! The settings of a process's sessions.
 
 use std::sync::Arc;
 
@@ -8,23 +8,23 @@ use fencegate_process::{clock::SharedClock, randomness::Randomness};
 use super::{complaints::Complaints, nameplate::Nameplate};
 use crate::{metrics::SessionMetrics, state::Memory};
 
-/// What a session is made with.
+/// The settings of a session.
 pub struct Settings {
     pub policy: plan::ZooKeeper,
     /// The gateway's name: part of its member node's name.
     pub gateway: String,
     /// Data of the member node.
     pub member: Nameplate,
-    /// Make `meta` if there is none, before the first session of the process; never again: an ensemble that loses
-    /// `meta` while we run was wiped, and would count its tokens from the beginning.
+    /// Makes a missing `meta` before the first session of the process, and never later. If `meta` goes while we run,
+    /// the ensemble was wiped, and tokens would begin at one again.
     pub init: bool,
-    /// Numbers above it are not served: see [`crate::recipe::rotate`].
+    /// Lock nodes with higher numbers never hold; see [`crate::recipe::rotate`].
     pub sequence_limit: u32,
-    /// What is known of the installation, by all sessions of the process.
+    /// What the process knows of the installation, shared by all sessions.
     pub memory: Arc<Memory>,
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
     pub metrics: SessionMetrics,
-    /// What all sessions of the process have said of why there is none.
+    /// The reasons for a missing session that were logged, shared by all sessions.
     pub complaints: Arc<Complaints>,
 }

@@ -60,7 +60,7 @@ enum NotEstablished {
 }
 
 impl NotEstablished {
-    /// The nodes are closed to who we are.
+    /// Whether an ACL keeps our identity out.
     fn is_denied(&self) -> bool {
         match self {
             Self::Init(fault)
@@ -77,8 +77,8 @@ impl NotEstablished {
     }
 }
 
-/// Keeps a session until `stop`, then closes it if nothing uses it any more. `chores`: what each session does beside its
-/// heartbeats for as long as it lives.
+/// Keeps a session until `stop`, then closes it if nothing uses it any more. `chores`: the other work of each session,
+/// beside its heartbeats.
 pub async fn supervise<C: Connect>(
     connect: C,
     settings: Rc<Settings>,
@@ -108,7 +108,7 @@ pub async fn supervise<C: Connect>(
                     return farewell(&current).await;
                 }
                 give_up(&live, &current, &view, &settings, &ended);
-                // Only on its own evidence: another session may speak to servers of another ensemble.
+                // Only the session that saw it marks it: another session may be connected to another ensemble.
                 if live.went_back.get() {
                     tokio::select! {
                         () = mark(&live.link, &live.paths, &era, &settings) => {}
@@ -128,7 +128,7 @@ pub async fn supervise<C: Connect>(
 /// Between two attempts to make a session.
 const PAUSE: std::ops::Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
 
-/// First the proof, so that no byte leaves under this session any more; then the word to all others.
+/// Revokes the proof first, so that no byte leaves under this session any more, and then tells all others.
 fn give_up<L: Link>(
     live: &Live<L>,
     current: &Current<L>,
@@ -153,7 +153,7 @@ fn refuse(why: &NotEstablished, view: &watch::Sender<View>, settings: &Settings)
     let told: Arc<str> = causes(why).into();
     if let NotEstablished::WentBack(_) = why {
         error!(code = "FG0503", error = %why, "session.rolled_back");
-        // Once: the others look for themselves, and go on where they find nothing.
+        // The alarm is raised once. The other sessions then check for themselves, and go on if they find nothing.
         if !matches!(*view.borrow(), View::RolledBack(_)) {
             settings.memory.alarm();
         }
@@ -176,10 +176,10 @@ fn refuse(why: &NotEstablished, view: &watch::Sender<View>, settings: &Settings)
     });
 }
 
-/// Tells the other gateways, through `meta`: those that were not there cannot see it by themselves.
+/// Tells the other gateways through `meta`. Gateways that did not run before cannot see it by themselves.
 async fn mark(link: &impl Link, paths: &Paths, era: &Era, settings: &Settings) {
     let uuid = &era.meta.uuid;
-    // What was seen of another installation says nothing of this one, and would stop every gateway of it.
+    // Only epochs of this installation count. With those of another one a sound installation would be stopped.
     let highest = settings.memory.highest_of(uuid);
     if highest == 0 {
         return;
@@ -188,7 +188,7 @@ async fn mark(link: &impl Link, paths: &Paths, era: &Era, settings: &Settings) {
     let marked = era::suspect(link, paths, era, mark);
     match timeout(link.timeout(), marked).await {
         Ok(Ok(())) => error!(code = "FG0503", path = %paths.meta(), "installation marked: no gateway grants"),
-        // Somebody else was faster, or the next session tries again.
+        // Another gateway was faster; otherwise the next session tries again.
         Ok(Err(failed)) => warn!(error = %failed, "installation not marked"),
         Err(_elapsed) => warn!("installation not marked in time"),
     }
@@ -199,7 +199,7 @@ async fn establish<C: Connect>(
     settings: &Settings,
 ) -> Result<(Live<C::Link>, Registration), NotEstablished> {
     let alarm = settings.memory.listen();
-    // Before the session exists: it cannot be older than this.
+    // Taken before the session exists, so the session cannot be older than this.
     let connecting = settings.clock.now();
     let link = connect.connect().await.map_err(NotEstablished::Connect)?;
     let connection = link.reconnects();
@@ -228,8 +228,8 @@ async fn establish<C: Connect>(
     );
     settings.metrics.established(rhythm.timeout);
     settings.complaints.forget();
-    // It holds from the first beat that moves it: a session that took long to make has not much of its time left, and
-    // what was granted under that would be given up at once.
+    // The proof holds only from the first beat that extends it. A session that took long to make has little time left,
+    // and a lock granted in that time would be given up at once.
     let proof = Arc::new(Proof::until(link.id(), connecting));
     let live = Live {
         link,
@@ -253,14 +253,14 @@ async fn establish<C: Connect>(
         acknowledged: Cell::new(settings.clock.now()),
         went_back: Cell::new(false),
     };
-    // Nothing is granted before it is known who has published another plan.
+    // No lock is granted before the plans of the other gateways are known.
     let compared = timeout(rhythm.timeout, judged::compare(&live)).await;
     let compared = compared.unwrap_or_else(|_late| Err(Fault::Ambiguous("not in time".to_owned())));
     compared.map_err(NotEstablished::Compare)?;
     Ok((live, Registration { member, era, beats: Beats::new(rhythm, connecting), connection, alarm }))
 }
 
-/// What `meta` says, if its tokens would be above all that were seen.
+/// Reads `meta`, and refuses it if its tokens would not be above all that were seen.
 async fn fitting(link: &impl Link, paths: &Paths, settings: &Settings) -> Result<Era, NotEstablished> {
     let mut looks = 0;
     loop {
@@ -273,7 +273,7 @@ async fn fitting(link: &impl Link, paths: &Paths, settings: &Settings) -> Result
             read => read?,
         };
         let Err(went_back) = settings.memory.fits(&era.meta) else { return Ok(era) };
-        // A server that is behind still shows what was before an era, and that is nobody's alarm.
+        // A server that is behind may show an older `meta`, which is no reason for an alarm.
         if era::is_still(link, paths, &era).await.map_err(|failed| NotEstablished::Confirm(failed.fault))? {
             if is_news(&went_back, &era) {
                 mark(link, paths, &era, settings).await;
@@ -287,11 +287,11 @@ async fn fitting(link: &impl Link, paths: &Paths, settings: &Settings) -> Result
     }
 }
 
-/// How often `meta` is read of a server that is behind.
+/// How often `meta` is read again from a server that may be behind.
 const LOOKS: usize = 3;
 
-/// Whether others have to be told: those without memory cannot see it, and whoever bumps the era is to know of the
-/// highest that anybody has seen. Another installation is left unmarked, as it may be a sound one.
+/// Whether `meta` has to be marked for others. Gateways without memory cannot see it, and the next era has to be above
+/// the highest epoch that anybody has seen. Another installation is not marked, because it may be sound.
 fn is_news(went_back: &WentBack, era: &Era) -> bool {
     match (went_back, &era.meta.suspect) {
         (WentBack::OlderEra { .. }, _) => true,
@@ -300,7 +300,7 @@ fn is_news(went_back: &WentBack, era: &Era) -> bool {
     }
 }
 
-/// Makes the member node. Its own epoch tells whether ZooKeeper went back, before anything is granted.
+/// Makes the member node. The epoch of that node tells whether ZooKeeper went back, before a lock is granted.
 async fn register(
     link: &impl Link,
     paths: &Paths,
@@ -319,7 +319,7 @@ async fn register(
     era::register(link, paths, era, (member, &settings.member.data()), &namings).await?;
     let epoch = era::epoch_of(link, member, era.meta.base).await.map_err(NotEstablished::Registration)?;
     let epoch = epoch.ok_or(NotEstablished::NoEpoch)?;
-    // Another session of this process may have been faster, with another ensemble.
+    // Checked again, because another session of this process may meanwhile have met another ensemble.
     settings.memory.fits(&era.meta)?;
     let seen = settings.memory.saw(epoch, before);
     if let Err(went_back) = seen {
@@ -348,7 +348,7 @@ async fn farewell<L: Link>(current: &Current<L>) {
     live.over.cancel();
     match Rc::try_unwrap(live) {
         Ok(live) => live.link.close().await,
-        // Somebody still holds a lock under it: closing would hand its key on while the upstream works.
+        // A request still holds a lock under it. Closing would hand the key on while the upstream works.
         Err(_) => warn!("session left to its timeout: something still runs under it"),
     }
 }

@@ -1,12 +1,11 @@
-//! What begins or ends a key that nobody else has a part in goes to ZooKeeper together with what other keys have of it.
+//! Sends the first and last nodes of several keys to ZooKeeper in shared transactions.
 //!
 //! A key that is mostly free costs two transactions for each lock: one makes its parent and its node, one removes both.
-//! Nobody else waits for either, so while some are on their way, what comes meanwhile is collected and goes as one
-//! transaction when an answer is in. Where nothing is on its way nothing waits, and no timer decides.
+//! Nobody else waits for either. So while some are on their way, new ones are collected, and go as one transaction when
+//! an answer is in. If none is on its way, none waits. There is no timer.
 //!
-//! Such a transaction does to each key what its own would have done, or nothing to any. Where it did nothing, each part is sent
-//! again by itself, and whoever asked hears of that one alone. No two nodes of one key are made by the same transaction, so
-//! no two of its tokens have one czxid.
+//! A shared transaction does all its parts or none. If it did none, each part is sent again by itself, and its caller
+//! gets the answer to that. No transaction makes two nodes of one key, so no two tokens of a key share a czxid.
 
 use std::{collections::HashSet, future::Future, rc::Rc};
 
@@ -22,14 +21,14 @@ use super::{
     live::Live,
 };
 
-/// So many transactions of a session are on their way before others are collected. One makes them larger; with two, a few keys
-/// wait for nobody, and a server that waits for its disk has the next ones already.
+/// How many transactions of a session may be on their way before others are collected. With one, more keys would share
+/// each. With two, a few keys need not wait, and a server that waits for its disk already has the next transaction.
 const UNDER_WAY: usize = 2;
 
 impl<L: Link> Live<L> {
-    /// Makes a key's first node. An answer without what was seen of the node is lost.
+    /// Makes a key's first node. If the node's czxid cannot be read, the answer counts as lost.
     ///
-    /// It is sent whether or not anybody awaits it.
+    /// The part is sent even if the future is dropped.
     pub fn first(self: &Rc<Self>, node: NewKey) -> impl Future<Output = Result<Seen, Failed>> + use<L> {
         let answer = self.ask(Part::First(node));
         async { answer.await?.ok_or_else(|| lost("it was made, and not seen")) }
@@ -37,7 +36,7 @@ impl<L: Link> Live<L> {
 
     /// Removes a key's last node and its parent, or neither.
     ///
-    /// It is sent whether or not anybody awaits it.
+    /// The part is sent even if the future is dropped.
     pub fn last(self: &Rc<Self>, node: LeftKey) -> impl Future<Output = Result<(), Failed>> + use<L> {
         let answer = self.ask(Part::Last(node));
         async { answer.await.map(drop) }
@@ -54,7 +53,7 @@ impl<L: Link> Live<L> {
     }
 }
 
-/// Sends what is collected as long as it may. The first poll of each is here, so that it is sent now.
+/// Sends collected parts, up to [`UNDER_WAY`] transactions. Each is polled once here, so that it is sent at once.
 fn set_off<L: Link>(live: &Rc<Live<L>>) {
     let collected = &live.collected;
     while collected.under_way.get() < UNDER_WAY && !collected.waiting.borrow().is_empty() {
@@ -88,7 +87,8 @@ impl<L: Link> Drop for UnderWay<L> {
         let collected = &self.0.collected;
         collected.under_way.set(collected.under_way.get() - 1);
         if std::thread::panicking() {
-            // Nobody sends what still waits. Whoever asked hears that the answer is lost, and looks.
+            // The parts that still wait are never sent. Their callers are told that the answer is lost, and look for
+            // their nodes.
             collected.waiting.take();
             collected.open.take();
         }
@@ -96,7 +96,7 @@ impl<L: Link> Drop for UnderWay<L> {
     }
 }
 
-/// Returns when each part is answered.
+/// Sends these parts, shared or alone. Returns when each is answered.
 async fn send<L: Link>(live: &Live<L>, parts: Vec<Queued>) {
     let (mut together, alone) = divided(live, parts);
     let singly = |parts: Vec<Queued>| join_all(parts.into_iter().map(|one| send_one(live, one)));
@@ -105,11 +105,13 @@ async fn send<L: Link>(live: &Live<L>, parts: Vec<Queued>) {
         let share = together.drain(..live.collected.room().min(together.len())).collect();
         shared.push(async { singly(send_all(live, share).await).await });
     }
-    // In this order: what goes alone may be a second node of a key whose first one is in a transaction.
+    // The shared transactions are sent first: a part that goes alone may be a second node of a key whose first one is
+    // in them.
     tokio::join!(join_all(shared), singly(alone));
 }
 
-/// What goes in one transaction, and what goes by itself: a second node of a key in it, and a key at which others were met.
+/// Divides the parts into those that share a transaction and those that go alone. Alone go a second node of a key, and
+/// disputed keys.
 fn divided<L: Link>(live: &Live<L>, parts: Vec<Queued>) -> (Vec<Queued>, Vec<Queued>) {
     let mut firsts = HashSet::new();
     let alone: Vec<bool> = parts
@@ -127,7 +129,8 @@ fn divided<L: Link>(live: &Live<L>, parts: Vec<Queued>) -> (Vec<Queued>, Vec<Que
     (together, apart)
 }
 
-/// What is left to be sent singly: all, where it is one, or where the server refused one of them; or nothing.
+/// Sends the parts in one transaction. Returns those that have to be sent singly: all if the server refused one, or if
+/// there is only one; else none.
 async fn send_all<L: Link>(live: &Live<L>, parts: Vec<Queued>) -> Vec<Queued> {
     if parts.len() == 1 {
         return parts;
@@ -145,7 +148,7 @@ async fn send_all<L: Link>(live: &Live<L>, parts: Vec<Queued>) -> Vec<Queued> {
         }
         return parts;
     }
-    // Which step that was concerns nobody: it is the answer to the whole request.
+    // The step is left out, because the answer is about the whole request.
     let answer = answer.map_err(|failed| Failed { step: None, ..failed });
     for asked in parts {
         live.collected.tell(asked, answer.clone());
@@ -163,8 +166,8 @@ async fn send_one<L: Link>(live: &Live<L>, asked: Queued) {
     live.collected.tell(asked, answer);
 }
 
-/// Their czxid and their owner are those of the transaction and the session, for all nodes the same. Servers before 3.9 do not
-/// say them in the answer, so one node is read behind it.
+/// Sends the transaction. All its nodes have the same czxid and owner. Servers before 3.9 do not answer with them, so
+/// one node is read directly after.
 async fn transact<L: Link>(live: &Live<L>, parts: &[Queued]) -> Result<Option<Seen>, Failed> {
     let steps: Vec<_> = parts.iter().flat_map(|asked| asked.part.steps()).collect();
     let made = parts.iter().find_map(|asked| asked.part.makes());

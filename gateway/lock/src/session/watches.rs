@@ -1,4 +1,4 @@
-//! How much of a session is watched, and who looks instead.
+//! Bounds the watches of a session. Callers beyond the bound look again and again instead.
 
 use std::{cell::Cell, future::Future, pin::Pin, rc::Rc, time::Duration};
 
@@ -6,23 +6,23 @@ use zookeeper_client::OneshotWatcher;
 
 /// Live watches, and the bytes of their paths.
 ///
-/// After a reconnect the client library sets all watches again, split into several requests where they are more than
-/// 128 KiB, all under one number; it then fails on the second answer, and so on every further reconnect until the
-/// session expires (`zookeeper-client` 0.11.2). So the bytes are bounded, and what does not fit is looked at instead.
+/// After a reconnect the client library sets all watches again. Above 128 KiB it splits them into several requests with
+/// one number, and fails on the second answer. So it fails on every further reconnect until the session expires
+/// (`zookeeper-client` 0.11.2). Therefore the bytes are bounded, and callers beyond the bound poll.
 #[derive(Default)]
 pub(super) struct Watches {
     bytes: Cell<usize>,
-    /// How many look instead of watching.
+    /// How many callers look instead of watching.
     looking: Cell<u32>,
 }
 
 /// Bytes of paths; well below the library's limit, because it adds to each.
 const WATCHED_BYTES: usize = 96 * 1024;
-/// All that look instead of watching, together, look this often per second at most.
+/// The most looks per second, of all callers together.
 const LOOKS_PER_SECOND: u32 = 1000;
 const LEAST_LOOK: Duration = Duration::from_millis(50);
 
-/// A part of the bound, given back when the watch ends.
+/// The bytes of one watch, given back when it ends.
 pub(super) struct Room {
     watches: Rc<Watches>,
     bytes: usize,
@@ -37,7 +37,7 @@ impl Watches {
         })
     }
 
-    /// Returns when it is time to look; the more there are, the later.
+    /// Returns when it is time to look. The more callers look, the longer it takes.
     pub(super) async fn look(self: Rc<Self>) {
         let looking = Looking(self);
         looking.0.looking.set(looking.0.looking.get() + 1);

@@ -26,15 +26,15 @@ use super::{
 /// One session.
 pub struct Session {
     client: Client,
-    /// Looked at without waiting, so that the count is never behind an answer that came over a new connection.
+    /// Read without waiting, so that a new connection is counted before any answer that came over it is used.
     watcher: RefCell<StateWatcher>,
     changes: Cell<u64>,
-    /// Over which it is known to have spoken to a server, with the first one.
+    /// The number of connections that are known to have been made, with the first one.
     connections: Cell<u64>,
     watches: Rc<Watches>,
-    /// Who may do what with the nodes that we make.
+    /// The ACLs of the nodes that we make.
     access: Arc<NodeAccess>,
-    /// The same of a node that is about to be replaced.
+    /// The path and ACL of a node that is about to be replaced.
     kept: RefCell<Option<(String, Vec<Acl>)>>,
 }
 
@@ -52,8 +52,8 @@ impl Session {
         }
     }
 
-    /// Counts what has changed since the last look. Coalesced changes may show one state only: whatever changed, it may
-    /// have been a new connection; but only one that is seen to have been made counts among the connections.
+    /// Counts changes since the last look. Several changes may show as one state. So any change counts as a possible
+    /// reconnect, but only a visible new connection counts among the connections.
     fn look(&self) {
         while let Some(state) = self.watcher.borrow_mut().changed().now_or_never() {
             self.changes.set(self.changes.get() + 1);
@@ -63,10 +63,10 @@ impl Session {
         }
     }
 
-    /// Gives a node the ACL that nodes have which we make.
+    /// Gives an existing node the ACL of our new nodes.
     ///
     /// # Errors
-    /// [`Fault::NoNode`], and all others: then it has the one that it had, or this one.
+    /// [`Fault::NoNode`] if the node is gone. After any other fault it has the old ACL or the new one.
     pub async fn close_to_others(&self, path: &str) -> Result<(), Fault> {
         let set = self.client.set_acl(path, self.access.acls(), None).await;
         set.map(drop).map_err(|error| self.fault(error))
@@ -77,7 +77,7 @@ impl Session {
     }
 }
 
-/// Permissions by which something changes, and the letters of ZooKeeper's own tools.
+/// Permissions that allow changes, with the letters of ZooKeeper's own tools.
 const CHANGES: [(Permission, &str); 4] = [
     (Permission::CREATE, "c"),
     (Permission::DELETE, "d"),
@@ -87,12 +87,12 @@ const CHANGES: [(Permission, &str); 4] = [
 
 const CLOSED: &str = "the node is closed to the identity that we show";
 
-/// To who asks for nodes of its own, and has not said who it is.
+/// Refusal text if the nodes should be ours alone, but the server knows no identity of ours.
 const UNKNOWN: &str = "it knows no identity of ours that a node could be kept for: it asks for no certificate on this port, or knows no \
      such scheme";
 
-/// Only what is known to mean "nothing was done" is definite. All else is ambiguous: a connection time-out or reset is
-/// an `Error::Custom`, not a `ConnectionLoss`, and later versions of the library may add more.
+/// Only errors that are known to mean "nothing was done" are definite. All others are ambiguous: a time-out or reset of
+/// the connection is an `Error::Custom`, not a `ConnectionLoss`, and later versions of the library may add more.
 fn fault(error: Error, state: SessionState) -> Fault {
     match error {
         Error::NoNode => Fault::NoNode,
@@ -331,8 +331,8 @@ impl Link for Session {
     async fn close(self) {
         let mut watcher = self.client.state_watcher();
         drop(self);
-        // The client closes the session when its last clone has gone; its word takes a few milliseconds, and a server
-        // that does not answer ends the session by its timeout all the same.
+        // The client closes the session when its last clone is dropped, which takes a few milliseconds. If the server
+        // does not answer, the session ends by its timeout all the same.
         let closed = async { while !watcher.changed().await.is_terminated() {} };
         if timeout(CLOSING, closed).await.is_err() {
             tracing::warn!("session not closed in time; it ends by its timeout");
@@ -340,5 +340,5 @@ impl Link for Session {
     }
 }
 
-/// How long a farewell to the server may take.
+/// How long the close of a session may take.
 const CLOSING: Duration = Duration::from_secs(2);

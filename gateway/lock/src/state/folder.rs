@@ -1,8 +1,8 @@
 //! The folder that outlives the process: a record per process, so that no process ever writes over another one's.
 //!
-//! In a rolling restart two processes have one folder for a while, and one of them may be frozen. Each locks a file of
-//! its own for as long as it lives and writes its own record; what is remembered is the highest of each installation.
-//! Who serves one takes over what it finds of that, and then removes the records of those that have ended.
+//! In a rolling restart two processes use one folder for a while, and one of them may be frozen. Each process writes
+//! its own record, and locks a file of its own for as long as it lives. The highest record of each installation counts.
+//! A process copies that into its own record, and then removes the records of ended processes.
 
 use fencegate_process::again;
 use std::{
@@ -23,7 +23,7 @@ use super::progress::{Progress, Unreadable};
 pub(super) struct Folder {
     path: PathBuf,
     name: Guid,
-    /// Locked until it is closed, at the latest by the kernel.
+    /// Locked until it is closed; if the process dies, the kernel closes it.
     _lock: File,
 }
 
@@ -51,16 +51,16 @@ pub enum Unusable {
     Write { path: PathBuf, source: io::Error },
 }
 
-/// How the files of one process begin, and what they are.
+/// The first part of the names of a process's files, and their endings.
 const PREFIX: &str = "seen-";
 const RECORD: &str = ".json";
 const LOCK: &str = ".lock";
 const DRAFT: &str = ".draft";
 
-/// How often the folder is looked through anew because a file went that was just seen.
+/// How often the folder is read anew because a listed file was removed meanwhile.
 const ROUNDS: usize = 16;
 
-/// What all processes together have written down: of each installation the furthest. None: nothing yet.
+/// The furthest record of each installation; empty if there is none yet.
 pub fn read(folder: &Path) -> Result<Vec<Progress>, Unusable> {
     for _ in 0..ROUNDS {
         if let Some(records) = read_once(folder)? {
@@ -71,7 +71,7 @@ pub fn read(folder: &Path) -> Result<Vec<Progress>, Unusable> {
     Err(Unusable::Read { path: folder.to_owned(), source })
 }
 
-/// Numbers of one installation say nothing of another's.
+/// The furthest record of each installation: epochs of different installations cannot be compared.
 fn furthest(records: Vec<Progress>) -> Vec<Progress> {
     let mut furthest: Vec<Progress> = Vec::new();
     for record in records {
@@ -86,7 +86,7 @@ fn furthest(records: Vec<Progress>) -> Vec<Progress> {
     furthest
 }
 
-/// `None`: a file went meanwhile. Then another one holds what it said.
+/// `None`: a file was removed meanwhile, and another one now has its content; read again.
 fn read_once(folder: &Path) -> Result<Option<Vec<Progress>>, Unusable> {
     let mut records = Vec::new();
     for name in names(folder, RECORD)? {
@@ -100,7 +100,7 @@ fn read_once(folder: &Path) -> Result<Option<Vec<Progress>>, Unusable> {
     Ok(Some(records))
 }
 
-/// A record is one short line: anything else there is not ours, and might never end.
+/// Reads a record, which is one short line. Anything longer is not ours, and might never end.
 fn content(path: &Path) -> io::Result<Vec<u8>> {
     let found = fs::metadata(path)?;
     if !found.is_file() || found.len() > LONGEST {
@@ -120,7 +120,7 @@ fn parse(path: PathBuf, bytes: &[u8]) -> Result<Progress, Unusable> {
     })
 }
 
-/// Of those who have a file of this kind.
+/// The names of the processes that have a file of this kind.
 fn names(folder: &Path, kind: &str) -> Result<Vec<Guid>, Unusable> {
     let failed = |source| Unusable::Read { path: folder.to_owned(), source };
     let mut names = Vec::new();
@@ -133,12 +133,12 @@ fn names(folder: &Path, kind: &str) -> Result<Vec<Guid>, Unusable> {
 }
 
 impl Folder {
-    /// Takes a place, and reads what was written down by whoever was here before. Where that is of one installation it
-    /// is written down again under our name, before anything else is removed; of several each stays where it is, until
-    /// it shows which one is served.
+    /// Takes a place, and reads the records of earlier processes. If all are of one installation, the furthest is
+    /// written under our name before any is removed. If they are of several, all stay until it is known which one we
+    /// serve.
     ///
     /// # Errors
-    /// Something there is not understood, or nothing can be written: what is not remembered cannot be compared with.
+    /// A record cannot be understood, or ours cannot be written.
     pub(super) fn claim(path: &Path, randomness: &dyn Randomness) -> Result<(Self, Vec<Progress>), Unusable> {
         let folder = Self::enter(path, randomness)?;
         let records = read(path)?;
@@ -157,7 +157,7 @@ impl Folder {
             let name = Guid::new(randomness);
             let lock = path.join(format!("{PREFIX}{name}{LOCK}"));
             let file = OpenOptions::new().write(true).create_new(true).open(&lock).map_err(failed)?;
-            // Somebody who tidies up may have taken it for a dead one's, before it was locked.
+            // Another process may have removed the file as a dead one's before we had locked it.
             if is_locked(&file).map_err(failed)? && is_there(&file, &lock) {
                 return Ok(Self { path: path.to_owned(), name, _lock: file });
             }
@@ -183,9 +183,9 @@ impl Folder {
         self.path.join(format!("{PREFIX}{}{kind}", self.name))
     }
 
-    /// Removes what ended processes have left, as far as `ours` says no less.
+    /// Removes the records of ended processes that are covered by `ours`.
     fn tidy(&self, ours: Option<&Progress>) {
-        // Of some there is no record: they ended before they had seen anything.
+        // Some processes have a lock file only: they ended before they had a record.
         let all = [RECORD, LOCK].map(|kind| names(&self.path, kind).unwrap_or_default());
         for name in all.into_iter().flatten() {
             if name != self.name
@@ -199,14 +199,14 @@ impl Folder {
 
 fn remove(folder: &Path, name: Guid, ours: Option<&Progress>) -> io::Result<()> {
     let file = |kind: &str| folder.join(format!("{PREFIX}{name}{kind}"));
-    // Kept open until all is gone.
+    // Kept open, and so locked, until all its files are removed.
     let lock = match OpenOptions::new().write(true).open(file(LOCK)) {
         Ok(lock) if !is_locked(&lock)? => return Ok(()),
         Ok(lock) => Some(lock),
         Err(gone) if gone.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    // It may have written between our look and its end.
+    // The process may have written after we read its record, so it is read again under its lock.
     let says_no_more = |record: Progress| {
         ours.is_some_and(|ours| record.is_covered_by(ours)) || is_left_behind(folder, name, &record)
     };
@@ -222,7 +222,8 @@ fn remove(folder: &Path, name: Guid, ours: Option<&Progress>) -> io::Result<()> 
     Ok(())
 }
 
-/// Whether another record that stays says no less. Of equals the largest name stays: two who tidy up at once agree.
+/// Whether another record that stays covers this one. Of equal records the one with the largest name stays, so two
+/// processes that tidy up at once agree.
 fn is_left_behind(folder: &Path, name: Guid, record: &Progress) -> bool {
     let others = names(folder, RECORD).unwrap_or_default().into_iter().filter(|other| *other != name);
     others.into_iter().any(|other| {
@@ -233,7 +234,7 @@ fn is_left_behind(folder: &Path, name: Guid, record: &Progress) -> bool {
     })
 }
 
-/// Whether we have the lock now; nobody is waited for.
+/// Tries to lock the file, without waiting. True if we have the lock now.
 fn is_locked(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),

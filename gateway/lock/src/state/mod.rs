@@ -1,7 +1,8 @@
 //! What a gateway remembers of the installation that it serves: which one it is, and how far its tokens have come.
 //!
 //! Tokens are made of ZooKeeper's transaction numbers. An ensemble that was wiped, or restored from a backup, counts
-//! them a second time, and its tokens would lie below those that services have seen. Only who remembers can tell.
+//! them a second time, and its tokens would be below those that services have seen. Only a process that remembers can
+//! notice.
 
 mod folder;
 mod progress;
@@ -32,31 +33,31 @@ use crate::meta::Meta;
 /// Shared by all sessions of a process.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// The highest epoch of what is served: of lock nodes that we made, granted or not, and of our own registrations;
-    /// from the beginning what was written down of it.
+    /// The highest epoch of the installation that is served: of our lock nodes, granted or not, and of our member
+    /// nodes. It begins with the written record.
     highest: AtomicU64,
-    /// Once a session has seen it.
+    /// `None` until a session has read `meta`.
     installation: Mutex<Option<Arc<Installation>>>,
-    /// What processes before us have written down, of each installation one.
+    /// The records of earlier processes, one for each installation.
     before: Vec<Progress>,
-    /// Rung when something is to be written down.
+    /// Rung when a new record has to be written.
     bell: Option<Arc<Bell>>,
     /// Counts how often somebody found that ZooKeeper went back.
     alarms: watch::Sender<u64>,
 }
 
-/// An installation, as far as it tells one token from another.
+/// The parts of `meta` that decide the order of tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installation {
     pub uuid: String,
     pub era: u64,
 }
 
-/// Hears of every alarm since it was made.
+/// Hears every alarm that is raised after it was made.
 #[derive(Debug, Clone)]
 pub struct Alarm(watch::Receiver<u64>);
 
-/// Why nothing can be remembered beyond the end of the process.
+/// Why `state_dir` cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NotOpened {
     #[error(transparent)]
@@ -66,10 +67,10 @@ pub enum NotOpened {
 }
 
 impl Memory {
-    /// With what is in the folder, and from then on is written to it. `failed` is called when that does not succeed.
+    /// Reads the records in the folder, and from then on writes to it. `failed` is called for each write that fails.
     ///
     /// # Errors
-    /// What was written down before is not understood, or nothing can be written.
+    /// A record cannot be understood, or nothing can be written.
     pub fn open(
         path: &Path,
         randomness: &dyn Randomness,
@@ -84,12 +85,12 @@ impl Memory {
         Ok(memory)
     }
 
-    /// With what processes before us have written down.
+    /// A memory that begins with the records of earlier processes.
     pub fn recalling(before: Vec<Progress>) -> Self {
         Self { before, ..Self::default() }
     }
 
-    /// Has the last of it written down. At most a few seconds.
+    /// Waits until the last record is written, for a few seconds at most.
     pub fn close(&self) {
         if let Some(bell) = &self.bell {
             bell.stop();
@@ -107,8 +108,8 @@ impl Memory {
         }
     }
 
-    /// The highest epoch seen so far. Whoever makes a node asks *before* the create is sent: a transaction that begins
-    /// now has a larger number than every one that was seen before.
+    /// The highest epoch seen so far. Read it *before* a create is sent: a transaction that begins later has a larger
+    /// number than all that were seen before.
     pub fn highest(&self) -> u64 {
         self.highest.load(Ordering::Acquire)
     }
@@ -116,7 +117,7 @@ impl Memory {
     /// An epoch was seen.
     ///
     /// # Errors
-    /// It is not above `before`, what was the highest when its create was sent: ZooKeeper went back.
+    /// The epoch is not above `before`, which was the highest when the create was sent: ZooKeeper went back.
     pub fn saw(&self, epoch: u64, before: u64) -> Result<(), WentBack> {
         if epoch <= before {
             return Err(WentBack::Epoch { epoch, highest: self.highest() });
@@ -131,10 +132,10 @@ impl Memory {
         self.lock().clone()
     }
 
-    /// Whether tokens of what `meta` says would be above all that were seen.
+    /// Checks that the tokens of this `meta` would be above all that were seen.
     ///
     /// # Errors
-    /// It went back, or is another one.
+    /// ZooKeeper went back, or this is another installation.
     pub fn fits(&self, meta: &Meta) -> Result<(), WentBack> {
         let known = self.compared_with(&meta.uuid);
         if let (Some(served), Some(known)) = (self.installation(), &known)
@@ -147,7 +148,7 @@ impl Memory {
             return Err(WentBack::Suspect { highest: mark.highest.max(self.highest_of(&meta.uuid)) });
         }
         match known {
-            // Whoever it is: nothing that it gives out is below its base.
+            // Any installation will do here, because its tokens are all above its base.
             Some(known) if meta.base >= known.highest => Ok(()),
             Some(Progress { installation, highest, .. }) if installation != meta.uuid => {
                 Err(WentBack::Another { known: installation, found: meta.uuid.clone(), highest })
@@ -173,20 +174,20 @@ impl Memory {
         self.compared_with(uuid).filter(|known| known.installation == uuid)
     }
 
-    /// What tokens of an installation are compared with: its own ones where it is known, else those of the one that
-    /// came furthest, which may have been wiped.
+    /// The record that the tokens of an installation have to exceed: its own if there is one, else the furthest of all,
+    /// because that installation may have been wiped.
     pub fn compared_with(&self, uuid: &str) -> Option<Progress> {
         let same = || self.before.iter().find(|record| record.installation == uuid).cloned();
         let served = self.record();
         if served.is_some() { served } else { same().or_else(|| self.known()) }
     }
 
-    /// The installation that is served, or else the one that came furthest before us. Where there is one, none is made.
+    /// The installation that is served, or else the furthest of the records. If there is one, `meta` is never made.
     pub fn known(&self) -> Option<Progress> {
         self.record().or_else(|| self.before.iter().max_by_key(|record| record.highest).cloned())
     }
 
-    /// From now on this one is served.
+    /// Says that this installation is served from now on.
     pub fn serves(&self, meta: &Meta) {
         let installation = Installation { uuid: meta.uuid.clone(), era: meta.era };
         if self.installation().as_deref() == Some(&installation) {
@@ -202,12 +203,12 @@ impl Memory {
         self.ring();
     }
 
-    /// Is the loss of `meta` one of what was there before?
+    /// The error for a missing `meta`; `None` if no installation was known before.
     pub fn missed(&self, path: &str) -> Option<WentBack> {
         self.known().map(|known| WentBack::Gone { path: path.to_owned(), highest: known.highest })
     }
 
-    /// Every session of the process is to be given up: what one of them found out holds for all.
+    /// Tells every session of the process to end and to check anew.
     pub fn alarm(&self) {
         self.alarms.send_modify(|alarms| *alarms += 1);
     }
@@ -218,7 +219,7 @@ impl Memory {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Installation>>> {
-        // It is replaced as a whole.
+        // A poisoned lock does no harm: the value is always replaced as a whole.
         self.installation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -227,7 +228,7 @@ impl Alarm {
     /// Returns when ZooKeeper was found to have gone back.
     pub async fn raised(&mut self) {
         if self.0.changed().await.is_err() {
-            // Nobody is left who could find anything.
+            // The memory is gone, so no alarm can come any more.
             std::future::pending().await
         }
     }

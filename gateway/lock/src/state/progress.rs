@@ -1,4 +1,4 @@
-//! The written form of what is remembered: one line of JSON, with a checksum over what it means.
+//! The written record of an installation: one line of JSON, with a checksum over its values.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
@@ -34,14 +34,14 @@ struct Written {
     check: String,
 }
 
-/// Of whatever format: read before anything else is asked.
+/// The format of a record, which is read before anything else.
 #[derive(Deserialize)]
 struct Form {
     format: u32,
 }
 
 impl Progress {
-    /// Whether `other` says of the same installation no less.
+    /// Whether `other` is of the same installation and at least as far.
     pub(super) fn is_covered_by(&self, other: &Self) -> bool {
         self.installation == other.installation && self.era <= other.era && self.highest <= other.highest
     }
@@ -67,7 +67,7 @@ impl Progress {
         }
         let written: Written = serde_json::from_slice(bytes).map_err(damaged)?;
         let record = Self { installation: written.installation, era: written.era, highest: written.highest };
-        // No token is above: it fits into a signed column.
+        // Epochs fit into a signed number, because services store them so.
         let possible = format > 0 && i64::try_from(record.highest).is_ok();
         match possible && record.check() == written.check {
             true => Ok(record),
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_record_that_is_torn_at_any_byte_is_damaged() {
         let bytes = record().to_bytes();
-        // The last one ends the line.
+        // Without the last byte only the end of the line is missing.
         for end in 0..bytes.len() - 1 {
             let told = Progress::parse(&bytes[..end]);
             assert!(matches!(told, Err(Unreadable::Damaged(_))), "{end}: {told:?}");

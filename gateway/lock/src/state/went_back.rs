@@ -1,8 +1,8 @@
-//! How it shows that ZooKeeper went back, and what to do about it.
+//! The signs that ZooKeeper went back, and the remedy for each.
 
 use fencegate_process::again::{self, Of};
 
-/// Tokens made now would not be above those that were seen. Nothing is granted.
+/// ZooKeeper went back: new tokens would not be above those that were seen, so no lock is granted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("FG0503: {}: nothing is granted; {}", self.what(), self.remedy())]
 pub enum WentBack {
@@ -12,11 +12,11 @@ pub enum WentBack {
     OlderEra { known: u64, found: u64, highest: u64 },
     /// Another installation, whose tokens begin below those that were seen.
     Another { known: String, found: String, highest: u64 },
-    /// Another installation than this very process has served, whatever its tokens are.
+    /// Another installation than this process has served until now, whatever its tokens are.
     Exchanged { known: String, found: String, highest: u64 },
     /// `meta` was there, and is not any more.
     Gone { path: String, highest: u64 },
-    /// Some gateway has found it out, and marked `meta`.
+    /// Another gateway has found out that ZooKeeper went back, and has marked `meta`.
     Suspect { highest: u64 },
 }
 

@@ -1,4 +1,4 @@
-//! Writes down what was seen, on a thread of its own: no session waits for a disk.
+//! Writes records on a thread of its own, so that no session waits for a disk.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -10,7 +10,7 @@ use tracing::{error, info};
 
 use super::{folder::Folder, progress::Progress};
 
-/// Rung whenever something was seen; heard by the writer.
+/// Wakes the writer when a new epoch was seen.
 #[derive(Debug, Default)]
 pub(super) struct Bell {
     state: Mutex<Rung>,
@@ -25,7 +25,7 @@ struct Rung {
     ended: bool,
 }
 
-/// Between two writes: what was seen is on the disk this much later, and the time that a write takes.
+/// The pause between two writes. A record is on the disk after this time and the time of a write.
 const PACE: Duration = Duration::from_millis(500);
 
 /// How long a process that stops waits for its last write.
@@ -40,7 +40,7 @@ impl Bell {
         }
     }
 
-    /// Has the last of it written down, and waits for that, for a while: a disk may hang.
+    /// Has the last record written, and waits for that for [`LAST`] at most, because a disk may hang.
     pub(super) fn stop(&self) {
         let mut state = self.lock();
         state.stop = true;
@@ -48,7 +48,7 @@ impl Bell {
         drop(self.changed.wait_timeout_while(state, LAST, |state| !state.ended));
     }
 
-    /// Until something is to be written, and whether it is the last. `None`: there is nothing, and nothing will come.
+    /// Waits until there is something to write; true if it is the last. `None`: nothing more will come.
     fn heard(&self) -> Option<bool> {
         let waiting = self.changed.wait_while(self.lock(), |state| !state.due && !state.stop);
         let mut state = waiting.unwrap_or_else(PoisonError::into_inner);
@@ -56,12 +56,12 @@ impl Bell {
         std::mem::take(&mut state.due).then_some(last)
     }
 
-    /// So that a busy gateway does not write for each of its locks.
+    /// Waits for [`PACE`], so that a busy gateway does not write for each of its locks.
     fn rest(&self) {
         drop(self.changed.wait_timeout_while(self.lock(), PACE, |state| !state.stop));
     }
 
-    /// What could not be written is due again.
+    /// The last write failed and has to be tried again.
     fn again(&self) {
         self.lock().due = true;
     }
@@ -72,13 +72,13 @@ impl Bell {
     }
 
     fn lock(&self) -> MutexGuard<'_, Rung> {
-        // Three flags, each set on its own.
+        // A poisoned lock does no harm: its flags are independent of each other.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Writes what `seen` gives whenever the bell rings, until it is stopped. `failed`: counts writes that failed; what
-/// was to be written is tried again, and everything else goes on.
+/// Writes the record from `seen` whenever the bell rings, until it is stopped. `failed` is called for each write that
+/// fails; the write is tried again.
 pub(super) fn start(
     folder: Folder,
     bell: Arc<Bell>,

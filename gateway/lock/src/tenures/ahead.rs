@@ -1,4 +1,4 @@
-//! What is before a request that waits with a lock node of its own: another holder, or a delay.
+//! Tells why a request with a lock node of its own still waits: for another holder, or for a delay.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -7,19 +7,20 @@ use std::{
 
 use fencegate_process::clock::Boot;
 
-/// As far as is known. Told by the task of the node, and looked at by whoever waits.
+/// Written by the task of the lock node, and read by the request that waits.
 #[derive(Debug, Default)]
 pub struct Ahead {
-    /// Another holder was before us: then a wait that ends was for the lock, else for the lock service.
+    /// Whether another holder stood before us. A request whose wait ends is then refused as locked, else for want of
+    /// the lock service.
     holder: AtomicBool,
     /// Nanoseconds of [`Boot`] at which a delay is over; 0 for none.
     delay: AtomicU64,
-    /// Lock nodes that stood before ours when it was last looked.
+    /// Lock nodes that stood before ours at the last look.
     nodes: AtomicUsize,
 }
 
 impl Ahead {
-    /// Lock nodes that stand before ours. No more than these: some may have gone since it was looked.
+    /// Lock nodes that stand before ours. Some may have gone since the last look.
     pub fn nodes(&self) -> usize {
         self.nodes.load(Ordering::Relaxed)
     }
@@ -40,7 +41,7 @@ impl Ahead {
         self.holder.load(Ordering::Relaxed) || self.delay.load(Ordering::Relaxed) > 0
     }
 
-    /// How long a delay lasts yet that is sat out; `None` where none was begun.
+    /// What is left of the delay; `None` if no delay was begun.
     pub(super) fn rest(&self, now: Boot) -> Option<Duration> {
         match self.delay.load(Ordering::Relaxed) {
             0 => None,

@@ -1,4 +1,5 @@
-//! Works for one key, as long as anybody here wants it: gets the lock, keeps it for the next ones, gives it up in time.
+//! The task of one cached key, which runs as long as anybody here wants the key: gets the lock, keeps it for later
+//! requests, and gives it up in time.
 
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
@@ -32,11 +33,11 @@ use crate::{
 
 /// Runs until nobody wants the key any more.
 ///
-/// Keys may be kept by the ten thousand, and the future of a task is as large as the largest thing that it ever waits for. So
-/// all that is not waited for while a key is kept has a box of its own, for as long as it lasts.
+/// A gateway may keep ten thousands of keys, and a task takes as much memory as the largest future that it ever awaits.
+/// So every future that is not awaited while a key is kept has a box of its own.
 ///
-/// Should we panic, what is held is kept until nothing is in flight under it, and only then given back: whoever works
-/// under it knows nothing of us. Who waits is refused, and whoever comes next is served as ever.
+/// After a panic the lock is kept until no request is in flight under it, and only then given back, because those
+/// requests know nothing of the panic. Waiting requests are refused, and later ones are served as usual.
 pub async fn attend<L: Link>(slot: Arc<Slot>, table: Arc<Table>, current: Rc<Current<L>>) {
     let nodes = Nodes::default();
     while caught(work(&slot, &table, &current, &nodes)).await.is_none() {
@@ -46,11 +47,11 @@ pub async fn attend<L: Link>(slot: Arc<Slot>, table: Arc<Table>, current: Rc<Cur
     }
 }
 
-/// What the task of a key has in ZooKeeper.
+/// The lock nodes of a key's task.
 struct Nodes<L: Link> {
-    /// Under this one the slot's tenure is held, or was until now.
+    /// The node of the slot's tenure, or of the tenure that has just ended.
     held: RefCell<Option<Rc<Attempt<L>>>>,
-    /// This one is to be held.
+    /// The node that waits to hold.
     asked: RefCell<Option<Rc<Attempt<L>>>>,
 }
 
@@ -65,19 +66,19 @@ impl<L: Link> Nodes<L> {
         self.held.borrow().clone()
     }
 
-    /// To be told before anything is sent for it.
+    /// Notes an attempt; call this before it sends anything.
     fn asks(&self, attempt: Attempt<L>) -> Rc<Attempt<L>> {
         let attempt = Rc::new(attempt);
         self.asked.replace(Some(attempt.clone()));
         attempt
     }
 
-    /// What was asked for is granted, and what was held before is cleared.
+    /// The attempt that was asked for is granted, and the former one is cleared.
     fn holds(&self) {
         self.held.replace(self.asked.take());
     }
 
-    /// Returns when none is left, or their session is over.
+    /// Returns when no node is left, or the session is over.
     async fn clear(&self) {
         for place in [&self.asked, &self.held] {
             let attempt = place.borrow().clone();
@@ -89,7 +90,7 @@ impl<L: Link> Nodes<L> {
     }
 }
 
-/// After a panic: in flight under what is held may be anything.
+/// After a panic: refuses those who wait, and keeps the lock until nothing is in flight under it.
 async fn give_up<L: Link>(slot: &Arc<Slot>, nodes: &Nodes<L>) {
     slot.fail(&NotGranted::Service(FAILED.into()));
     if let Some(held) = nodes.held() {
@@ -99,7 +100,7 @@ async fn give_up<L: Link>(slot: &Arc<Slot>, nodes: &Nodes<L>) {
 }
 
 async fn work<L: Link>(slot: &Arc<Slot>, table: &Arc<Table>, current: &Rc<Current<L>>, nodes: &Nodes<L>) {
-    // Since the last grant.
+    // How often our place was lost since the last grant.
     let mut lost = 0_u32;
     loop {
         let Some(wanted) = slot.wanted() else {
@@ -130,9 +131,9 @@ async fn work<L: Link>(slot: &Arc<Slot>, table: &Arc<Table>, current: &Rc<Curren
     }
 }
 
-/// A library whose session is over answers at once, whatever is asked, and we may know of the end before the one who
-/// keeps the session has had a turn to hear of it. Nothing on the way round waits for anything then, so it is done here.
-/// Once may be the node that was taken away: that place is to be had again without delay.
+/// Lets other tasks run before the next try. After the end of a session the client library fails every request at once,
+/// so this loop would never yield, and the task that keeps the session would not learn of the end. The first loss may
+/// be a removed node, so the first retry has no delay.
 async fn others_turn(lost: u32) {
     match lost {
         0 | 1 => tokio::task::yield_now().await,
@@ -140,7 +141,7 @@ async fn others_turn(lost: u32) {
     }
 }
 
-/// The session of the moment; `None` when nobody wants the key any more.
+/// The current session, once there is one; `None` when nobody wants the key any more.
 async fn session<L: Link>(slot: &Slot, current: &Current<L>) -> Option<Rc<Live<L>>> {
     loop {
         let is_over =
@@ -156,8 +157,8 @@ async fn session<L: Link>(slot: &Slot, current: &Current<L>) -> Option<Rc<Live<L
     }
 }
 
-/// Gets the lock. Where a node of ours is held and due to be given up, the new one takes its place in the same
-/// transaction, so that yielding and queueing again cost one write. Without a grant no node is left.
+/// Gets the lock. If a node of ours has to be given up, the same transaction removes it and makes the new one, so that
+/// yielding and queueing again cost one write. Without a grant no node is left.
 async fn acquire<L: Link>(
     slot: &Arc<Slot>,
     table: &Arc<Table>,
@@ -167,7 +168,7 @@ async fn acquire<L: Link>(
 ) -> Result<(Rc<Attempt<L>>, Grant), NotGranted> {
     let old = match nodes.held() {
         Some(old) if !Rc::ptr_eq(&old.candidate.live, live) => {
-            // Of a session that is over.
+            // These nodes belong to a session that is over.
             nodes.clear().await;
             None
         }
@@ -236,7 +237,7 @@ impl Caller for Waiting {
     fn way(&mut self, way: Option<Way>) -> Result<(), Stop> {
         match way.filter(|way| !self.table.is_shut(way)) {
             Some(way) => {
-                // First: who comes in this moment need not come by.
+                // Remembered first, so that a request that comes now is sent on without waiting here.
                 self.table.learn(&self.slot.key, &way);
                 self.slot.send_on(&way)
             }
@@ -249,9 +250,10 @@ impl Caller for Waiting {
     }
 }
 
-/// Keeps the tenure until it is due to end and nothing is in flight under it. The slot has let go of it then.
+/// Keeps the tenure until it is due to end and nothing is in flight under it. At the return the slot has no tenure any
+/// more.
 async fn keep<L: Link>(slot: &Arc<Slot>, live: &Rc<Live<L>>, attempt: &Attempt<L>) {
-    // Set after the grant, and beside everything else: nobody waits for it.
+    // The watch is set while requests already run under the grant, so that none waits for it.
     let mut contention = std::pin::pin!(watch_for_contention(slot, attempt));
     let mut watching = true;
     let mut over = false;
@@ -296,7 +298,7 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
             },
             Err(Fault::NoNode) => return taken_away(slot),
             Err(Fault::Over) => return,
-            // It says no now. For as long, nobody here sees who waits elsewhere, nor that the node is gone.
+            // The server refuses the watch now. Until it is set, contenders and the loss of the node go unseen.
             Err(fault) => {
                 debug!(%fault, key = shown::key(&slot.key), "contention is not watched");
                 sleep(PAUSE).await;
@@ -327,7 +329,7 @@ fn adopted<L: Link>(attempt: &Attempt<L>, children: &[String]) -> Option<String>
 }
 
 fn taken_away(slot: &Arc<Slot>) {
-    // First: whoever reads of it and asks then gets a new tenure.
+    // Before the log line, so that a request made after it gets a new tenure.
     slot.taken_away();
     warn!(key = shown::key(&slot.key), "lock node removed by somebody else");
 }
@@ -343,7 +345,8 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Bytes of a key that nobody uses, but for its name and what the client library has of its watch. Failpoints take some.
+    /// Bytes that an idle cached key takes, without its name and the client library's part of its watch. Failpoints
+    /// take some.
     #[test]
     fn a_key_that_is_kept_is_small() {
         type Real = Metered<Session>;

@@ -1,15 +1,15 @@
-//! What a service calls back, from any thread: it runs inside the dispatch that has called it, or not at all.
+//! Callbacks: a request that a service sends while it works for another one runs inside that dispatch, or not at all.
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 
 use super::{chain::NotInside, keeper::Keeper, tenure::Tenure};
 
 impl Keeper {
-    /// Starts a request inside the dispatch `from` that has called it, whose tenure holds exactly these keys here; with how
-    /// that holds them. It waits for nothing.
+    /// Starts a callback inside the dispatch `from`, whose tenure has to hold exactly these keys in this gateway.
+    /// Returns its tenure, and the mode in which the keys are held. It waits for nothing.
     ///
     /// # Errors
-    /// It cannot run there. Nothing was dispatched.
+    /// The request cannot run there. It was not sent.
     pub fn call(&self, keys: &[ResourceKey], from: Token, mode: Mode) -> Result<(Tenure, Mode), NotInside> {
         let kept = match keys {
             [key] => self.table.call(key, from, mode),

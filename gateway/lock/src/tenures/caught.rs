@@ -1,4 +1,4 @@
-//! A panic of ours while we work for a key must not be the end of the key: what the work had made is given up in order.
+//! Catches a panic in the work for a key, so that its lock nodes can be given up in order and the key stays usable.
 
 use std::{future::Future, panic::AssertUnwindSafe};
 
@@ -8,11 +8,11 @@ use tracing::error;
 /// What waiting requests are told.
 pub const FAILED: &str = "the gateway failed while it worked for the key";
 
-/// What `work` comes to; `None` if it panicked, which is told. Whatever has to outlive it must not be in its hands.
+/// The result of `work`; `None` if it panicked, which is logged. `work` must not own what has to outlive a panic.
 ///
-/// No `async fn`: that would have room for `work` twice, in every task of a key.
+/// This is no `async fn`, because its future would hold `work` twice, in every task of a key.
 pub fn caught<T>(work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
-    // Cells and mutexes of the lock are never left half changed: nothing between two steps of a change can panic.
+    // Unwind-safe, because nothing can panic between two steps of a change to the lock's cells and mutexes.
     AssertUnwindSafe(work).catch_unwind().map(|done| {
         if done.is_err() {
             error!("lock.failed: a fault of the gateway itself, told above; the lock is given up in order");

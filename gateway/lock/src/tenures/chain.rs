@@ -1,34 +1,34 @@
-//! Requests that run one inside the other: a service calls back for the key that it holds, and what it calls runs under the
-//! same tenure.
+//! Requests that run one inside the other: a service sends a request for the key under which it works itself, and that
+//! callback runs under the same tenure.
 //!
-//! A chain begins with a request that has the key. Whoever works for it upstream may call back with the token of its
-//! dispatch, and what comes then runs inside it. Only the innermost of a chain can be called from: so of all that runs inside
-//! one dispatch one thing runs after another, and nothing waits, because whoever waits for its own caller waits for ever.
-//! A chain is over when all of it is, in whatever order its parts end.
+//! A chain begins with a request that has the key. The service that works for it may call back with the token of its
+//! dispatch. The callback runs inside that dispatch, and may be called back from in turn. Only the innermost request of
+//! a chain can be called back from, so the callbacks of one dispatch run one after another. No callback waits, because
+//! its caller waits for it. A chain is over when all its requests are over, in any order.
 
 use std::collections::BTreeMap;
 
-/// What is in flight under one tenure.
+/// All requests in flight under one tenure.
 #[derive(Debug, Default)]
 pub(super) struct Chains {
-    /// By the G of the first dispatch of each.
+    /// The requests, by the G of their first dispatch.
     links: BTreeMap<u32, Link>,
 }
 
 /// One request in flight.
 #[derive(Debug)]
 struct Link {
-    /// G of its last dispatch, which is what it can be called from with.
+    /// G of its last dispatch. A callback has to name this one.
     number: u32,
-    /// What it was called from, by the G of the first dispatch of that; which may be over by now.
+    /// G of the first dispatch of its caller, which may be over by now.
     caller: Option<u32>,
-    /// How many it runs inside of.
+    /// How many requests it runs inside of.
     depth: u32,
-    /// Something runs that was called from it.
+    /// Whether a callback of it runs.
     calls: bool,
 }
 
-/// Why a request does not run inside the dispatch that it says it was called from. Nothing was dispatched.
+/// Why a callback does not run inside the dispatch that it names. It was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotInside {
     #[error("no tenure of that ticket is held here")]
@@ -53,14 +53,14 @@ pub enum NotInside {
 pub(super) const DEEPEST: u32 = 8;
 
 impl Chains {
-    /// A request was started that nobody in here has called.
+    /// A request was started that is no callback.
     pub(super) fn begin(&mut self, first: u32) {
         self.links.insert(first, Link { number: first, caller: None, depth: 0, calls: false });
     }
 
-    /// Who can be called from with the G of its last dispatch; by the G of its first one.
+    /// The request that a callback with this G may run inside of, by the G of its first dispatch.
     pub(super) fn caller(&self, number: u32) -> Result<u32, NotInside> {
-        // Hardly anything is dispatched twice, so it is mostly the first one that is looked at.
+        // Requests are seldom dispatched twice, so the first one that is looked at is mostly the right one.
         let mut before = self.links.range(..=number).rev();
         let (first, link) = before.find(|(_, link)| link.number == number).ok_or(NotInside::NotInFlight)?;
         match link {
@@ -70,7 +70,7 @@ impl Chains {
         }
     }
 
-    /// A request was started that was called from there.
+    /// A callback of `caller` was started.
     pub(super) fn call(&mut self, caller: u32, first: u32) {
         let depth = self.links.get_mut(&caller).map_or(0, |link| {
             link.calls = true;
@@ -94,22 +94,22 @@ impl Chains {
         }
     }
 
-    /// It is in flight.
+    /// Whether this request is in flight.
     pub(super) fn has(&self, first: u32) -> bool {
         self.links.contains_key(&first)
     }
 
-    /// It is, and nothing else is.
+    /// Whether this request is in flight and no other is.
     pub(super) fn is_alone(&self, first: u32) -> bool {
         self.links.len() == 1 && self.has(first)
     }
 
-    /// How many are in flight, besides that one.
+    /// How many requests are in flight, without this one.
     pub(super) fn beside(&self, first: u32) -> usize {
         self.links.len() - usize::from(self.has(first))
     }
 
-    /// Nothing is in flight.
+    /// Whether no request is in flight.
     pub(super) fn are_over(&self) -> bool {
         self.links.is_empty()
     }

@@ -9,7 +9,7 @@ use crate::{
     session::{compare, judged, link::Link, live::Live, open_nodes, settings::Settings},
 };
 
-/// For [`crate::session::supervise::supervise`], which keeps a session and knows neither locks nor operations.
+/// The chores for [`crate::session::supervise::supervise`], which itself knows neither locks nor operations.
 pub fn of<L: Link>(settings: Rc<Settings>, census: Arc<Census>) -> impl AsyncFn(&Live<L>) -> Infallible {
     async move |live: &Live<L>| {
         let every = live.rhythm().timeout;

@@ -1,4 +1,4 @@
-//! How long a request waits: for another holder as its wish says, for ZooKeeper's answer a second at least.
+//! How long a request waits: for another holder as long as its wish says, for ZooKeeper's answer at least a second.
 
 use std::{future::Future, pin::pin, time::Duration};
 
@@ -7,15 +7,15 @@ use tokio::time::{Instant, timeout_at};
 /// Until when one request waits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
-    /// For another holder.
+    /// The end of the wait for another holder.
     holder: Instant,
-    /// For anything.
+    /// The end of every wait.
     last: Instant,
 }
 
 /// Even a request that does not wait for another holder gives ZooKeeper the time for its answer.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
-/// Whose wait for another holder is over looks this often whether there is one.
+/// After its wait for another holder is over, a request looks this often whether there is one.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Deadline {
@@ -28,7 +28,7 @@ impl Deadline {
         self.last
     }
 
-    /// Waits for `answer`; `None` when the time is up. `taken`: another one holds, as far as is known.
+    /// Waits for `answer`; `None` when the time is up. `taken`: whether another holder is known.
     pub(super) async fn answer<T>(
         self,
         answer: impl Future<Output = T>,
@@ -38,7 +38,7 @@ impl Deadline {
         if let Ok(told) = timeout_at(self.holder, &mut answer).await {
             return Some(told);
         }
-        // It has not been told of a holder, only not been answered.
+        // No holder is known yet, so the request still waits for ZooKeeper's answer.
         while !taken()
             && let Some(look) = self.next_look(Instant::now())
         {
@@ -49,7 +49,7 @@ impl Deadline {
         None
     }
 
-    /// Until when to wait before it is looked again; no look lasts beyond the end. `None`: the time is up.
+    /// The time of the next look, never after the end of the wait. `None`: the time is up.
     fn next_look(self, now: Instant) -> Option<Instant> {
         (now < self.last).then(|| self.last.min(now + LOOK))
     }

@@ -1,4 +1,4 @@
-//! The session's side of the keeper: serves what workers ask of one session, on the session's thread.
+//! The session's side of the keeper: serves the requests of workers to one session, on the session's thread.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -29,7 +29,7 @@ pub struct Desk {
     work: mpsc::UnboundedReceiver<Work>,
     view: watch::Sender<View>,
     table: Arc<Table>,
-    /// What is known of the operations, by all sessions of the process.
+    /// What the process knows of operations, shared by all sessions.
     census: Arc<Census>,
 }
 
@@ -49,7 +49,7 @@ impl Desk {
         let current = Rc::new(Current::default());
         let (shelves, turns) = (Rc::new(Shelves::default()), Turns::default());
         let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
-        // Of the tasks, those of nodes that are of one request or one client.
+        // The tasks of nodes that belong to one request or one client.
         let alone = TaskTracker::new();
         let chores = chores::of(settings.clone(), census.clone());
         drop(tasks.spawn_local(leftovers::tidy(current.clone(), stop.clone())));
@@ -77,14 +77,16 @@ impl Desk {
                 }
             }
             match current.live() {
-                // Nothing is at work any more. Idle keys may be many: they go with the session, in one transaction.
+                // No request or lease is left. Idle keys may be many, so their nodes go with the session, in one
+                // transaction.
                 Some(live) if alone.is_empty() => live.registry.leave_to_close(),
-                // A client holds a lease: the session is not closed under it, and idle keys would wait for its timeout.
+                // A client holds a lease, so the session is not closed. The idle keys are given up one by one, or they
+                // would wait for its timeout.
                 Some(live) => live.registry.evict_idle(),
                 None => {}
             }
             tasks.close();
-            // The session stays until then: while anything holds on to it, it cannot be closed.
+            // A session cannot be closed while a task still uses it.
             tokio::time::timeout(LAST_NODES, tasks.wait()).await.ok();
             close.cancel();
         };

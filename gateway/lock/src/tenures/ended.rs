@@ -6,25 +6,25 @@ pub struct Ended {
     pub cause: Cause,
     /// How many dispatches were started under it.
     pub dispatches: u32,
-    /// What came of all of them is known, whatever else ended it.
+    /// Whether the outcome of all its dispatches is known.
     pub known: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// Of one request only, which is over.
+    /// It was for one request only, and that is over.
     Request,
     /// Nobody asked for it any more.
     Idle,
-    /// Somebody waited who cannot hold beside us.
+    /// Another contender waited that cannot hold beside us.
     Contended,
-    /// As old, or as often used, as a tenure may be.
+    /// It has reached its largest age, or its largest number of dispatches.
     Limit,
     /// To make room for others, or because the gateway stops.
     Evicted,
     /// Another plan gives resources other keys.
     Reloaded,
-    /// What came of a dispatch is not known: nothing is sent under it any more.
+    /// The outcome of a dispatch is unknown, so nothing more is sent under it.
     Retired,
     /// Its session is over.
     Session,
@@ -48,7 +48,7 @@ impl Cause {
         Self::Failed,
     ];
 
-    /// The lock went before we gave it up: somebody else may have it while we still send.
+    /// Whether the lock was lost before we gave it up, so that another holder may have it while we still send.
     pub fn is_loss(self) -> bool {
         matches!(self, Self::Session | Self::TakenAway)
     }

@@ -1,5 +1,5 @@
-//! What an operator asks ZooKeeper through a running gateway, or has it do: who stands in line for a key, which gateways
-//! are there, what nobody knows the outcome of.
+//! What an operator asks ZooKeeper, or changes there, through a running gateway: the line of a key, the registered
+//! gateways, operations with an unknown outcome.
 
 pub mod answers;
 mod permit_line;
@@ -21,15 +21,15 @@ use crate::{
     session::{live::View, proof::Proof},
 };
 
-/// One of the gateway's sessions, as it is seen without asking anybody.
+/// One of the gateway's sessions, as the gateway sees it without asking ZooKeeper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionStatus {
     pub number: usize,
     pub connected: bool,
-    /// 16 hex digits; none without a session.
+    /// The session id as 16 hex digits; none without a session.
     pub id: Option<String>,
-    /// For so long nothing that is sent under it can be too late.
+    /// How long the present proof of the session lasts, in milliseconds.
     pub proven_for_ms: u64,
     /// Why there is no session.
     pub away: Option<String>,
@@ -39,21 +39,21 @@ impl Keeper {
     /// Who stands in line for a key, in the order in which they get it.
     ///
     /// # Cancellation
-    /// Dropping the future changes nothing; this holds for all questions but the two that change something.
+    /// Dropping the future changes nothing. This is true for all questions here, except `break_lock` and `resolve`.
     pub async fn line_of(&self, key: &ResourceKey, site: LockSite) -> Result<Vec<LineEntry>, Untold> {
         self.ask(key, |answer| Question::Line { key: key.clone(), site, answer }).await
     }
 
-    /// How the last holder of a key left, where nobody compares tokens; `None` where no record is kept.
+    /// The grant record of a key where nobody compares tokens; `None` if there is none.
     pub async fn record_of(&self, key: &ResourceKey) -> Result<Option<GrantRecord>, Untold> {
         self.ask(key, |answer| Question::Record { key: key.clone(), answer }).await
     }
 
-    /// Removes a holder's lock node. Its holder learns of it by a watch, so for a moment both it and the next one may
-    /// write: only who compares tokens tells them apart.
+    /// Removes a holder's lock node. The holder learns of it by a watch, so for a moment both it and the next holder
+    /// may write. Then only a comparison of tokens tells them apart.
     ///
     /// # Cancellation
-    /// It may have been removed all the same.
+    /// The node may have been removed all the same.
     pub async fn break_lock(
         &self,
         key: &ResourceKey,
@@ -69,7 +69,7 @@ impl Keeper {
         self.ask_any(|answer| Question::Members { answer }).await
     }
 
-    /// What the others have published of their plans, beside what is published here.
+    /// The plans that the other gateways have published, compared with ours.
     pub async fn published(&self) -> Result<Fleet, Untold> {
         self.ask_any(|answer| Question::Published { answer }).await
     }
@@ -82,18 +82,18 @@ impl Keeper {
         }
     }
 
-    /// Where the gateway is that has registered a session under this name.
+    /// The gateway that has registered the session with this member node.
     pub async fn holder(&self, member: String) -> Result<Holder, Untold> {
         self.ask_any(|answer| Question::Holder { member, answer }).await
     }
 
-    /// Operations of which nobody knows what came of them.
+    /// Operations with an unknown outcome.
     pub async fn operations(&self) -> Result<Vec<Unresolved>, Untold> {
         self.ask_any(|answer| Question::Operations { answer }).await
     }
 
     /// # Cancellation
-    /// It may have been written down all the same.
+    /// The resolution may have been written all the same.
     pub async fn resolve(&self, resolution: Resolution) -> Result<Resolved, Untold> {
         self.ask_any(|answer| Question::Resolve { resolution, answer }).await.map_err(Untold::of_a_change)
     }

@@ -44,7 +44,7 @@ pub struct Keeper {
     pub(super) desks: Arc<[SessionHandle]>,
     pub(super) table: Arc<Table>,
     occupancy: Arc<Occupancy>,
-    /// Requests with a node of their own.
+    /// Requests with a lock node of their own.
     pub(super) roll: Arc<Roll>,
     pub(super) clock: SharedClock,
 }
@@ -73,21 +73,21 @@ pub fn keeper(clock: SharedClock, sessions: usize) -> (Keeper, Vec<Desk>) {
 impl Keeper {
     /// Takes the lock of all keys of `wish`.
     ///
-    /// While the connection to ZooKeeper is away for less than the proof lasts, requests wait for it to come back;
-    /// beyond that they are refused at once, and nothing piles up.
+    /// If the connection to ZooKeeper is lost, requests wait for it until the proof ends. After that they are refused
+    /// at once, so that they do not pile up.
     ///
     /// # Cancellation
     /// Dropping the future gives up the place in the queue; a node that exists is removed by its own task.
     pub async fn acquire(&self, wish: Wish<'_>) -> Result<Tenure, Refused> {
         match (wish.hold, wish.keys) {
             (Hold::Cached(rules), [key]) if wish.permits().is_none() => self.cached(key, rules, wish).await,
-            // Nothing that another gateway could know of is kept for others.
+            // Other gateways send requests here only for a cached key, and this wish is for none.
             _ if wish.waits == Waits::AtHolder => Err(Refused::NotHolder),
             _ => self.strict(wish).await,
         }
     }
 
-    /// The tenure of a key that is held here, free, and proven: no wait and no other thread.
+    /// The tenure of a key that is held here, free, and proven; needs no wait and no other thread.
     pub fn at_once(&self, wish: Wish<'_>) -> Option<Tenure> {
         match (wish.hold, wish.keys) {
             (Hold::Cached(_), [key]) if wish.permits().is_none() => {
@@ -97,23 +97,23 @@ impl Keeper {
         }
     }
 
-    /// Nothing more is started under any cached tenure that is held or waited for now. A tenure that outlived a time in which its
-    /// resource had another key would be older than what was done under that.
+    /// Ends all cached tenures, those held and those waited for; call it when a resource may get another key. Between
+    /// two uses of a cached tenure its resource might be used under another key, with larger tokens.
     pub fn close_all(&self) {
         self.table.close_all();
     }
 
-    /// An answer came from there.
+    /// An answer came from the gateway at `way`, so it keeps the key.
     pub fn confirm(&self, key: &ResourceKey, way: &Way) {
         self.table.learn(key, way);
     }
 
-    /// The way leads to nobody who keeps the key.
+    /// The gateway at `way` does not keep the key.
     pub fn forget(&self, key: &ResourceKey, way: &Way) {
         self.table.ways.forget(key, way);
     }
 
-    /// There is no answer from there: nobody goes that way for a while.
+    /// No answer came from the gateway at `way`, so no request is sent there for a while.
     pub fn shut(&self, way: &Way) {
         self.table.shut(way);
     }
@@ -132,14 +132,14 @@ impl Keeper {
         let mut unlike = Unlike::of(wish);
         let mut view = session.view.clone();
         loop {
-            // Before anything is made for it: nobody works for a key while there is no session.
+            // Checked before a slot is made, because without a session no task works for a key.
             self.check(&view.borrow())?;
             let (place, answer, attend) = match self.table.enter(key, &wish.site(0), wants) {
                 Entered::Started(tenure) => return Ok(tenure),
                 Entered::Full => return Err(Refused::QueueFull),
                 Entered::Busy => return Err(Refused::Locked),
                 Entered::NotHere => return Err(Refused::NotHolder),
-                // In this order: the place is given up last, and by then nobody waits for the answer.
+                // The order matters: the place is dropped last, when nobody waits for the answer any more.
                 Entered::Waiting { answer, place, attend } => (place, answer, attend),
             };
             if let Some(slot) = attend {
@@ -149,7 +149,7 @@ impl Keeper {
             drop(place);
             match answered {
                 Some(Ok(Ok(tenure))) => return Ok(tenure),
-                // Whoever has sent it here finds out who holds next.
+                // The gateway that has sent the request here finds the next holder by itself.
                 Some(Ok(Err(NotGranted::Lost))) if waits == Waits::AtHolder => {
                     return Err(Refused::NotHolder);
                 }
@@ -162,11 +162,11 @@ impl Keeper {
         }
     }
 
-    /// Takes the lock of all keys of `wish` for a client, which holds it for longer than a request and asks for things under
-    /// it. It has lock nodes of its own, however the keys are kept otherwise. `ahead` tells meanwhile who is before it.
+    /// Takes the lock of all keys of `wish` for a client's lease, under which requests can then run. A lease always has
+    /// lock nodes of its own. `ahead` tells meanwhile what it waits for.
     ///
     /// # Cancellation
-    /// As of [`Keeper::acquire`].
+    /// The same as for [`Keeper::acquire`].
     pub async fn lease(&self, wish: Wish<'_>, ahead: Arc<Ahead>) -> Result<LeasedLock, Refused> {
         let wish = Wish { hold: Hold::Strict, waits: Waits::Here, ..wish };
         let (lock, root) = self.own_node(wish, Whose::Client, ahead).await?;
@@ -225,7 +225,7 @@ impl Keeper {
         self.desks.iter().all(|session| session.view.borrow().is_ready(&self.clock))
     }
 
-    /// A session that is not ready, if there is one; else any.
+    /// The state of a session that is not ready, if there is one; else of any session.
     pub fn view(&self) -> View {
         let ready = |session: &&SessionHandle| !session.view.borrow().is_ready(&self.clock);
         let session =
@@ -242,14 +242,13 @@ impl Keeper {
         &self.desks[usize::from(key.shard()) % self.desks.len()]
     }
 
-    /// Waits for a session in which a lock of this key could be asked for: who has slept through the end of one is
-    /// awake before the next one is there.
+    /// Waits until there is a session for this key. A process that was frozen wakes up before its next session is made.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
     pub async fn session_for(&self, key: &ResourceKey, patience: Duration) {
         let mut view = self.session(key).view.clone();
-        // If none comes in time, whoever asks is told so.
+        // If no session comes in time, the next call says so.
         drop(timeout(patience, view.wait_for(|view| self.check(view).is_ok())).await);
     }
 
@@ -301,7 +300,7 @@ async fn strictly(
     answer.await.unwrap_or_else(|_| Err(gone()))
 }
 
-/// The wait is over: because of another holder (`taken`), of a delay (a `rest` of it), or of ZooKeeper?
+/// The refusal at the end of a wait: because of another holder (`taken`), a delay (`rest` of it is left), or ZooKeeper.
 fn why_not(view: &watch::Receiver<View>, taken: bool, rest: Option<Duration>) -> Refused {
     match &*view.borrow() {
         View::Away(why) => Refused::Service(why.to_string()),

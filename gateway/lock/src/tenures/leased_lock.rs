@@ -1,7 +1,8 @@
-//! A lock that a client holds for longer than a request: what it asks for under it takes its turn, each with a larger G.
+//! The lock of a client's lease. Requests under the lease take turns, each with a larger G.
 //!
-//! The client's hold is the first part of the tenure, with G = 1, and never sends anything. Each request under it is a part of
-//! its own, so the node stays until the client has given the lock back *and* all that it asked for is over.
+//! The client's hold is the first part of the tenure, with G = 1, and never sends anything. Each request under the
+//! lease is a part of its own. So the node stays until the client has given the lock back *and* all its requests are
+//! over.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,9 +17,9 @@ use crate::session::evidence::Evidence;
 #[derive(Debug)]
 pub struct LeasedLock {
     lock: Arc<OwnNode>,
-    /// What the client holds; `None` once it was given back.
+    /// The client's own part; `None` once the lock was given back.
     held: Mutex<Option<Tenure>>,
-    /// Whoever has it is next: first come, first served.
+    /// The holder of this permit is next: first come, first served.
     turn: Semaphore,
     token: Token,
     permit: Option<Permit>,
@@ -33,12 +34,12 @@ impl LeasedLock {
         Self { lock, held: Mutex::new(Some(held)), turn: Semaphore::new(1), token, permit, evidence, nodes }
     }
 
-    /// What the client holds: below the tokens of all that it asks for under it, and of one number with them.
+    /// The token of the lease itself. Requests under it have larger tokens with the same epoch.
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// Which of several permits of its key it is; see [`Tenure::permit`].
+    /// The permit that it holds; see [`Tenure::permit`].
     pub fn permit(&self) -> Option<Permit> {
         self.permit
     }
@@ -53,22 +54,22 @@ impl LeasedLock {
         self.nodes.clone()
     }
 
-    /// The session is proven, and nobody took a lock node away.
+    /// Whether the session is proven and no lock node was taken away.
     pub fn holds(&self, now: Boot) -> bool {
         self.evidence.holds(now)
     }
 
-    /// Until then nobody else can hold, whatever becomes of this process: as far as it is proven by now.
+    /// When the present proof ends. Until then nobody else can hold, whatever happens to this process.
     pub fn proven_until(&self) -> Boot {
         self.evidence.deadline()
     }
 
-    /// It never holds again: the session is over, or somebody took a lock node away.
+    /// Whether it is lost for good: the session is over, or a lock node was taken away.
     pub fn is_lost(&self) -> bool {
         self.evidence.is_revoked()
     }
 
-    /// What came of something under it is not known, or somebody newer was there: nothing more is sent under it.
+    /// Whether nothing more is sent under it, because an outcome is unknown or a newer holder was seen.
     pub fn is_retired(&self) -> bool {
         self.lock.is_retired()
     }
@@ -78,7 +79,8 @@ impl LeasedLock {
         self.lock.at_work()
     }
 
-    /// The tenure of one request under it, and how it holds. An exclusive one waits for its turn.
+    /// The tenure of one request under the lease, and the mode in which the lease holds. An exclusive request waits for
+    /// its turn.
     ///
     /// # Errors
     /// [`NotInside::Over`], [`NotInside::Unproven`], and [`NotInside::Upgrade`] where the lease only reads.
@@ -89,22 +91,22 @@ impl LeasedLock {
         let _turn = self.turn.acquire().await.expect("nobody closes it");
         loop {
             match self.lock.join(mode) {
-                // Told also between the look and the wait: then it is remembered.
+                // `Notify` remembers a notice that comes between the look and the wait.
                 Err(NotInside::NotInnermost) => self.lock.stirred.notified().await,
                 done => return done,
             }
         }
     }
 
-    /// Nothing more is started under it, nor sent for the first time; it is held all the same.
+    /// From now on no request under it is started, or sent for the first time. The lock is still held.
     pub fn close(&self) {
         self.lock.close();
     }
 
-    /// The client is done with it. The nodes go when all that was asked for under it is over.
+    /// Gives the client's part back. The nodes go when all requests under the lease are over.
     pub fn give_back(&self) {
         self.close();
-        // Outside the lock: others are told of the end.
+        // Dropped outside of the mutex, because the drop wakes others.
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(held);
     }

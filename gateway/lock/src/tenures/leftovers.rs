@@ -1,8 +1,9 @@
-//! Removes the parents of keys that nobody asks for any more, where they keep a record: no server does that.
+//! Removes parents with a grant record whose keys nobody uses any more. They are persistent nodes, so no server removes
+//! them.
 //!
-//! Such a parent is no orphan: somebody may be about to hold its key, and a delete by version would hit another life of it,
-//! whose versions begin anew. So it is taken like any key, in line; what its record asks for is sat out; and it goes with our
-//! own lock node. Nothing is ever sent under it.
+//! A plain delete would not do. Another contender may be about to hold the key, and a delete by version may hit a
+//! parent that was made anew, because versions begin again. So the key is taken like any other: we stand in line, wait
+//! for the delay in its record, and remove the parent with our own lock node. Nothing is ever sent under that lock.
 
 use std::{future::pending, rc::Rc};
 
@@ -29,7 +30,7 @@ use crate::{
     },
 };
 
-/// Parents that are looked at in one round, and folders of them.
+/// The most parents, and the most folders of parents, that are read in one round.
 const BATCH: usize = 64;
 const FOLDERS: usize = 8;
 
@@ -40,7 +41,7 @@ struct Position {
     name: String,
 }
 
-/// A round in each session timeout, until `stop`.
+/// Does one round in each session timeout, until `stop`.
 pub(super) async fn tidy<L: Link>(current: Rc<Current<L>>, stop: CancellationToken) {
     let mut position = Position::default();
     loop {
@@ -78,7 +79,7 @@ async fn round<L: Link>(live: &Rc<Live<L>>, position: &mut Position) -> Result<(
                 position.name = names.swap_remove(here - 1);
                 return Ok(());
             }
-            // Behind the last name, the next folder begins.
+            // The next round begins after this folder.
             _ => position.folder.push('\u{7f}'),
         }
         if room == 0 {
@@ -95,7 +96,8 @@ async fn children<L: Link>(live: &Live<L>, path: &str) -> Result<Vec<String>, Fa
     }
 }
 
-/// Takes those that keep a record and have nobody below them, all at once: each may have to sit out a delay.
+/// Takes the keys of all parents with a record and without children. All at once, because each may have to wait for a
+/// delay.
 async fn look<L: Link>(live: &Rc<Live<L>>, folder: &str, names: &[String]) {
     let paths: Vec<_> = names.iter().map(|name| format!("{folder}/{name}")).collect();
     let read = join_all(paths.iter().map(|path| live.link.data(path))).await;
@@ -123,7 +125,8 @@ async fn remove<L: Link>(live: &Rc<Live<L>>, key: ResourceKey, record: GrantReco
     live.metrics.delays.leftover(granted);
 }
 
-/// Whoever waits behind us waits for a delay that is older than his own would be; who is before us is not disturbed.
+/// A caller that leaves as soon as another contender is before it. Contenders behind it lose nothing: its delay began
+/// earlier than theirs would.
 struct Nobody;
 
 impl Caller for Nobody {

@@ -11,16 +11,16 @@ pub enum Refused {
     Locked,
     #[error("too many requests wait for this key")]
     QueueFull,
-    /// Its last holder left without a word. The delay is sat out, whoever asks.
-    #[error("what the last holder sent may go on for {0:?}")]
+    /// The last holder left without saying that its requests are over. The delay goes on whether or not anybody waits.
+    #[error("the requests of the last holder may go on for {0:?}")]
     Delayed(Duration),
-    /// Another gateway keeps it, and can be asked instead.
+    /// Another gateway keeps the key, and the request can be sent there.
     #[error("gateway {} keeps the key", .0.gateway)]
     Elsewhere(Way),
-    /// Another gateway has sent the request here, and the key is not kept here.
+    /// Another gateway has sent the request here, but this one does not keep the key.
     #[error("this gateway does not keep the key")]
     NotHolder,
-    /// Whoever holds it, or stands before us, asks for another number of permits.
+    /// The holders, or contenders before us, ask for another number of permits.
     #[error("others ask for another number of permits of it")]
     PermitsDiffer,
     #[error("no more locks can be taken: {0}")]
@@ -34,7 +34,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// Somebody else has the key, or is before us; else it was never found out.
+    /// Whether the reason is another holder. Otherwise it was not found out whether there is one.
     pub fn is_for_another_holder(&self) -> bool {
         !matches!(self, Self::KeyLimit(_) | Self::Service(_) | Self::NotInitialised(_) | Self::RolledBack(_))
     }

@@ -1,12 +1,12 @@
-//! What one process holds, and who waits for it here.
+//! The tenures of one process, and the requests that wait for them.
 //!
-//! [`keeper`] is what a worker sees, [`tenure`] what it gets. Cached keys: [`queue`] decides who goes next, under which
-//! [`tenured`] lock, [`slot`] shares it between workers, [`attend`] works for one key. Locks for one request only:
-//! [`strict`], as [`own_node`] to whoever works under it; a client that keeps one for longer has a [`leased_lock`]. Why there is none, [`lock_refused`];
-//! who asks otherwise than others do, `other_number`. What a service calls back for the key that it holds runs inside
-//! its [`chain`], by [`calls`]. [`desk`] puts the work on the session's thread as [`work`], also where it is [`caught`] in a panic;
-//! [`ended`] tells why a tenure is over. Kept by another gateway: [`ways`] remembers by which. For operators:
-//! [`survey`] shows what is held here, with [`roll`]; [`inquiry`] asks ZooKeeper.
+//! A worker asks the [`keeper`] and gets a [`tenure`]. Cached keys: [`queue`] decides which request is next under the
+//! [`tenured`] lock, [`slot`] shares the queue between workers, and [`attend`] is the task of a key. Locks for one
+//! request: [`strict`] is the task, [`own_node`] the worker's side; a client's lease is a [`leased_lock`].
+//! [`lock_refused`] says why there is no tenure; `other_number` asks again for a key whose number of permits has just
+//! changed. Callbacks run inside a [`chain`], by [`calls`]. [`desk`] does the [`work`] on the session's thread,
+//! [`caught`] if it panics; [`ended`] says why a tenure is over. [`ways`] remembers which other gateway keeps a key.
+//! For operators: [`survey`] shows the locks of this gateway, with [`roll`]; [`inquiry`] asks ZooKeeper.
 
 pub mod ahead;
 pub mod attend;

@@ -13,29 +13,29 @@ pub struct Occupancy {
     shards: [Mutex<HashMap<ResourceKey, Count>>; SHARDS],
 }
 
-/// Whose hold the first part of a tenure is.
+/// The owner of the first part of a tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// Of a request, which sends something, and can be called back from.
+    /// A request: it is sent, and its service may call back.
     Request,
-    /// Of a client with a lease. It sends nothing by itself.
+    /// A client with a lease; this part sends nothing.
     Client,
 }
 
-/// Who is there for one key.
+/// The counts of one key.
 #[derive(Debug, Default)]
 struct Count {
     requests: usize,
-    /// They are bounded elsewhere, for all keys together, and take no request its place.
+    /// Leases take no places from requests; they have a bound of their own, for all keys together.
     leases: usize,
 }
 
-/// How many requests a key may have.
+/// How many requests of this gateway a key may have.
 #[derive(Debug, Clone, Copy)]
 pub struct Capacity {
-    /// That hold it at once.
+    /// Requests that hold the key at once.
     pub hold: usize,
-    /// That wait behind those.
+    /// Requests that wait behind them.
     pub wait: usize,
 }
 
@@ -46,7 +46,7 @@ const SHARDS: usize = 16;
 pub struct Full;
 
 impl Occupancy {
-    /// Takes a place for what is asked for; dropping it gives it up. A lease always has one.
+    /// Takes a place; dropping it gives the place up. A lease always gets one.
     pub fn enter(
         self: &Arc<Self>,
         key: &ResourceKey,
@@ -58,7 +58,7 @@ impl Occupancy {
         match of {
             Whose::Client => count.leases += 1,
             Whose::Request => {
-                // Those that hold may be leases, and then all requests wait.
+                // Leases may hold the key, and then only the places to wait are left for requests.
                 let holding = count.leases.min(capacity.hold);
                 let most = capacity.wait.saturating_add(capacity.hold - holding);
                 if count.requests >= most {
@@ -80,7 +80,7 @@ impl Occupancy {
     }
 }
 
-/// Nothing between lock and unlock can leave a count half changed.
+/// A poisoned lock does no harm: no panic between lock and unlock can leave a count half changed.
 fn unpoisoned<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -118,7 +118,7 @@ mod tests {
         KeyTemplate::parse("a").expect("a literal").expand(&()).expect("short")
     }
 
-    /// Requests that get a place where there are so many leases.
+    /// How many requests get a place beside so many leases.
     fn placed(leases: usize, capacity: Capacity) -> usize {
         let (occupancy, key) = (Arc::<Occupancy>::default(), key());
         let enter = |of| occupancy.enter(&key, of, capacity);

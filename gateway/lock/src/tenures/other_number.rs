@@ -1,7 +1,8 @@
-//! Asks once more for a key that was found to be held by another number of holders.
+//! Asks again for a key whose holders were found to ask for another number of permits.
 //!
-//! Where the number has just been changed, the last of those who asked for it as it was may be about to leave. Whoever is unlike
-//! them gives up its place in line at once, or others who are like them would wait behind it; so it waits outside.
+//! After the number was changed, the last holders with the old number may be about to leave. A request with the new
+//! number gives up its place in line at once, because otherwise requests with the old number would wait behind it. So
+//! it waits outside of the line and asks again.
 
 use std::time::Duration;
 
@@ -10,21 +11,21 @@ use tokio::time::{Instant, sleep};
 use super::wish::Wish;
 
 pub(super) struct Unlike {
-    /// Until then it is asked for no more.
+    /// The pause before the next try.
     pause: Duration,
 }
 
-/// The first of three; each is twice as long as the one before it.
+/// The first of three pauses; each is twice as long as the one before.
 const FIRST: Duration = Duration::from_millis(50);
 const LAST: Duration = Duration::from_millis(200);
 
 impl Unlike {
     pub(super) fn of(wish: Wish<'_>) -> Self {
-        // Who does not wait does not wait for this either.
+        // A request that does not wait for a holder does not wait for this either.
         Self { pause: if wish.wait.is_zero() { LAST * 2 } else { FIRST } }
     }
 
-    /// Returns when it is to be asked for again; whether it is.
+    /// Waits for the pause. True if the key may be asked for again.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.

@@ -1,5 +1,5 @@
-//! A lock node of one request, or a set of them, in the hands of that request and of all that its service calls back; or of
-//! a lease, in the hands of a client and of all that it asks for under it.
+//! The worker's side of lock nodes that are not cached: those of one request with its callbacks, or of a lease with the
+//! requests under it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::recipe::grant::Grant;
 
-/// What one request holds until all of it is over.
+/// The lock of one request or lease, held until all its parts are over.
 #[derive(Debug)]
 pub(super) struct OwnNode {
     grant: Grant,
@@ -24,18 +24,18 @@ pub(super) struct OwnNode {
     clock: SharedClock,
     of: Whose,
     state: Mutex<State>,
-    /// Told whenever something under it is over. At most one waits for it: whoever is next under a lease.
+    /// Notified whenever a part of it is over. At most one task waits for this: the next request under a lease.
     pub(super) stirred: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     chains: Chains,
-    /// Nothing more is started under it: the client's lease is over.
+    /// The client's lease is over, so nothing more is started under it.
     closed: bool,
-    /// Nothing more is started under it.
+    /// An outcome is unknown, so nothing more is started under it.
     retired: bool,
-    /// Tells the task of the node that nothing is in flight any more, and whether what came of all of it is known.
+    /// Tells the task of the node that nothing is in flight any more, and whether all outcomes are known.
     over: Option<oneshot::Sender<bool>>,
 }
 
@@ -59,12 +59,12 @@ pub(super) fn begin(
 
 impl OwnNode {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in between can leave it half changed.
+        // A poisoned lock does no harm: no panic can leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a request beside the first one, which is a client's lease and no request. Exclusive ones run one after
-    /// another: [`NotInside::NotInnermost`] says that one runs.
+    /// Starts a request under a lease. Exclusive ones run one after another: [`NotInside::NotInnermost`] says that one
+    /// runs now.
     pub(super) fn join(self: &Arc<Self>, mode: Mode) -> Result<(Tenure, Mode), NotInside> {
         let mut state = self.state();
         if state.retired || state.closed {
@@ -85,18 +85,18 @@ impl OwnNode {
         Ok((Tenure::of_node(self.grant.clone(), first, self.clone()), self.mode))
     }
 
-    /// Nothing more is started under it, nor sent for the first time.
+    /// From now on nothing is started under it, or sent for the first time.
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.stirred.notify_one();
     }
 
-    /// Requests at work under it, besides the first one.
+    /// Requests at work under it, without the lease's own part.
     pub(super) fn at_work(&self) -> usize {
         self.state().chains.beside(FIRST)
     }
 
-    /// Nothing more is started under it, because of what came of something.
+    /// Whether an unknown outcome keeps it from starting anything more.
     pub(super) fn is_retired(&self) -> bool {
         self.state().retired
     }
@@ -125,7 +125,7 @@ impl Shared for OwnNode {
         }
         let caller = state.chains.caller(from.dispatch())?;
         if (caller, self.of) == (FIRST, Whose::Client) {
-            // A client's own token is of no dispatch.
+            // The token of a lease itself belongs to no dispatch, so nothing can be called back with it.
             return Err(NotInside::NotInFlight);
         }
         if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
@@ -147,11 +147,11 @@ impl Shared for OwnNode {
         let mut state = self.state();
         state.retired |= !known;
         state.chains.end(first);
-        // Whatever ends first: the node goes with the last of them.
+        // The parts end in any order; the node goes with the last one.
         if state.chains.are_over()
             && let Some(over) = state.over.take()
         {
-            // Its task has gone only when the session's thread has.
+            // This fails only after the session's thread has ended.
             over.send(!state.retired).ok();
         }
         drop(state);

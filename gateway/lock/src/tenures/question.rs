@@ -1,4 +1,4 @@
-//! What an operator may ask, and what there is to tell; and what a gateway asks about another one.
+//! The questions of operators, and of a gateway about another one, with the forms of the answers.
 
 use std::time::Duration;
 
@@ -41,44 +41,44 @@ pub enum Untold {
     Away,
     #[error("ZooKeeper did not answer within {0:?}")]
     Late(Duration),
-    /// Whoever was asked has ended: the process stops.
+    /// The session's thread has ended, because the process stops.
     #[error("nobody answers any more: the gateway is stopping")]
     Ended,
     #[error("ask ZooKeeper: {0}")]
     Fault(String),
-    /// Only of what changes something.
+    /// Only for questions that change something.
     #[error("the answer of ZooKeeper was lost: it may have been done; look again")]
     Unknown,
 }
 
-/// One that stands in line for a key, in any gateway.
+/// One contender in the line for a key, of any gateway or program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LineEntry {
-    /// Name of its node, which names it and no other.
+    /// The name of its node, which is unique.
     pub node: String,
     pub mode: Mode,
-    /// What made it, as far as its name and its session tell.
+    /// The kind of program that made the node, as far as its name and its session tell.
     pub program: Program,
-    /// Whose it is; none where no member of that session is registered.
+    /// The gateway that has it; none if no gateway has registered that session.
     pub gateway: Option<String>,
     /// 16 hex digits.
     pub session: String,
-    /// `Fencing-Number` of what it sends.
+    /// The `Fencing-Number` of its requests.
     pub number: Option<u64>,
     pub holds: bool,
-    /// Which of several permits of the key it holds.
+    /// The permit that it holds, where the key has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u16>))]
     pub permit: Option<Permit>,
-    /// The node that it waits for; none where it may be any of several.
+    /// The node that it waits for; none if it waits for any one of several.
     pub behind: Option<String>,
-    /// Since when it stands there: milliseconds since 1970, by ZooKeeper's clock.
+    /// When its node was made: milliseconds since 1970, by ZooKeeper's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_ms: Option<u64>,
 }
 
-/// What stands in line for a key.
+/// The kind of program that a contender belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -91,7 +91,7 @@ pub enum Program {
 }
 
 impl LineEntry {
-    /// Whose node it is, as far as is known: the name of a gateway, or what made it.
+    /// The owner of the node, as far as is known: the name of a gateway, or the kind of program.
     pub fn whose(&self) -> &str {
         match (&self.gateway, self.program) {
             (Some(gateway), _) => gateway,
@@ -102,19 +102,19 @@ impl LineEntry {
     }
 }
 
-/// What came of breaking a lock.
+/// The result of breaking a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Broken {
-    /// The node is gone by our hand.
+    /// We have removed the node.
     Gone,
-    /// It was not there, or did not hold.
+    /// The node did not exist, or did not hold.
     NotHolding,
-    /// The answer was lost: it may be gone.
+    /// The answer was lost, so the node may be gone.
     Unknown,
 }
 
 impl Broken {
-    /// What came of removing the node.
+    /// The result of the transaction that removes the node.
     pub(super) fn of(removed: Result<(), Fault>) -> Result<Self, Untold> {
         match removed {
             Ok(()) => Ok(Self::Gone),
@@ -138,15 +138,15 @@ pub struct RegisteredGateway {
     /// Fingerprint of the plan: gateways with another one may use other locks for the same request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// Where other gateways reach it, where they do.
+    /// The address at which other gateways reach it, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// Where people look at it.
+    /// The address of its page for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page: Option<PageAddress>,
-    /// It could grant a lock by its last heartbeat, which is not too old to prove its session, and it does not drain.
+    /// Whether it could grant locks: its last heartbeat still proves its session, and it does not drain.
     pub ready: bool,
-    /// It drains.
+    /// Whether it drains.
     pub leaving: bool,
     /// How much older its last heartbeat is than the newest one of all, by ZooKeeper's clock.
     pub silent_ms: u64,
@@ -154,37 +154,37 @@ pub struct RegisteredGateway {
     pub since: u64,
 }
 
-/// What the gateways that are registered have published of their plans.
+/// The plans that the registered gateways have published.
 #[derive(Debug, Clone)]
 pub struct Fleet {
     pub ours: Publication,
-    /// Gateways that have published the same.
+    /// Gateways that have published the same plan.
     pub same: Vec<String>,
     pub others: Vec<Other>,
 }
 
-/// The gateway that a member node is of.
+/// Where the gateway of a member node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
-    /// Its session is over, and so is all that it held.
+    /// Its session is over, so all its locks are gone.
     Gone,
     /// This process.
     Here,
     Elsewhere(Way),
-    /// It does not say where other gateways reach it.
+    /// It has no address for other gateways.
     Unreached,
 }
 
-/// What an operator says of an operation.
+/// The outcome of an operation, as an operator says it.
 #[derive(Debug, Clone)]
 pub struct Resolution {
     pub reference: String,
     pub done: bool,
-    /// Also while it may be running.
+    /// Resolve the operation even if it may still be running.
     pub force: bool,
 }
 
-/// What came of it.
+/// The result of a resolution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolved {
     Written,
@@ -192,14 +192,14 @@ pub enum Resolved {
     MayRun(String),
 }
 
-/// Operators can wait; a page that many of them look at cannot.
+/// An operator could wait longer, but a page that many look at cannot.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Nodes and operations that are told at most.
+/// The most nodes or operations in one answer.
 pub(super) const MOST: usize = 1000;
 
 impl Untold {
-    /// Whoever ended on the way may have done it before.
+    /// Turns the end of the process into a lost answer, for a change that may have been made before.
     pub(super) fn of_a_change(self) -> Self {
         if self == Self::Ended { Self::Unknown } else { self }
     }

@@ -1,8 +1,9 @@
-//! What one gateway knows of one key: who waits for it here, and what its tenure may still do. Pure: no clock of its
-//! own, no task, no ZooKeeper.
+//! The queue of one key in one gateway: the requests that wait for it here, and its tenure. Pure: no clock of its own,
+//! no task, no ZooKeeper.
 //!
-//! A tenure outlives a request. The next local request is started under it with the next G and no word to ZooKeeper.
-//! Others must not starve meanwhile: as soon as anybody waits who cannot hold beside us, the tenure has a bounded rest.
+//! A tenure outlives a request. The next local request is started under it with the next G and without a message to
+//! ZooKeeper. Others must not starve: as soon as a contender waits that cannot hold beside us, the rest of the tenure
+//! is bounded.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -15,13 +16,13 @@ use super::{
     tenured::{GRACE, Glimpse, Tenured},
 };
 
-/// The requests and the tenure of one key. `W` is how a waiting request is told, `C` what its dispatches need to know
-/// of the tenure.
+/// The requests and the tenure of one key. `W` is the way to answer a waiting request, `C` the credentials of the
+/// tenure that dispatches need.
 #[derive(Debug)]
 pub struct Queue<W, C> {
     waiting: VecDeque<Waiting<W>>,
     tenure: Option<Tenured<C>>,
-    /// A task of the session's thread works for this key.
+    /// Whether a task of the session's thread works for this key.
     attended: bool,
 }
 
@@ -40,15 +41,15 @@ pub struct Started<C> {
     pub number: u32,
 }
 
-/// What became of a request that arrived.
+/// The result of an arrival.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrival<C> {
     Start(Started<C>),
-    /// It waits; if nobody works for the key yet, somebody has to.
+    /// It waits. `attend`: a task has to be started for the key.
     Wait {
         attend: bool,
     },
-    /// It would have to wait, and there is no place or it does not want to.
+    /// It would have to wait, but there is no place, or it does not wait.
     Full,
     Busy,
 }
@@ -56,13 +57,13 @@ pub enum Arrival<C> {
 /// How a request waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// Behind at most so many others.
+    /// In the queue, behind at most so many others.
     Behind(usize),
     /// Only for the server's answer, not for another holder.
     None,
 }
 
-/// What the tenure's keeper has to do.
+/// What the task of the key has to do with the tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
     /// Look again when something changes, and after this long at the latest.
@@ -100,13 +101,14 @@ impl<W, C: Clone> Queue<W, C> {
         Arrival::Wait { attend }
     }
 
-    /// How many may wait where `most` may behind the holder: nobody holds, or not for them, and one of them will.
+    /// How many requests may wait, if `most` may wait behind the holder. One more while there is no holder, because one
+    /// of them will hold.
     fn places(&self, most: usize) -> usize {
         if self.in_flight() == 0 { most.saturating_add(1) } else { most }
     }
 
-    /// Starts a request that does not have to wait. Behind anybody who does: a later request of the held mode does not
-    /// overtake an earlier one of the other.
+    /// Starts a request that does not have to wait. It has to wait if any other request waits: a reader does not
+    /// overtake a waiting writer.
     pub fn start_free(&mut self, mode: Mode, now: Boot, proven: impl Fn(&C) -> bool) -> Option<Started<C>> {
         if !self.waiting.is_empty() {
             return None;
@@ -136,8 +138,8 @@ impl<W, C: Clone> Queue<W, C> {
         may.then(|| Started { number: tenure.begin(), credentials: tenure.credentials.clone() })
     }
 
-    /// Starts a request inside the dispatch with this number, which has called it. It waits for nobody, and overtakes
-    /// everybody: they wait for its caller, which waits for it.
+    /// Starts a callback inside the dispatch with this number. It overtakes all that wait: they wait for its caller,
+    /// and the caller waits for it.
     ///
     /// # Errors
     /// It cannot run there, now or ever.
@@ -166,15 +168,14 @@ impl<W, C: Clone> Queue<W, C> {
         tenure.ended(first, now);
     }
 
-    /// Nothing is started under the tenure any more: what came of a request is unknown, or the session is over.
-    /// The first cause is told.
+    /// From now on nothing is started under the tenure. If it is closed twice, the first cause counts.
     pub fn close(&mut self, cause: Cause) {
         if let Some(tenure) = &mut self.tenure {
             tenure.closed.get_or_insert(cause);
         }
     }
 
-    /// What came of a request is not known, and nobody will find out.
+    /// The outcome of a request is unknown, and will stay so.
     pub fn unknown(&mut self) {
         self.close(Cause::Retired);
         if let Some(tenure) = &mut self.tenure {
@@ -182,7 +183,7 @@ impl<W, C: Clone> Queue<W, C> {
         }
     }
 
-    /// Closes the tenure if nothing uses it; whether it did.
+    /// Closes the tenure if nothing uses it. True if it is closed.
     pub fn evict(&mut self) -> bool {
         let idle = self.waiting.is_empty() && self.idle_since().is_some();
         if idle {
@@ -191,14 +192,14 @@ impl<W, C: Clone> Queue<W, C> {
         idle
     }
 
-    /// Of those who wait elsewhere somebody waits indeed, and does not only look who holds.
+    /// A contender elsewhere really waits, and is not there only to learn who holds.
     pub fn waited_for(&mut self) {
         if let Some(tenure) = &mut self.tenure {
             tenure.grace = Duration::ZERO;
         }
     }
 
-    /// Somebody elsewhere waits who cannot hold beside us.
+    /// A contender elsewhere waits that cannot hold beside us.
     pub fn contended(&mut self, now: Boot) {
         if let Some(tenure) = &mut self.tenure
             && tenure.contended.is_none()
@@ -207,7 +208,7 @@ impl<W, C: Clone> Queue<W, C> {
         }
     }
 
-    /// Nobody waits elsewhere any more: who did has gone, or sends its requests here.
+    /// No contender waits elsewhere any more: it has gone, or sends its requests here.
     pub fn uncontended(&mut self) {
         if let Some(tenure) = &mut self.tenure {
             tenure.contended = None;
@@ -234,7 +235,7 @@ impl<W, C: Clone> Queue<W, C> {
         }
         let idle = now.since(tenure.idle_since);
         if !self.waiting.is_empty() {
-            // Only proof is missing.
+            // Only the proof is missing, so look again soon.
             return Due::Keep(LEAST_LOOK);
         }
         match tenure.rules.linger.checked_sub(idle) {
@@ -244,7 +245,7 @@ impl<W, C: Clone> Queue<W, C> {
         }
     }
 
-    /// Must the tenure's keeper look now, rather than when its time comes?
+    /// Whether the task of the key has to look now, and not at its next time.
     pub fn is_urgent(&self, now: Boot) -> bool {
         self.tenure.as_ref().is_some_and(|tenure| {
             let other = self.waiting.front().is_some_and(|first| first.mode != tenure.mode);
@@ -252,27 +253,27 @@ impl<W, C: Clone> Queue<W, C> {
         })
     }
 
-    /// The tenure is given up: requests wait from here on. Why it ended, if there was one.
+    /// Takes the tenure out, so that requests wait from now on. Says why it ended, if there was one.
     pub fn take(&mut self, now: Boot) -> Option<Ended> {
         debug_assert!(self.in_flight() == 0, "a tenure stays while something is in flight under it");
         let tenure = self.tenure.take()?;
         Some(Ended { cause: tenure.cause(now), dispatches: tenure.dispatched, known: tenure.known })
     }
 
-    /// Takes those out whose caller has gone; whether anybody is left.
+    /// Takes out the requests whose callers have gone. True if any is left.
     pub fn forget(&mut self, gone: impl Fn(&W) -> bool) -> bool {
         self.waiting.retain(|waiting| !gone(&waiting.caller));
         !self.waiting.is_empty()
     }
 
-    /// Takes out everybody for whom `leaves` holds.
+    /// Takes out the requests for which `leaves` is true.
     pub fn dismiss(&mut self, leaves: impl Fn(&W) -> bool) -> Vec<W> {
         let (leaving, staying) = self.waiting.drain(..).partition(|waiting| leaves(&waiting.caller));
         self.waiting = staying;
         VecDeque::into_iter(leaving).map(|waiting| waiting.caller).collect()
     }
 
-    /// How the first of those who wait wants the key.
+    /// The mode and the answer of the first waiting request.
     pub fn wanted(&self) -> Option<(Mode, &W)> {
         self.waiting.front().map(|first| (first.mode, &first.caller))
     }
@@ -282,7 +283,7 @@ impl<W, C: Clone> Queue<W, C> {
         self.attended
     }
 
-    /// Nobody waits and nothing is held: the key can be forgotten, and its task may end.
+    /// Whether nobody waits and nothing is held. Then the key can be forgotten, and its task may end.
     pub fn leave(&mut self) -> bool {
         let done = self.waiting.is_empty() && self.tenure.is_none();
         if done {
@@ -308,7 +309,7 @@ impl<W, C: Clone> Queue<W, C> {
         self.tenure.as_ref().filter(|tenure| tenure.in_flight == 0).map(|tenure| tenure.idle_since)
     }
 
-    /// Those who wait, in their order: how they want the key, and since when.
+    /// The waiting requests in their order: mode, arrival, and answer.
     pub fn in_line(&self) -> impl ExactSizeIterator<Item = (Mode, Boot, &W)> {
         self.waiting.iter().map(|waiting| (waiting.mode, waiting.since, &waiting.caller))
     }

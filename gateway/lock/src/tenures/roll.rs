@@ -1,4 +1,4 @@
-//! The requests that wait for or hold lock nodes of their own, for whoever looks: nothing is decided by it.
+//! A list of the requests that wait for or hold lock nodes of their own, for operators and for callbacks.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use fencegate_process::clock::Boot;
 use crate::recipe::grant::Grant;
 use crate::tenures::{ahead::Ahead, tenure::Shared, wish::Wish};
 
-/// By number of arrival. Such a request costs a quorum write, so one mutex for all of them is not felt.
+/// The requests by number of arrival. Each of them costs a quorum write, so one mutex for all costs little.
 #[derive(Debug, Default)]
 pub struct Roll(Mutex<Requests>);
 
@@ -24,7 +24,7 @@ struct Requests {
     next: u64,
 }
 
-/// One request, as it is known from its beginning on.
+/// One request of the list.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) keys: Vec<ResourceKey>,
@@ -32,13 +32,13 @@ pub(super) struct Request {
     pub(super) route: Arc<str>,
     pub(super) asking: Asking,
     pub(super) granted: OnceLock<(Grant, Boot)>,
-    /// What it holds, for as long as anything of it is in flight.
+    /// The lock that it holds, for as long as a part of it is in flight.
     lock: OnceLock<Weak<dyn Shared>>,
     /// G of the last dispatch.
     number: AtomicU32,
 }
 
-/// When it began to wait, and what was before it.
+/// When it began to wait, and what it waits for.
 #[derive(Debug)]
 pub(super) struct Asking {
     pub(super) asked: Boot,
@@ -74,12 +74,12 @@ impl Roll {
         Enrolled { roll: self.clone(), number, request }
     }
 
-    /// All of them, the longest here first.
+    /// All requests, the oldest first.
     pub(super) fn all(&self) -> Vec<Arc<Request>> {
         self.requests().all.values().cloned().collect()
     }
 
-    /// What holds these keys with this token, of whatever dispatch.
+    /// The lock that holds exactly these keys with this token, of any dispatch.
     pub(super) fn holder(&self, keys: &[ResourceKey], token: Token) -> Option<Arc<dyn Shared>> {
         let holds = |request: &&Arc<Request>| {
             let granted = request.granted.get();
@@ -108,7 +108,7 @@ impl Enrolled {
         self.request.granted.get_or_init(|| (grant.clone(), now));
     }
 
-    /// It can be found by what it holds.
+    /// Sets the lock, by which the request can be found from now on.
     pub(super) fn holds(&self, lock: Weak<dyn Shared>) {
         self.request.lock.get_or_init(|| lock);
     }

@@ -1,4 +1,4 @@
-//! The queues of all keys, shared by all workers: where a warm key is handed over without a word to any other thread.
+//! The queue of a key, shared by all workers. A worker hands over a free cached key here without any other thread.
 
 mod behind;
 mod standing;
@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{not_granted::NotGranted, recipe::grant::Grant};
 
-/// How one waiting request is told.
+/// The answer to a waiting request.
 pub type Answer = Result<Tenure, NotGranted>;
 
 /// One key.
@@ -49,12 +49,12 @@ pub struct Slot {
 #[derive(Default)]
 struct Entry {
     queue: Queue<Caller, Grant>,
-    /// Of the request that was started last, for whoever looks.
+    /// The route of the request that was started last, for operators.
     route: Option<Arc<str>>,
-    /// Taken out of the table: whoever still has the slot must ask the table again.
+    /// Whether the slot was taken out of the table. A caller that still has it must then ask the table again.
     removed: bool,
     standing: Standing,
-    /// How often everything that was held or asked for became too old to be used.
+    /// How often all held and waiting lock nodes became too old to be used.
     outdated: u64,
 }
 
@@ -85,14 +85,14 @@ pub(super) struct FirstWish {
     pub(super) mode: Mode,
     rules: Caching,
     pub(super) delay: Option<Duration>,
-    /// What is asked for now becomes too old when this has grown.
+    /// The count at the beginning of the attempt. If it has grown since, the node is too old to be used.
     outdated: u64,
 }
 
-/// What a request came to at once.
+/// The immediate result of a request for a key.
 pub enum Entered {
     Started(Tenure),
-    /// Wait for the answer; `attend` when a task has to be started for the key.
+    /// It waits for the answer. `attend`: a task has to be started for the key.
     Waiting {
         answer: oneshot::Receiver<Answer>,
         place: Place,
@@ -100,18 +100,18 @@ pub enum Entered {
     },
     Full,
     Busy,
-    /// It may wait only where the key is kept, and that is not here.
+    /// It may wait only where the key is kept, and this gateway does not keep it.
     NotHere,
 }
 
 impl Entry {
-    /// Somebody waits who may be sent on. Whether the way is to be looked for now, by a task that waits for the lock.
+    /// A request waits that may be sent on. True if the task that waits for the lock has to look for the way now.
     fn asks_now(&mut self, now: Boot) -> bool {
         self.queue.credentials().is_none() && self.standing.asks_now(now)
     }
 
-    /// A request of this route was started. Mostly the one before was of the same, and then no count is touched that
-    /// workers share.
+    /// A request of this route was started. The clone of the `Arc` is left out if the route is the same as before, so
+    /// that workers do not contend for its count.
     fn is_of(&mut self, route: &Arc<str>) {
         if !self.route.as_ref().is_some_and(|known| Arc::ptr_eq(known, route)) {
             self.route = Some(route.clone());
@@ -119,7 +119,7 @@ impl Entry {
     }
 }
 
-/// Nothing between lock and unlock can leave a queue half changed.
+/// A poisoned lock does no harm: no panic between lock and unlock can leave a queue half changed.
 fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -129,9 +129,9 @@ pub(super) struct Looked<'a> {
     pub(super) held: Option<Glimpse<'a, Grant>>,
     pub(super) route: Option<&'a Arc<str>>,
     pub(super) waiting: &'a mut dyn ExactSizeIterator<Item = (Mode, Boot, &'a Arc<str>)>,
-    /// A holder elsewhere was before us when we last looked.
+    /// Whether a holder elsewhere was before us at the last look.
     pub(super) elsewhere: bool,
-    /// For so long a delay is sat out yet.
+    /// What is left of a delay.
     pub(super) rest: Option<Duration>,
 }
 
@@ -160,7 +160,7 @@ impl Slot {
             return Entered::NotHere;
         }
         if matches!(patience, Patience::Behind(most) if entry.queue.waiting() >= most) {
-            // Those who have gone and were not taken out yet take nobody's place.
+            // Requests whose callers have gone must not take up places.
             entry.queue.forget(|caller| caller.answer.is_closed());
         }
         let arrival = entry.queue.arrive(
@@ -180,7 +180,7 @@ impl Slot {
                 Entered::Started(self.tenure(started))
             }
             (Arrival::Wait { attend }, Some(answer)) => {
-                // Nobody is sent on from here while it is held here; then the look would be for nothing.
+                // While the key is held here, no request is sent on, so no look is needed.
                 let asks = waits == Waits::Anywhere && entry.asks_now(now);
                 if asks || entry.queue.is_urgent(now) {
                     self.look.notify_one();
@@ -193,8 +193,8 @@ impl Slot {
         }
     }
 
-    /// May a request that another gateway has sent wait here? Under an open tenure that is ours alone, or while we get
-    /// one and nobody was before us: a lock node says whose it is before its gateway has been told that it holds.
+    /// Whether a request from another gateway may wait here. It may under an open exclusive tenure, and also while we
+    /// get the lock with nobody before us: the other gateway reads our lock node before we know that it holds.
     fn keeps(&self, entry: &Entry, now: Boot) -> bool {
         match entry.queue.glimpse() {
             Some(held) => {
@@ -208,9 +208,9 @@ impl Slot {
         Tenure::of_shared(started.credentials, started.number, self.clone())
     }
 
-    // ---- for whoever looks
+    // ---- for operators
 
-    /// Shows what is known at this moment; nothing can change meanwhile, so it has to be quick.
+    /// Shows the state of the key. It is locked meanwhile, so `look` has to be quick.
     pub(super) fn look<R>(&self, look: impl FnOnce(Looked<'_>) -> R) -> R {
         let entry = self.entry();
         let waiting = entry.queue.in_line().map(|(mode, since, caller)| (mode, since, &caller.route));
@@ -223,7 +223,7 @@ impl Slot {
         })
     }
 
-    /// Starts whoever may start, in order, and wakes the key's task if it has something to do.
+    /// Starts the waiting requests that may start, in order, and wakes the key's task if it has something to do.
     pub(super) fn start_waiting(self: &Arc<Self>) {
         let now = self.clock.now();
         loop {
@@ -237,7 +237,7 @@ impl Slot {
                 return;
             };
             entry.is_of(&caller.route);
-            // Not under the lock: a caller that has just gone gives its tenure back in here.
+            // Answered outside of the lock, because a caller that has just gone gives its tenure back in here.
             drop(entry);
             caller.answer.send(Ok(self.tenure(started))).ok();
         }
@@ -280,8 +280,8 @@ impl Shared for Slot {
     }
 }
 
-/// The place of one waiting request. Dropping it gives the place up; a tenure that was granted in the same moment is
-/// given back by the answer's own drop.
+/// The place of one waiting request. Dropping it gives the place up. A tenure that was granted at the same moment is
+/// given back when the answer is dropped.
 pub struct Place {
     slot: Arc<Slot>,
 }

@@ -35,24 +35,23 @@ pub struct StrictRequest {
     /// Sorted, without doubles, at least one.
     pub keys: Vec<(ResourceKey, LockSite)>,
     pub mode: Mode,
-    /// False: only if nobody holds it.
+    /// False: take the lock only if nobody holds it.
     pub waits: bool,
     pub delay: Option<Duration>,
     pub caller: oneshot::Sender<Result<Granted, NotGranted>>,
     pub ahead: Arc<Ahead>,
-    /// Kept until no node is left, however early the caller goes: what may wait is what may exist.
+    /// Kept until no node is left, even if the caller goes early, so that the places bound the lock nodes as well.
     pub places: Arc<[Occupant]>,
 }
 
-/// The nodes are removed when `over` is sent or dropped. It says whether what came of everything sent is known.
+/// A granted lock. Its nodes are removed when `over` is sent or dropped; the value says whether all outcomes are known.
 #[derive(Debug)]
 pub struct Granted {
     pub grant: Grant,
     pub over: oneshot::Sender<bool>,
 }
 
-/// Gets the lock that is asked for, and keeps it until `over` is told; returns when no node is left, or the session is
-/// over.
+/// Gets the lock, and keeps it until `over` is sent. Returns when no node is left, or the session is over.
 pub async fn serve<L: Link>(live: Rc<Live<L>>, request: StrictRequest) {
     let StrictRequest { keys, mode, waits, delay, caller, ahead, places } = request;
     let mut caller = Asker { answer: Some(caller), waits, ahead, clock: live.clock.clone() };
@@ -81,7 +80,7 @@ pub async fn serve<L: Link>(live: Rc<Live<L>>, request: StrictRequest) {
             if caller.tell(Ok(Granted { grant, over })).is_ok() {
                 live.metrics.tenure_ended(nodes.hold(&live, &evidence, ended).await);
             } else {
-                // It came back to us: nobody has sent anything under it.
+                // The grant came back unused, so nothing was sent under it.
                 nodes.all_known();
             }
         }
@@ -95,7 +94,7 @@ pub async fn serve<L: Link>(live: Rc<Live<L>>, request: StrictRequest) {
     drop(places);
 }
 
-/// A permit of one key.
+/// An attempt at a permit of one key.
 async fn of_permits<L: Link>(
     live: &Rc<Live<L>>,
     keys: &[(ResourceKey, LockSite)],
@@ -106,7 +105,7 @@ async fn of_permits<L: Link>(
         ([(key, LockSite::Semaphore { permits })], Mode::Exclusive, None) => {
             Semaphore::begin(live, key, *permits).await
         }
-        // No policy asks for it.
+        // No policy can ask for this.
         _ => Err(NotGranted::Service("permits are exclusive, of one key alone, and without a delay".into())),
     }
 }
@@ -128,12 +127,12 @@ impl<L: Link> Nodes<L> {
         }
     }
 
-    /// Whatever was sent under them is over.
+    /// All requests that were sent under the nodes are over.
     fn all_known(&self) {
         match self {
             Self::One(attempt) => attempt.all_known(),
             Self::Set(attempt) => attempt.all_known(),
-            // Nothing is written down of it.
+            // These locks keep no grant record.
             Self::Shared(_) | Self::Permit(_) => {}
         }
     }
@@ -147,8 +146,8 @@ impl<L: Link> Nodes<L> {
         }
     }
 
-    /// Until the holder has `ended`; why that was. Not cut short when the session ends, nor when we panic: while the
-    /// holder works, closing a session that might still live would hand the key on.
+    /// Waits until the holder has `ended`, and returns the cause. It goes on after the end of the session and after a
+    /// panic: while the holder works, the session must not be closed, because that would hand the key on.
     async fn hold(&self, live: &Live<L>, evidence: &Evidence, ended: oneshot::Receiver<bool>) -> Cause {
         let taken = Cell::new(false);
         let gone = |path: &str| {
@@ -179,7 +178,7 @@ impl<L: Link> Nodes<L> {
         }
     }
 
-    /// Tells when a node of ours is gone without our doing. Most requests are over before the first watch is set.
+    /// Tells when a stranger has removed a node of ours. Most requests are over before the first watch is set.
     async fn watch_own(&self, gone: &impl Fn(&str)) -> std::convert::Infallible {
         sleep(LONG).await;
         let candidates = match self {
@@ -194,13 +193,13 @@ impl<L: Link> Nodes<L> {
                 return std::future::pending().await;
             }
         };
-        // The nodes of a set were made in one transaction by one session: all of them go, or a stranger took one.
+        // All nodes of a set have one session, so a single missing node was removed by a stranger.
         join_all(candidates.iter().map(|candidate| candidate.watch_own(gone))).await;
         std::future::pending().await
     }
 }
 
-/// A tenure that lasts longer watches its own node: anybody who may write to the parent can delete it.
+/// A tenure that lasts longer watches its own node, because everybody who may write the parent can delete it.
 const LONG: Duration = Duration::from_millis(50);
 
 /// One request, waiting.
@@ -213,7 +212,7 @@ struct Asker {
 }
 
 impl Asker {
-    /// What comes back was not heard.
+    /// Sends the answer; an error returns it, if the caller has gone.
     fn tell(&mut self, told: Result<Granted, NotGranted>) -> Result<(), Result<Granted, NotGranted>> {
         match self.answer.take() {
             Some(answer) => answer.send(told),
@@ -246,7 +245,7 @@ impl Caller for Asker {
         self.ahead.delay(until);
         if !self.waits {
             let rest = until.since(self.clock.now());
-            // It goes on without them.
+            // The attempt goes on without its caller.
             drop(self.tell(Err(NotGranted::Delayed(rest))));
         }
     }

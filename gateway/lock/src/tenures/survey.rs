@@ -1,5 +1,5 @@
-//! What this gateway holds and waits for at one moment, for whoever looks. Requests do not wait for it: each key is
-//! shown under its own lock, and a shard of the table is held only while its keys are counted.
+//! Shows operators the locks that this gateway holds and waits for. Requests are not held up: each key is read under
+//! its own lock, and a shard of the table is locked only while its keys are listed.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -18,32 +18,32 @@ use crate::recipe::grant::Grant;
 #[derive(Debug, Clone)]
 pub struct Lock {
     pub key: ResourceKey,
-    /// One, or several that share the key.
+    /// One tenure, or several that share the key.
     pub held: Vec<HeldTenure>,
-    /// Those who wait, in their order; of very many only the first.
+    /// The waiting requests in their order; only the first of very many.
     pub line: Vec<Waiter>,
     pub waiting: usize,
     pub why: Option<Why>,
-    /// For so long a delay is sat out yet, after a holder that left without a word.
+    /// What is left of a delay, after a holder that left without saying that its requests are over.
     pub rest: Option<Duration>,
 }
 
 /// A tenure of ours.
 #[derive(Debug, Clone)]
 pub struct HeldTenure {
-    /// Of the request that was started last.
+    /// The route of the request that was started last.
     pub route: Option<Arc<str>>,
     pub mode: Mode,
-    /// Of the last dispatch.
+    /// The token of the last dispatch.
     pub token: Option<Token>,
     pub keeping: Keeping,
     pub since: Duration,
     pub in_flight: u32,
-    /// Somebody waits who cannot hold beside it.
+    /// Whether a contender waits that cannot hold beside it.
     pub contended: bool,
-    /// Its session is proven, and nobody took the node away: it may write.
+    /// Whether it may write: its session is proven, and its node was not taken away.
     pub proven: bool,
-    /// Nothing is started under it any more.
+    /// Whether it is closed, so that nothing more is started under it.
     pub ending: bool,
     /// Paths of the lock nodes.
     pub nodes: Arc<[String]>,
@@ -73,9 +73,9 @@ pub enum Why {
     HeldHere,
     /// The lock is ours and nothing runs; it is being handed over, or its session is not proven.
     HandingOver,
-    /// Nobody holds it: what its last holder sent may not be over.
+    /// Nobody holds it, but requests of its last holder may not be over.
     Delay,
-    /// Somebody elsewhere was before us.
+    /// A holder elsewhere was before us.
     HeldElsewhere,
     /// ZooKeeper has not answered yet.
     Asking,
@@ -88,9 +88,9 @@ const LINE: usize = 20;
 #[derive(Debug, Clone)]
 pub struct Survey {
     pub locks: Vec<Lock>,
-    /// There are more behind the last one.
+    /// Whether there are more after the last one.
     pub more: bool,
-    /// Of all keys, not only those shown.
+    /// Held keys, counting also those that are not shown.
     pub held: usize,
     pub waiting: usize,
     /// Keys that somebody waits for.
@@ -112,7 +112,7 @@ pub struct Select<'a> {
 pub enum Order {
     #[default]
     Key,
-    /// First those that somebody waits for, then those with work under them; the longest of each first.
+    /// First the locks that requests wait for, then those with work under them; in each group the longest first.
     Interest,
 }
 

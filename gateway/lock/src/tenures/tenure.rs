@@ -1,4 +1,4 @@
-//! Our hold of a key, in the hands of one request: what its dispatches are stamped with and proven by.
+//! One request's part in a tenure: the source of tokens and proof for its dispatches.
 
 use std::{cell::Cell, fmt, sync::Arc};
 
@@ -9,27 +9,27 @@ use super::chain::NotInside;
 use crate::recipe::grant::Grant;
 use crate::session::evidence::Evidence;
 
-/// A granted lock. Dropping it ends this request's part in it. Whoever writes bytes under it therefore keeps it until
-/// the last one, and says with [`Tenure::known`] that nothing of it goes on upstream; without that word nothing is
-/// ever dispatched under the same lock node again.
+/// A granted lock. Dropping it ends this request's part in it. So keep it until the last byte is written, and say with
+/// [`Tenure::known`] that nothing goes on upstream. Without that call nothing is ever dispatched under the same lock
+/// node again.
 #[derive(Debug)]
 pub struct Tenure {
     grant: Grant,
-    /// G of the first dispatch of ours, by which whoever counts them knows this request.
+    /// G of this request's first dispatch, which names the request to the lock.
     first: u32,
-    /// G of the last dispatch of ours, as whoever counts them gave it: the queue of the key, or the entry of the request.
+    /// G of this request's last dispatch, as the lock gave it.
     number: Cell<u32>,
-    /// That one was given out.
+    /// Whether that G was given out in a dispatch.
     dispatched: Cell<bool>,
     known: Cell<bool>,
     kept: Kept,
     lock: Arc<dyn Shared>,
 }
 
-/// A lock that requests have one after the other, together, or one inside the other. Each of them is known by the G of its
-/// first dispatch.
+/// A lock that several requests use: one after the other, together, or one inside the other. The G of its first
+/// dispatch names each request.
 pub(super) trait Shared: fmt::Debug + Send + Sync {
-    /// May a request that was started be sent, which nothing of has been before?
+    /// Whether a started request may be sent for the first time.
     fn may_begin(&self) -> bool {
         true
     }
@@ -37,20 +37,20 @@ pub(super) trait Shared: fmt::Debug + Send + Sync {
     /// G for one more dispatch; `None` when the lock is closed or its numbers are used up.
     fn next_number(&self, first: u32) -> Option<u32>;
 
-    /// Starts a request inside the dispatch that has called it; with how that holds the lock.
+    /// Starts a callback inside the dispatch that has called it. Returns also the mode in which the lock is held.
     fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(Tenure, Mode), NotInside>;
 
     /// Nothing is started under it any more.
     fn retire(&self);
 
-    /// A request is over; `known`: and so is everything that it started upstream.
+    /// A request is over. `known`: all that it started upstream is over, too.
     fn ended(self: Arc<Self>, first: u32, known: bool);
 }
 
 /// Whether the lock node is kept after the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kept {
-    /// It is of this request only, and of what that calls.
+    /// It is for this request and its callbacks only.
     Never,
     /// Others may use it after us.
     ForOthers,
@@ -64,12 +64,12 @@ pub struct Dispatch {
 }
 
 impl Tenure {
-    /// Of a lock node that is not kept after its request. `first`: G of the first dispatch, already counted.
+    /// A tenure whose lock node is not kept after its request. `first`: G of the first dispatch, already counted.
     pub(super) fn of_node(grant: Grant, first: u32, lock: Arc<dyn Shared>) -> Self {
         Self::new(grant, first, Kept::Never, lock)
     }
 
-    /// The same of one that others use after us.
+    /// A tenure whose lock node is kept for later requests.
     pub(super) fn of_shared(grant: Grant, first: u32, lock: Arc<dyn Shared>) -> Self {
         Self::new(grant, first, Kept::ForOthers, lock)
     }
@@ -95,15 +95,15 @@ impl Tenure {
         self.grant.nodes.clone()
     }
 
-    /// Which of several permits of its key it is: guards and services know that by [`ResourceKey::of_permit`]. `None` where
-    /// one request at a time has the key.
+    /// The permit of its key that it holds, which guards and services see as [`ResourceKey::of_permit`]. `None` if the
+    /// key has one holder at a time.
     ///
     /// [`ResourceKey::of_permit`]: fencegate_policies::key::ResourceKey::of_permit
     pub fn permit(&self) -> Option<Permit> {
         self.grant.permit
     }
 
-    /// Of the first dispatch; `None` when there was one already.
+    /// The token of the first dispatch; `None` after the first dispatch.
     pub fn first_token(&self) -> Option<Token> {
         let first = !self.dispatched.get();
         first.then(|| self.token()).flatten()
@@ -113,13 +113,13 @@ impl Tenure {
         Token::new(self.grant.epoch, self.grant.sequence, self.number.get()).ok()
     }
 
-    /// Nothing that was dispatched goes on: it was answered in full, or never left.
+    /// Says that nothing goes on upstream: the request was answered in full, or never left.
     pub fn known(&self) {
         self.known.set(true);
     }
 
-    /// What came of a dispatch is not known: nothing is started under the same lock node from now on, also while this one is
-    /// kept.
+    /// Says that the outcome of a dispatch is unknown. From now on nothing is started under the same lock node, even
+    /// before this tenure is dropped.
     pub fn retire(&self) {
         self.lock.retire();
     }
@@ -137,17 +137,17 @@ impl Tenure {
         self.grant.evidence.session()
     }
 
-    /// The same, for who writes under it.
+    /// The evidence, for the code that writes bytes under it.
     pub fn permission(&self) -> &dyn Permission {
         &*self.grant.evidence
     }
 
-    /// Another request of this gateway had it before us.
+    /// Whether another request of this gateway has used the tenure before.
     pub fn follows_another(&self) -> bool {
         self.kept == Kept::ForOthers && self.number.get() > 1
     }
 
-    /// Another holder was before us.
+    /// Whether another holder was before us in line.
     pub fn was_contended(&self) -> bool {
         self.grant.contended
     }

@@ -1,4 +1,4 @@
-//! A held lock as the queue of its key sees it: what was started under it, and when it has to end.
+//! A held lock in the queue of its key: counts what was started under it, and decides when it has to end.
 
 use std::time::Duration;
 
@@ -21,14 +21,14 @@ pub(super) struct Tenured<C> {
     chains: Chains,
     /// G of the last dispatch.
     pub(super) dispatched: u32,
-    /// Somebody waits who cannot hold beside us: since when, and after how many dispatches.
+    /// Set while a contender waits that cannot hold beside us: since when, and after how many dispatches.
     pub(super) contended: Option<(Boot, u32)>,
     pub(super) idle_since: Boot,
-    /// Nothing is started under it any more; why.
+    /// Why nothing more is started under it.
     pub(super) closed: Option<Cause>,
-    /// What came of everything that has ended is known.
+    /// Whether all outcomes so far are known.
     pub(super) known: bool,
-    /// How long a contender elsewhere is looked at before an idle tenure ends for it.
+    /// How long an idle tenure waits before it ends for a contender elsewhere.
     pub(super) grace: Duration,
 }
 
@@ -50,9 +50,9 @@ pub struct Glimpse<'a, C> {
 /// A G that is never reached in practice; the tenure ends before its counter does.
 const LAST_DISPATCH: u32 = u32::MAX - 1024;
 
-/// A gateway that sends its requests on to the holder makes a lock node, reads who that is, and withdraws, all within
-/// a few round trips. An idle holder that gave up meanwhile would not be there for what is sent on to it.
-/// Long enough for a busy machine, and short beside how long an idle tenure lingers.
+/// A gateway that sends its requests on to the holder makes a lock node, reads which gateway holds, and withdraws, all
+/// within a few round trips. If an idle holder gave the lock up meanwhile, those requests would find no holder. This is
+/// long enough for a busy machine, and short compared with the time for which an idle tenure lingers.
 pub(super) const GRACE: Duration = Duration::from_millis(50);
 
 impl<C> Tenured<C> {
@@ -74,7 +74,7 @@ impl<C> Tenured<C> {
         }
     }
 
-    /// A request is started that nobody under it has called; its G.
+    /// Starts a request that is no callback. Returns its G.
     pub(super) fn begin(&mut self) -> u32 {
         self.in_flight += 1;
         self.dispatched += 1;
@@ -82,8 +82,8 @@ impl<C> Tenured<C> {
         self.dispatched
     }
 
-    /// A request is started inside the dispatch with this number; its G. Also when the tenure is about to be given up: what
-    /// it is called from keeps it, and waits for this.
+    /// Starts a callback inside the dispatch with this number. Returns its G. It starts even if the tenure is about to
+    /// be given up, because its caller keeps the tenure and waits for it.
     pub(super) fn call(&mut self, number: u32, mode: Mode) -> Result<u32, NotInside> {
         if self.closed.is_some() {
             return Err(NotInside::Over);
@@ -135,7 +135,7 @@ impl<C> Tenured<C> {
         }
     }
 
-    /// Nothing more is started under it.
+    /// Whether nothing more is started under it.
     pub(super) fn is_over(&self, now: Boot) -> bool {
         let used_up = self.contended.is_some_and(|(since, dispatched)| {
             self.dispatched - dispatched >= self.rules.max_local || now.since(since) >= self.rules.max_hold
@@ -143,7 +143,7 @@ impl<C> Tenured<C> {
         self.closed.is_some() || used_up || self.is_old(now)
     }
 
-    /// Somebody waits elsewhere, and not just to learn who holds.
+    /// Whether a contender elsewhere really waits, and not only to learn who holds.
     pub(super) fn is_wanted_elsewhere(&self, now: Boot) -> bool {
         self.contended.is_some_and(|(since, _)| now.since(since) >= self.grace)
     }

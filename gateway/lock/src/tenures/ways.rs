@@ -1,4 +1,4 @@
-//! Remembers which gateway keeps a key, so that the next request is sent on there without a word to ZooKeeper.
+//! Remembers which gateway keeps a key, so that the next request is sent on there without asking ZooKeeper.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,7 +15,7 @@ use crate::reach::Way;
 #[derive(Debug, Default)]
 pub struct Ways {
     shards: [Mutex<HashMap<ResourceKey, Known>>; SHARDS],
-    /// Where no answer came from, and since when; the oldest first.
+    /// Ways from which no answer came, with the time; the oldest first.
     shut: Mutex<VecDeque<(Way, Boot)>>,
 }
 
@@ -28,19 +28,22 @@ struct Known {
 
 const SHARDS: usize = 16;
 
-/// Keys per shard. What does not fit is looked up in ZooKeeper each time.
+/// Keys per shard. Further keys are looked up in ZooKeeper each time.
 const MOST: usize = 1024;
 
-/// Longer than a tenure lingers unless configured otherwise: a key that is kept elsewhere is asked for there more often.
+/// How long a way is used after the last answer. That is longer than a tenure lingers by default, so a key in use is
+/// asked for again before.
 ///
-/// Counted from answers, not from questions: a gateway that is frozen takes requests and answers none, and whoever asks
-/// it again and again must meet in ZooKeeper who has followed it.
+/// Answers count, not questions. A frozen gateway takes requests and answers none; its peers have to ask ZooKeeper
+/// again, to find the next holder.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 
-/// How many ways are known to be shut. There are fewer gateways; each start of one makes another way.
+/// The most shut ways that are remembered. Each start of a gateway makes a new way, but there are fewer gateways than
+/// this.
 const MOST_SHUT: usize = 64;
 
-/// About as long as the session of a gateway that has died. Who cannot be reached and lives loses nothing but guests.
+/// About as long as the session of a dead gateway lasts. A living gateway that cannot be reached only gets fewer
+/// requests from others.
 const SHUT_FOR: Duration = Duration::from_secs(5);
 
 impl Ways {
@@ -65,7 +68,7 @@ impl Ways {
         }
     }
 
-    /// It leads nowhere. What was learnt since stays.
+    /// The way is of no use. A newer way of the key stays.
     pub fn forget(&self, key: &ResourceKey, way: &Way) {
         let mut shard = self.shard(key);
         if shard.get(key).is_some_and(|known| known.way == *way) {
@@ -73,8 +76,8 @@ impl Ways {
         }
     }
 
-    /// Nobody is there, or nobody answers: whatever ZooKeeper says, nobody is sent that way for a while. A dead gateway
-    /// keeps its keys until its session is over, and each request would find out anew.
+    /// No gateway answers there, so no request is sent that way for a while, whatever ZooKeeper says. A dead gateway
+    /// keeps its keys until its session is over, and each request would find that out anew.
     pub fn shut(&self, way: &Way, now: Boot) {
         let mut shut = unpoisoned(&self.shut);
         shut.retain(|(known, since)| known != way && now.since(*since) < SHUT_FOR);
@@ -102,7 +105,7 @@ impl Ways {
     }
 }
 
-/// Nothing between lock and unlock can leave an entry half changed.
+/// A poisoned lock does no harm: no panic between lock and unlock can leave an entry half changed.
 fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

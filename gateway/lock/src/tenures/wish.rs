@@ -15,20 +15,21 @@ use super::occupancy::Capacity;
 pub struct Wish<'a> {
     /// Sorted, without doubles, at least one.
     pub keys: &'a [ResourceKey],
-    /// Where the lock of each of them lies, in their order; none at all where every one is native.
+    /// The lock site of each key, in their order; empty if all are native.
     pub sites: &'a [LockSite],
     pub mode: Mode,
     pub hold: Hold,
-    /// Zero: only if it is free now.
+    /// How long to wait for another holder. Zero: take the lock only if it is free now.
     pub wait: Duration,
     /// Requests of this gateway that may wait behind the holder.
     pub queue: usize,
-    /// Where it waits: counts for a single key that is kept for others.
+    /// Where it waits; used only for a single cached key.
     pub waits: Waits,
-    /// Nobody compares tokens: what this request sends may go on for so long after its holder, and after one that left
-    /// without a word it waits until that is over. Only alone, and the same for everybody who asks for the key.
+    /// For keys where nobody compares tokens: how long a request may go on after its holder is gone. If the last holder
+    /// left without saying that its requests are over, the next one waits this long. All wishes for a key must have the
+    /// same delay.
     pub delay: Option<Duration>,
-    /// Who asks, for whoever looks.
+    /// The route that asks, shown to operators.
     pub route: &'a Arc<str>,
 }
 
@@ -37,7 +38,7 @@ impl Wish<'_> {
         self.sites.get(key).cloned().unwrap_or_default()
     }
 
-    /// One of several permits of a key: never kept for others.
+    /// The number of permits, if it asks for one. Permits are never cached.
     pub(super) fn permits(&self) -> Option<Permits> {
         self.sites.iter().find_map(LockSite::permits)
     }
@@ -58,7 +59,7 @@ impl Wish<'_> {
 pub enum Waits {
     #[default]
     Here,
-    /// Here, or at the gateway that keeps the key, which it may be sent on to.
+    /// Here, or at the gateway that keeps the key: the request may be sent on.
     Anywhere,
     /// Only where the key is kept: another gateway has sent it here.
     AtHolder,

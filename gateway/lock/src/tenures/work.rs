@@ -10,10 +10,10 @@ use crate::tenures::question::Question;
 pub enum Work {
     /// The lock of one key or of several, for one request only.
     Strict(StrictRequest),
-    /// A key that somebody waits for and nobody works for yet.
+    /// A key that requests wait for, and that has no task yet.
     Attend(Arc<Slot>),
-    /// An operation that is to be written down before it is sent.
+    /// An operation that has to be recorded before it is sent.
     Once(Box<Admission>),
-    /// Something that an operator wants to know, or to have done.
+    /// A question or a command of an operator.
     Ask(Question),
 }

@@ -1,4 +1,4 @@
-//! Which keys have to wait after an unclean stop, and what it costs to know them.
+//! Which keys have to wait after an unclean stop, and how many writes it costs to know them.
 
 use super::*;
 use crate::register::{Scope, Why};
@@ -51,7 +51,7 @@ fn all_keys_of_a_set_are_at_work_and_readers_are_as_well() {
     let set = Claim { keys: vec![key("a"), key("b")].into(), ..write(25, 1) };
     assert_eq!(settled(&mut register, &set, NOW).1, [at_work("a"), at_work("b")]);
     assert_eq!(settled(&mut register, &claim("r", 30, 1, Mode::Shared), NOW).1, [at_work("r")]);
-    // What only looks on sends as well.
+    // A guard that only observes sends dispatches as well.
     assert_eq!(register.register(&claim("o", 30, 1, Mode::Exclusive), NOW).1, [at_work("o")]);
 }
 
@@ -87,7 +87,7 @@ fn after_an_unclean_stop_only_keys_that_were_at_work_wait() {
     let both = Claim { keys: vec![key("a"), key("c")].into(), ..write(30, 1) };
     register.announce(&both, NOW).expect("newer");
     assert!(matches!(register.settle(&both, NOW), Err(Refused::Quarantine { .. })), "all of a set or none");
-    // Until then the store holds that it is at work, so a second unclean stop loses nothing.
+    // The key stays in the store's list until then, so a second unclean stop loses nothing.
     assert_eq!(rest(&mut register, NOW + Duration::from_secs(29)), []);
     let evicted = evict(&mut register, NOW + EXECUTION, 0, NOW + Duration::from_secs(29));
     assert!(!evicted.contains(&Change::Forget { key: key("a") }), "{evicted:?}");

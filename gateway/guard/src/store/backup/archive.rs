@@ -1,4 +1,4 @@
-//! What stands in a backup, in which order.
+//! The parts of a backup, in their order.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::remembered::Identity;
 
-/// The first line. The number is that of the written form.
+/// The first line, with the version of the written form.
 pub(super) const FIRST_LINE: &[u8] = b"fencegate guard backup 1\n";
 
-/// How every backup begins, of whichever form.
+/// The beginning of every backup, of any version.
 pub(in crate::store) const BEGINNING: &[u8] = b"fencegate guard backup ";
 
-/// What a backup says of itself before its rows.
+/// The facts about a backup, before its rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// Of the store that it is a copy of.
+    /// The identity of the store that was copied.
     pub identity: Identity,
     /// Seconds of the wall clock when it was made, for people.
     pub taken: u64,
@@ -23,9 +23,9 @@ pub struct Header {
     pub highest: u64,
     pub floor: u64,
     pub era: u64,
-    /// Seconds of the store's time; what an older build kept has none.
+    /// Seconds of the store's time; a store of an older build has none.
     pub time: Option<u64>,
-    /// How long what was sent may take; what an older build kept does not say it.
+    /// How long executions may take; a store of an older build does not have this.
     pub max_execution: Option<Duration>,
     /// Keys of which marks were remembered.
     pub marks: u64,
@@ -33,7 +33,7 @@ pub struct Header {
     pub operations: u64,
 }
 
-/// What a row is about.
+/// The kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A key, and the epochs of its marks: that of writes and that of reads, eight bytes each, zero for none.
@@ -42,7 +42,7 @@ pub enum Kind {
     Operation,
 }
 
-/// One thing that the store remembered, as the store writes it.
+/// One row of a backup, in the store's own form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupRow {
     pub kind: Kind,
@@ -50,11 +50,10 @@ pub struct BackupRow {
     pub value: Vec<u8>,
 }
 
-/// What stands before a row, and before the sum.
+/// The bytes before each kind of row, and before the sum.
 pub(super) const MARK: u8 = b'm';
 pub(super) const OPERATION: u8 = b'o';
 pub(super) const SUM: u8 = b's';
 
-/// A name, or what is remembered under it, is not longer than this. Answers are kept up to `journal.store_body`, and no
-/// answer that is kept has a gibibyte.
+/// The longest key or value of a row. Answers are kept up to `journal.store_body`, which is far below a gibibyte.
 pub(super) const LONGEST: u32 = 1 << 30;

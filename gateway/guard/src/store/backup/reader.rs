@@ -1,4 +1,4 @@
-//! Reads a backup. It is outside data: a disk, a copy or a person may have changed any of it.
+//! Reads a backup. Its data is not trusted: a disk, a copy or a person may have changed any byte.
 
 use std::{
     fs::File,
@@ -11,7 +11,7 @@ use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use super::archive::{BEGINNING, BackupRow, FIRST_LINE, Header, Kind, LONGEST, MARK, OPERATION, SUM};
 use crate::store::remembered::FORMAT;
 
-/// Why a file is not taken for a backup.
+/// Why a file is not accepted as a backup.
 #[derive(Debug, thiserror::Error)]
 pub enum Broken {
     #[error("it cannot be read: {0}")]
@@ -26,18 +26,19 @@ pub enum Broken {
     Changed(&'static str),
 }
 
-/// What a whole backup says of itself. Reads all of it.
+/// Reads a whole backup, and returns its header.
 ///
 /// # Errors
-/// It is not one, or not whole.
+/// The file is no backup, or not whole.
 pub fn verify(path: &Path) -> Result<Header, Broken> {
     read(path, |_| Ok(()))
 }
 
-/// Hands over each row. What they say counts only when this has returned: the sum stands behind them.
+/// Hands each row to `each`. The rows count only when this has returned without an error, because the sum comes after
+/// them.
 ///
 /// # Errors
-/// It is no backup, not whole, or whoever takes the rows has had enough.
+/// The file is no backup or not whole, or `each` has failed.
 pub fn read<E: From<Broken>>(path: &Path, each: impl FnMut(BackupRow) -> Result<(), E>) -> Result<Header, E> {
     let file = File::open(path).map_err(Broken::Unreadable)?;
     BackupReader { from: BufReader::with_capacity(BUFFER, file), sum: Context::new(&SHA256) }.read(each)
@@ -45,7 +46,7 @@ pub fn read<E: From<Broken>>(path: &Path, each: impl FnMut(BackupRow) -> Result<
 
 const BUFFER: usize = 64 << 10;
 
-/// The line of JSON is not longer than this.
+/// The longest header, in bytes.
 const LONGEST_HEADER: u64 = 64 << 10;
 
 struct BackupReader<R> {
@@ -93,7 +94,7 @@ impl<R: BufRead> BackupReader<R> {
         Ok(header)
     }
 
-    /// Up to the end of a line, or to so many bytes.
+    /// Reads to the end of a line, or `most` bytes.
     fn line(&mut self, most: u64) -> Result<Vec<u8>, Broken> {
         let mut line = Vec::new();
         self.from.by_ref().take(most).read_until(b'\n', &mut line).map_err(Broken::Unreadable)?;
@@ -101,7 +102,7 @@ impl<R: BufRead> BackupReader<R> {
         Ok(line)
     }
 
-    /// `None` where the sum follows.
+    /// The kind of the next row; `None` if the sum follows.
     fn kind(&mut self) -> Result<Option<Kind>, Broken> {
         let [tag] = self.exactly()?;
         self.sum.update(&[tag]);
@@ -120,7 +121,7 @@ impl<R: BufRead> BackupReader<R> {
         if length > LONGEST {
             return Err(Broken::Changed("an entry is longer than any can be"));
         }
-        // It grows as bytes come, so a length that is wrong takes no more memory than the file has.
+        // The buffer grows as bytes come, so a wrong length takes no more memory than the file has bytes.
         let mut part = Vec::new();
         self.from.by_ref().take(length.into()).read_to_end(&mut part).map_err(Broken::Unreadable)?;
         if part.len() != length as usize {

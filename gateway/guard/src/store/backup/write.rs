@@ -36,7 +36,7 @@ impl<W: Write> BackupWriter<W> {
         Ok(())
     }
 
-    /// Nothing that was written before counts without this.
+    /// Writes the sum. Without it the backup is refused.
     pub(in crate::store) fn end(mut self) -> io::Result<()> {
         self.write(&[SUM])?;
         let sum = self.sum.finish();

@@ -1,4 +1,4 @@
-//! Writes down what the file holds at one moment, while others go on committing.
+//! Writes a backup of the file at one moment, while commits go on.
 
 use std::{
     io::{BufWriter, Write},
@@ -20,22 +20,22 @@ use crate::{
     wall_clock::wall_clock,
 };
 
-/// Bytes that are handed on at once.
+/// Bytes of one write.
 const CHUNK: usize = 64 << 10;
 
 impl Redb {
-    /// What a backup that is made now would say of itself.
+    /// The header of a backup that is made now.
     ///
     /// # Errors
-    /// It cannot be read, or a newer build keeps it.
+    /// The store cannot be read, or is of a newer build.
     pub fn header(&self) -> Result<Header, StoreError> {
         let identity = self.identity()?;
         let read = self.database.begin_read().map_err(|error| self.bad(error))?;
         self.header_of(&read, identity)
     }
 
-    /// The moment is that of the call: whatever was committed before is in it, and nothing that is committed later. A
-    /// reader keeps nobody from committing; pages that would be free again stay taken until it has ended.
+    /// The backup has exactly the commits before this call. A reading transaction does not hold up commits; pages that
+    /// they free stay in use until the read has ended.
     pub(super) fn copied(&self, into: &mut dyn Write) -> Result<Header, NotCopied> {
         let identity = self.identity()?;
         let read = self.database.begin_read().map_err(|error| self.bad(error))?;

@@ -1,6 +1,6 @@
-//! What a file gives away when its store is moved elsewhere, and the word that it has gone.
+//! Hands over the rows of a store that is moved elsewhere, and marks the file as moved.
 //!
-//! Nothing of it is changed before that word, so a move that is given up has never happened.
+//! Nothing else in the file is changed, so a move that is given up before the mark leaves no trace.
 
 use std::{ops::Bound, path::Path, sync::Mutex};
 
@@ -17,14 +17,14 @@ use crate::{
     store::{Departed, Epochs, Identity, KeyMarks, StoreError, WholeMarks},
 };
 
-/// Bytes of operations in one batch, beside the last one.
+/// Bytes of operations in one batch; the last operation may go beyond.
 const MOST_BYTES: usize = 1 << 20;
 
-/// A row of marks as it stands there: the key, its epochs, and its whole marks.
+/// A row of marks in the file's form: key, epochs, and whole marks.
 type Row = (String, Vec<u8>, Option<Vec<u8>>);
 
 impl Redb {
-    /// Also one that was moved elsewhere.
+    /// Opens the file even if its store was moved elsewhere.
     pub(crate) fn open_wherever(path: &Path) -> Result<Self, StoreError> {
         if !path.exists() {
             return Err(StoreError::Missing { path: path.display().to_string() });
@@ -37,7 +37,7 @@ impl Redb {
             DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.display().to_string() },
             error => unreadable(path, error),
         })?;
-        // After an orderly stop the library takes every page for good.
+        // After an orderly stop the library trusts every page, so check them here.
         match database.check_integrity() {
             Ok(true) => Ok(Self { database, path: path.display().to_string(), journal: Mutex::default() }),
             Ok(false) => Err(unreadable(path, "pages are damaged")),
@@ -45,7 +45,7 @@ impl Redb {
         }
     }
 
-    /// Where its store has gone, if it has.
+    /// Where the store was moved to, if it was.
     pub(crate) fn departed(&self) -> Result<Option<Departed>, StoreError> {
         let read = self.database.begin_read().map_err(|error| self.bad(error))?;
         let single = read.open_table(SINGLE).map_err(|error| self.bad(error))?;
@@ -54,7 +54,7 @@ impl Redb {
         departed.map_err(|error| self.bad(error))
     }
 
-    /// From now on no guard opens the file: on the disk when this returns.
+    /// Marks the file as moved, so that no guard opens it any more. On the disk when this returns.
     pub(crate) fn depart(&self, departed: &Departed) -> Result<(), StoreError> {
         let identity = Identity { format: GONE, ..self.identity()? };
         self.write(|write| {
@@ -66,7 +66,7 @@ impl Redb {
         })
     }
 
-    /// The next keys behind this one, in the order of their bytes; none are left where there are fewer than `most`.
+    /// The next keys after `last`, in the order of their bytes. Fewer than `most` are the last ones.
     pub(crate) fn marks_behind(
         &self,
         last: Option<&ResourceKey>,
@@ -85,7 +85,7 @@ impl Redb {
         rows.into_iter().map(|row| self.key_marks(row)).collect()
     }
 
-    /// Keys of which only the marks of an orderly end tell.
+    /// Keys that only have whole marks, from an orderly end.
     pub(crate) fn only_whole(&self) -> Result<Vec<KeyMarks>, StoreError> {
         let rows: Vec<Row> = self.read(|read| {
             let (marks, whole) = (read.open_table(MARKS)?, read.open_table(WHOLE)?);
@@ -113,7 +113,7 @@ impl Redb {
         Ok(KeyMarks { key, epochs, whole })
     }
 
-    /// The next keys behind this one that something may be at work on.
+    /// The next keys after `last` that may be at work.
     pub(crate) fn at_work_behind(
         &self,
         last: Option<&ResourceKey>,
@@ -139,7 +139,7 @@ impl Redb {
         self.read(|read| Ok(read.open_table(MARKS)?.get(key.as_str())?.is_some()))
     }
 
-    /// The next operations behind this one, a bounded number of bytes of them; none are left where there is none.
+    /// The next operations after `last`, up to a bounded number of bytes. Empty after the last one.
     pub(crate) fn operations_behind(
         &self,
         last: Option<&OperationId>,

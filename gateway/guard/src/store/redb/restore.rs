@@ -1,4 +1,5 @@
-//! Makes a store of a backup: one that knows nothing of what came after it, and therefore lets in nothing of then.
+//! Makes a store from a backup. The store cannot know what came after the backup, so it refuses all tokens of that
+//! time.
 
 use std::{path::Path, time::Duration};
 
@@ -15,36 +16,36 @@ use crate::store::{
     durable::NotRestored,
 };
 
-/// What is to be true of a restored store.
+/// The properties of a restored store.
 #[derive(Debug, Clone)]
 pub struct Restored {
-    /// A name that no store has had: the one of the backup may still be somewhere.
+    /// A new name, because the store that was backed up may still be in use somewhere.
     pub store: String,
-    /// No token up to here passes, on any key. It has to be at or above every token that was ever given out.
+    /// No token up to here is let in, on any key. It has to be at or above every token that was ever given out.
     pub floor: u64,
-    /// What was let in before may be sent for so long, and then run for so long, or for longer if the backup says so.
+    /// How long earlier dispatches may still be sent, and may then run; longer if the backup says so.
     pub send_within: Duration,
     pub max_execution: Duration,
 }
 
 impl Restored {
-    /// For so long all is closed after the first start. A guard that stands still elsewhere may send for a while.
+    /// How long every key is closed after the first start: a guard that stands still elsewhere may still send.
     pub fn closed_for(&self, backup: &Header) -> Duration {
         self.send_within.saturating_add(backup.max_execution.unwrap_or_default().max(self.max_execution))
     }
 }
 
-/// Operations, and bytes of them, in one transaction.
+/// The most operations, and bytes of them, in one transaction.
 const MOST_AT_ONCE: usize = 1000;
 const BYTES_AT_ONCE: usize = 8 << 20;
 
 impl Redb {
-    /// Makes the file at `path` of the backup. Until this has returned the file has no identity, and is no store.
+    /// Makes the file at `path` from the backup. Until this has returned, the file has no identity and is no store.
     ///
-    /// No mark is taken over: each would stand for its key in the place of the floor, and let in what came between.
+    /// No mark is taken over: a mark counts in place of the floor, so it would let in tokens between mark and floor.
     ///
     /// # Errors
-    /// The backup is not whole, or the floor is below what it knows itself.
+    /// The backup is not whole, or the floor is below the backup's own highest epoch.
     pub fn restore(path: &Path, backup: &Path, restored: &Restored) -> Result<Header, NotRestored> {
         let store = Self::made(path)?;
         let mut batch = Batch::default();
@@ -65,7 +66,7 @@ impl Redb {
         Ok(header)
     }
 
-    /// The last step, in one transaction.
+    /// The last step makes the file a store, in one transaction.
     fn becomes_one(&self, header: &Header, restored: &Restored) -> Result<(), StoreError> {
         let Restored { store, floor, .. } = restored;
         let identity = Identity { store: store.clone(), ..header.identity.clone() };

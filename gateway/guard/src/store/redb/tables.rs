@@ -11,13 +11,13 @@ use crate::{
 
 /// Resource key to the epochs of its marks: 16 bytes, big-endian, zero for none.
 pub(super) const MARKS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("marks");
-/// Resource keys that something may be at work on. Whether it leaves none out, [`LIST`] says.
+/// Resource keys that may be at work. [`LIST`] says whether the table is complete.
 pub(super) const AT_WORK: TableDefinition<'_, &str, ()> = TableDefinition::new("at-work");
-/// Resource key to its whole marks, JSON; of a clean stop.
+/// Resource key to its whole marks of a clean stop, JSON.
 pub(super) const WHOLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("whole");
 /// Operation id to its entry, JSON.
 pub(super) const OPERATIONS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("operations");
-/// When a finished operation may be forgotten, and its id: in the order of that time.
+/// The time at which a finished operation may be forgotten, with its id; ordered by time.
 pub(super) const ENDS: TableDefinition<'_, (u64, &[u8]), ()> = TableDefinition::new("ends");
 /// Operations without a known outcome.
 pub(super) const UNFINISHED: TableDefinition<'_, &[u8], ()> = TableDefinition::new("unfinished");
@@ -31,20 +31,19 @@ pub(super) const CLEAN_STOP: &str = "clean-stop";
 /// Milliseconds.
 pub(super) const MAX_EXECUTION: &str = "max-execution";
 pub(super) const TIME: &str = "time";
-/// [`NEW`], [`RESTORED`] or [`LISTED`]; missing where a build has kept the file that knows no list.
+/// [`NEW`], [`RESTORED`] or [`LISTED`]; missing after a build that knows no list.
 pub(super) const LIST: &str = "at-work-list";
 pub(super) const NEW: &[u8] = b"new";
 pub(super) const RESTORED: &[u8] = b"restored";
 pub(super) const LISTED: &[u8] = b"listed";
-/// Where the store has gone, JSON.
+/// Where the store was moved to, JSON.
 pub(super) const DEPARTED: &str = "departed";
-/// Stands in the place of the written form where the store has gone, so that builds which do not know [`DEPARTED`] refuse
-/// the file as well.
+/// The format of a file whose store was moved, so that builds which do not know [`DEPARTED`] refuse the file as well.
 pub(super) const GONE: u32 = u32::MAX;
 /// Entries and bytes of the journal: 16 bytes, big-endian.
 pub(super) const JOURNAL: &str = "journal";
 
-/// All of them, in one transaction.
+/// All tables, open in one transaction.
 pub(super) struct Tables<'t> {
     marks: Table<'t, &'static str, &'static [u8]>,
     at_work: Table<'t, &'static str, ()>,
@@ -75,7 +74,7 @@ impl<'t> Tables<'t> {
         })
     }
 
-    /// What the journal takes up once this is committed.
+    /// Closes the tables, and returns the size of the journal after the commit.
     pub(super) fn close(mut self) -> Result<JournalSize, redb::Error> {
         if self.journal != self.before {
             self.single.insert(JOURNAL, written_taken(self.journal).as_slice())?;
@@ -83,7 +82,7 @@ impl<'t> Tables<'t> {
         Ok(self.journal)
     }
 
-    /// Counts the journal where nobody has done so.
+    /// Measures the journal, if its size is not in the file yet.
     pub(super) fn measure(&mut self) -> Result<(), redb::Error> {
         if self.single.get(JOURNAL)?.is_none() {
             for row in self.operations.iter()? {
@@ -172,7 +171,7 @@ impl<'t> Tables<'t> {
     }
 }
 
-/// With the id, which stands in two tables.
+/// The bytes of an entry, with its id in two tables.
 fn length(written: &[u8]) -> u64 {
     u64::try_from(written.len() + 2 * 32).unwrap_or(u64::MAX)
 }
@@ -185,7 +184,7 @@ fn end(entry: &Entry) -> Option<u64> {
     }
 }
 
-/// The latest moment that any operation was written down with; one that is damaged says none.
+/// The latest time in any operation of the journal. Damaged entries are passed over.
 pub(super) fn latest(
     operations: &impl ReadableTable<&'static [u8], &'static [u8]>,
 ) -> Result<Option<u64>, redb::Error> {
@@ -200,7 +199,7 @@ pub(super) fn latest(
     Ok(latest)
 }
 
-/// The length of the JSON, the JSON, and the body of a kept answer where there is one.
+/// The length of the JSON, the JSON, and the body of a kept answer if there is one.
 fn written_entry(entry: &Entry) -> Vec<u8> {
     let json = serde_json::to_vec(entry).expect("plain fields serialise");
     let length = u32::try_from(json.len()).expect("an entry is made of bounded fields");

@@ -1,4 +1,4 @@
-//! What a file gives away when its store goes elsewhere, and what is left of it.
+//! A store that is moved elsewhere: the rows that it hands over, and the file that is left.
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn what_a_file_gives_away_comes_in_batches_without_gaps() {
     }
     assert_eq!(keys.iter().map(ResourceKey::as_str).collect::<Vec<_>>(), names);
     assert_eq!(operations, ids);
-    // A mark that only an orderly end has left is not lost.
+    // A key that only has whole marks is not lost.
     let whole = WholeMarks { key: key("only"), write: Token::new(9, 1, 1).ok(), read: None };
     store.commit(&[Change::Whole(whole.clone())]).expect("written");
     let only = store.only_whole().expect("readable");

@@ -1,4 +1,4 @@
-//! What a store that was made of a backup knows, and what it does not believe.
+//! A store that was made from a backup: what it knows, and what it refuses.
 
 use std::{fs, io, path::PathBuf};
 
@@ -39,7 +39,7 @@ fn restored(floor: u64) -> Restored {
     Restored { store: "s-2".into(), floor, send_within: SECOND, max_execution: SECOND * 2 }
 }
 
-/// Eight operations of each: more than are written at once.
+/// The tests write eight operations for each of these: more than fit into one transaction.
 const MANY: u8 = 250;
 
 #[test]
@@ -92,7 +92,7 @@ fn a_register_of_a_restored_store_lets_nothing_in_that_may_have_been_overtaken()
     assert_eq!(register.highest(), 20, "what gateways are told of it");
     let closed = register.quarantine(now).expect("closed");
     assert_eq!((closed.scope, closed.until), (Scope::EveryKey(Why::Restored), now + SECOND * 3));
-    // A key with a mark below the floor, and one that was first used after the backup.
+    // `a` has a mark below the floor, and `b` was first used after the backup.
     for text in ["a", "b"] {
         let claim = |epoch| Claim {
             keys: vec![key(text)].into(),
@@ -155,7 +155,7 @@ fn a_backup_is_no_store_and_stays_as_it_is_where_somebody_starts_with_it() {
     assert_eq!(fs::read(&backup).expect("there"), before);
 }
 
-/// Takes so many bytes.
+/// A target with room for this many bytes.
 struct Full(usize);
 
 impl io::Write for Full {
@@ -169,7 +169,7 @@ impl io::Write for Full {
     }
 }
 
-/// What is committed while a backup is written is not in it, and waits for nobody.
+/// A target that commits changes while the backup is written: they must not be in it, and must not wait.
 struct Meanwhile<'a> {
     store: &'a Redb,
     commits: u64,

@@ -45,7 +45,7 @@ fn a_tampered_ticket_is_invalid() {
     assert_eq!(verify(&verifier, &tampered), Err(Bad::Invalid(Flaw::Signature)));
     let cut = joined(&[head, parts(&good)[1].clone(), String::new()]);
     assert_eq!(verify(&verifier, &cut), Err(Bad::Invalid(Flaw::Signature)));
-    // Each character counts, also with the good ticket known.
+    // Every character counts, even when the good ticket is in the cache.
     assert_eq!(verify(&verifier, &good), Ok(()));
     for at in 0..good.len() {
         let mut bytes = good.as_bytes().to_vec();
@@ -60,7 +60,7 @@ fn the_algorithm_is_that_of_the_key() {
     let pair = pair();
     let verifier = Keys::of(&[&pair]).verifier();
     let kid = pair.public().kid();
-    // The classic: the public key, which everybody has, as the secret of an HMAC.
+    // The classic attack: an HMAC whose secret is the public key, which everybody has.
     let public = base64(&pair.public().x);
     for secret in [&pair.public().x[..], public.as_bytes()] {
         for algorithm in [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512] {
@@ -100,7 +100,7 @@ fn a_stranger_signs_nothing() {
     assert_eq!(verify(&verifier, &signed(&stranger)), Err(Bad::Invalid(Flaw::UnknownKey)));
     let posing = signed_by(&stranger, &header(Algorithm::EdDSA, ours.public().kid()), &payload());
     assert_eq!(verify(&verifier, &posing), Err(Bad::Invalid(Flaw::Signature)));
-    // With its key brought along.
+    // The stranger puts its own key into the header.
     let mut bringing = header(Algorithm::EdDSA, stranger.public().kid());
     bringing.jwk = serde_json::from_value(serde_json::to_value(stranger.public().jwk()).expect("data")).ok();
     assert!(bringing.jwk.is_some());

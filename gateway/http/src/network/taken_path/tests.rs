@@ -1,4 +1,4 @@
-//! Who gets a path, and what becomes of its file.
+//! Which process gets a path, and when its file goes.
 
 use std::os::unix::net::UnixStream;
 
@@ -16,7 +16,7 @@ fn take(file: &SocketFile) -> io::Result<TakenPath> {
     TakenPath::take(file, Takeover::Never)
 }
 
-/// A file as a process leaves it that is killed.
+/// Makes the file that a killed process leaves.
 fn stale(path: &Path) {
     drop(UnixListener::bind(path).expect("bound"));
 }
@@ -42,7 +42,7 @@ fn a_path_belongs_to_one_process_and_a_stale_file_to_nobody() {
     stale(&file.path);
     let taken = take(&file).expect("nobody listens");
     assert_eq!(take(&file).expect_err("in use").kind(), io::ErrorKind::AddrInUse);
-    // Nobody accepts, and the kernel takes no further connection.
+    // A process listens and never accepts, and its queue is full.
     let other = SocketFile { path: file.path.with_extension("full"), mode: 0o600 };
     let full = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
     full.bind(&SockAddr::unix(&other.path).expect("short")).expect("bound");

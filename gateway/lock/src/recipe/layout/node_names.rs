@@ -1,8 +1,8 @@
-//! How lock nodes are called in each layout: what is asked for, and what a name tells.
+//! How lock nodes are called in each layout: makes the name to ask for, and reads the names that are there.
 //!
 //! The names of other programs are those of Apache Curator 5 (`StandardLockInternalsDriver`, `ProtectedUtils`,
-//! `InterProcessReadWriteLock`) and of kazoo 2 (`kazoo/recipe/lock.py`). Each of them takes for its own what has its mark
-//! before the number, whatever stands before the mark.
+//! `InterProcessReadWriteLock`) and of kazoo 2 (`kazoo/recipe/lock.py`). Each program takes a node as its own if the
+//! name has its mark before the number, whatever stands before the mark.
 
 use fencegate_policies::{
     permits::{Permit, Permits},
@@ -14,7 +14,7 @@ use fencegate_process::randomness::Guid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
     Native,
-    /// In the same place as a native lock. So many of its contenders hold at once.
+    /// In the same place as a native lock; this many contenders hold at once.
     Permits(Permits),
     CuratorMutex,
     CuratorReadWrite,
@@ -23,34 +23,34 @@ pub enum Line {
 
 /// A child of a lock's parent that stands in its line: anything to which the server gave a sequence number.
 ///
-/// A name that ends in a number but has no mark of its layout (a later version's, a stranger's) counts as exclusive and
-/// blocks what comes after it: to pass it would be to guess that it holds nothing.
+/// A name may end in a number and lack the mark of its layout, because a later version or a stranger made it. Such a
+/// node counts as exclusive and blocks all nodes after it, because it might hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contender<'a> {
     pub name: &'a str,
-    /// By this an attempt finds its node when the reply to the create is lost. Other programs' nodes may have one, too,
-    /// but never one that we have given out.
+    /// By this an attempt finds its node when the reply to the create is lost. Nodes of other programs may have GUIDs,
+    /// too, but never one of ours.
     pub guid: Option<Guid>,
     pub mode: Mode,
-    /// It stands for one of so many permits.
+    /// The number of permits that it assumes, if it asks for one.
     pub permits: Option<Permits>,
     pub sequence: u32,
 }
 
 const LINES: [Line; 4] = [Line::Native, Line::CuratorMutex, Line::CuratorReadWrite, Line::Kazoo];
 
-/// Before the number of holders that a contender for a permit goes by. Builds that know of no permits take its name for a
-/// stranger's, and wait behind it.
+/// Stands before the number of permits in a contender's name. Builds without permits take such a name for a stranger's,
+/// and wait behind it.
 const PERMITS: &str = "-s";
 
-/// Before the number of a permit, in the name of the node that whoever has it has made.
+/// Begins the name of the node that the holder of a permit has made; the permit's number follows.
 const PERMIT: &str = "permit-";
 
-/// Curator's protected mode: behind this stand a UUID and what was asked for.
+/// Curator's protected mode: a UUID and the requested name follow.
 const PROTECTED: &str = "_c_";
 
 impl Line {
-    /// `None` where contenders stand in no line.
+    /// `None` where the site has no line.
     pub fn of(site: &LockSite) -> Option<Self> {
         match site {
             LockSite::Native => Some(Self::Native),
@@ -64,12 +64,12 @@ impl Line {
         }
     }
 
-    /// What a name has between its GUID and its number, where contenders do not say how many may hold.
+    /// The part of a name between GUID and number, for layouts without permits.
     pub fn mark(self, mode: Mode) -> &'static str {
         match (self, mode) {
             (Self::Native | Self::Permits(_), Mode::Exclusive) => "-w-",
             (Self::Native | Self::Permits(_), Mode::Shared) => "-r-",
-            // Curator looks for `lock-`, and nothing shares it.
+            // Curator looks for `lock-`. This layout has no shared mode.
             (Self::CuratorMutex, _) => "-lock-",
             (Self::CuratorReadWrite, Mode::Exclusive) => "-__WRIT__",
             (Self::CuratorReadWrite, Mode::Shared) => "-__READ__",
@@ -88,12 +88,12 @@ impl Line {
         }
     }
 
-    /// The name that comes of it when the server appends this number: 0 for the first node under a parent.
+    /// The requested name with this number, as the server appends it: 0 for the first node under a parent.
     pub fn numbered(self, guid: Guid, mode: Mode, sequence: i64) -> String {
         format!("{}{sequence:010}", self.requested(guid, mode))
     }
 
-    /// Bytes of the longest such name behind its parent's path, with the slash between them.
+    /// Bytes of the longest such name, with the slash before it.
     pub fn name_bytes(self) -> usize {
         match self {
             Self::Native => 46,
@@ -103,7 +103,7 @@ impl Line {
         }
     }
 
-    /// Its parent and its nodes are nobody's but ours.
+    /// Whether only we use its parent and its nodes.
     pub fn is_native(self) -> bool {
         matches!(self, Self::Native | Self::Permits(_))
     }
@@ -113,8 +113,8 @@ impl Line {
         let (prefix, digits) = name.split_at_checked(name.len().checked_sub(10)?)?;
         let sequence = digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())??;
         if let Some(marked) = prefix.strip_suffix('-').filter(|prefix| self.is_marked(prefix)) {
-            // Servers before 3.8 go on below zero where the numbers have come to their end, and by its programs such a
-            // name is sorted before all others.
+            // Servers before 3.8 go on with negative numbers after the last one. The other programs sort such a name
+            // before all others.
             return Some(Contender { name, sequence: 0, ..self.marked(name, marked, 0) });
         }
         if let Some((guid, permits)) = for_a_permit(prefix).filter(|_| self.is_native()) {
@@ -132,7 +132,7 @@ impl Line {
         let guid = |mode| prefix.strip_suffix(self.mark(mode)).and_then(|before| self.guid(before));
         let (guid, reads) = match (guid(Mode::Exclusive), guid(Mode::Shared)) {
             (None, Some(guid)) => (Some(guid), true),
-            // What has the mark of another program's reader is one, whatever stands before it.
+            // A name with another program's mark of a reader is a reader's, whatever stands before the mark.
             (guid, _) => (guid, !self.is_native() && self.reads(prefix)),
         };
         let mode = if reads { Mode::Shared } else { Mode::Exclusive };
@@ -157,7 +157,7 @@ fn for_a_permit(prefix: &str) -> Option<(Guid, Permits)> {
     Some((Guid::parse(guid)?, Permits::parse(permits)?))
 }
 
-/// The name of the node that whoever has a permit has made.
+/// The name of the node that the holder of this permit makes.
 pub fn named_for(permit: Permit) -> String {
     format!("{PERMIT}{permit}")
 }
@@ -167,7 +167,7 @@ pub fn permit_of(name: &str) -> Option<Permit> {
     Permit::parse(name.strip_prefix(PERMIT)?)
 }
 
-/// Of a lock node of any layout: by whom it was asked for.
+/// The GUID of the attempt, in the name of a lock node of any layout.
 pub fn guid_of(name: &str) -> Option<Guid> {
     LINES.iter().find_map(|line| line.contender(name)?.guid)
 }
@@ -257,7 +257,7 @@ mod tests {
         ] {
             assert_eq!(read(line, Box::leak(name.into_boxed_str())), Some((mode, 12, true)));
         }
-        // Not in protected mode, and by a program that calls itself something.
+        // Names without Curator's protected mode, and with a kazoo program's own prefix.
         assert_eq!(read(Line::CuratorReadWrite, "__READ__0000000003"), Some((Mode::Shared, 3, false)));
         assert_eq!(read(Line::Kazoo, "worker-7__rlock__0000000003"), Some((Mode::Shared, 3, false)));
     }

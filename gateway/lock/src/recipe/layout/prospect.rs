@@ -1,29 +1,29 @@
-//! When a contender for one of several permits may take one, and whose leaving it waits for until then.
+//! Decides whether a contender for one of several permits may take one now, or whom it has to wait for.
 
 use fencegate_policies::permits::{Permit, Permits};
 
 use super::{Contender, Line, permit_of};
 
-/// What a contender for one of `N` permits can expect.
+/// The prospect of a contender for one of `N` permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prospect<'a> {
-    /// Fewer than `N` stand before it. It may take one of these, the likeliest first.
+    /// Fewer than `N` stand before it, so it may take one of these permits, which are most likely free in this order.
     Now(Vec<Permit>),
-    /// When one of those before it leaves, whichever that is: all of them hold, or may.
+    /// It is the next one, when any of those before it leaves: all of these hold, or may.
     Next,
-    /// Not before this one, which waits itself: until then it is enough to see this one hold, or leave.
+    /// This one stands directly before it and waits, too. So it only watches until this one holds or leaves.
     Behind(&'a str),
-    /// Never: whoever is first asks for the key in another way.
+    /// It can never hold: the first contender asks for another number of permits, or for the key alone.
     Unlike,
     /// It is not there.
     Gone,
 }
 
 impl<'a> Prospect<'a> {
-    /// Of the node called `own`, among the children of its parent.
+    /// The prospect of the node called `own`, among the children of its parent.
     ///
-    /// A list may be old, but it is younger than our own node. So it shows everybody before us who is still there, and
-    /// perhaps some who have gone: it delays, and lets nobody in too early.
+    /// The list may be old, but it was made after our own node. So it shows every contender before us that is still
+    /// there, and perhaps some that have gone. An old list therefore delays us, and never lets us in too early.
     pub fn of(permits: Permits, children: &'a [String], own: &str) -> Self {
         let line = Line::Permits(permits);
         let Some(ours) = line.contender(own) else { return Self::Gone };
@@ -33,12 +33,12 @@ impl<'a> Prospect<'a> {
             if name == own {
                 present = true;
             } else if let Some(other) = line.contender(name) {
-                // Two of one number are behind each other: then neither holds.
+                // Two nodes with one number count as behind each other, so neither holds.
                 before.extend((other.sequence <= ours.sequence).then_some(other));
             } else if let Some(permit) = permit_of(name) {
                 match taken.get_mut(usize::from(permit.number())) {
                     Some(taken) => *taken = true,
-                    // Left over from a lock with more of them.
+                    // This permit comes from a lock with more permits.
                     None => return Self::Unlike,
                 }
             }
@@ -52,7 +52,7 @@ impl<'a> Prospect<'a> {
             Some(first) if !like(first) => return Self::Unlike,
             _ => {}
         }
-        // It was told that it is unlike the first, or is about to be, and then it goes.
+        // That one differs from the first, so it was refused, or is about to be; then it goes.
         if let Some(unlike) = before.iter().rfind(|one| !like(one)) {
             return Self::Behind(unlike.name);
         }
@@ -64,7 +64,8 @@ impl<'a> Prospect<'a> {
     }
 }
 
-/// Those who come at once should not all try the same: one who has as many before it as have no permit yet leaves them theirs.
+/// The free permits, in the order in which to try them. Each contender before us that has no permit yet will try one,
+/// so we begin that many permits later.
 fn free(permits: Permits, taken: &[bool], before: usize) -> Vec<Permit> {
     let mut free: Vec<Permit> = permits.all().filter(|permit| !taken[usize::from(permit.number())]).collect();
     let have = taken.len() - free.len();

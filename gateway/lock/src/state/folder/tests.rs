@@ -40,7 +40,7 @@ fn an_older_process_that_still_writes_takes_nothing_from_the_newer_one() {
     let (newer, found) = claim(&home);
     assert_eq!(found, [record(10)]);
     newer.write(&record(50)).expect("written");
-    // It was frozen, and goes on.
+    // The older process was frozen, and goes on now.
     older.write(&record(12)).expect("written");
     assert_eq!(read(home.path()).expect("readable"), [record(50)]);
     assert_eq!(files(&home, RECORD), 2);

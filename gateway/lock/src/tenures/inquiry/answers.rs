@@ -1,4 +1,4 @@
-//! Answers what operators ask, on the thread of the session, which waits for none of it.
+//! Answers the questions of operators, on the thread of the session but without holding it up.
 
 use std::{future::Future, rc::Rc};
 
@@ -28,12 +28,12 @@ use crate::{
     },
 };
 
-/// Nobody who waits for it: the operator has gone, and nothing has to be done about that.
+/// This fails if the operator has gone, which needs no action.
 fn tell<T>(answer: Told<T>, told: Result<T, Untold>) {
     answer.send(told).ok();
 }
 
-/// What is read is read for as long as somebody waits for it.
+/// Reads for as long as somebody waits for the answer.
 async fn read<T>(mut answer: Told<T>, reading: impl Future<Output = Result<T, Untold>>) {
     tokio::select! {
         told = reading => tell(answer, told),
@@ -41,7 +41,8 @@ async fn read<T>(mut answer: Told<T>, reading: impl Future<Output = Result<T, Un
     }
 }
 
-/// Turns of whoever reads very many nodes: one at a time for each session, so that pages that refresh do not pile up.
+/// Questions that read very many nodes take turns, one at a time for each session. So the questions of pages that
+/// refresh do not pile up.
 #[derive(Debug, Clone)]
 pub struct Turns(Rc<Semaphore>);
 
@@ -51,13 +52,13 @@ impl Default for Turns {
     }
 }
 
-/// Answers one question. Whoever asked may have gone: what has not begun is not begun for nobody, and what changes
-/// something asks once more directly before it does, because all that it reads first can take very long.
+/// Answers one question, unless the caller has gone before. A question that changes something checks once more directly
+/// before the change, because its reads may take long.
 pub async fn answer<L: Link>(current: Rc<Current<L>>, turns: Turns, question: Question) {
     let Some(live) = current.live() else { return refuse(question) };
     match question {
         Question::Line { key, site, answer } => {
-            // Clients may ask it, too.
+            // Clients may ask this question, too, so it takes its turn.
             let in_turn = async {
                 let _turn = turns.0.acquire().await.expect("nobody closes it");
                 line(&live, &key, &site).await
@@ -153,7 +154,8 @@ async fn line<L: Link>(live: &Live<L>, key: &ResourceKey, site: &LockSite) -> Re
     }
 }
 
-/// Other programs call their nodes as we do there, so that the session says which are ours.
+/// In such a line our nodes are named as the other programs name theirs. So a registered session tells which ones are
+/// ours.
 fn program(order: Line, contender: &Contender<'_>, registered: bool) -> Program {
     match order {
         _ if registered => Program::Fencegate,
@@ -164,7 +166,7 @@ fn program(order: Line, contender: &Contender<'_>, registered: bool) -> Program 
     }
 }
 
-/// The node that was meant, and no other: a list may be older than the last hand-over, and then it is gone already.
+/// Removes the named node and no other. The operator's list may be old, and then the node is gone already.
 async fn remove_holder<L: Link>(
     live: &Live<L>,
     (key, site): (&ResourceKey, &LockSite),
@@ -179,7 +181,7 @@ async fn remove_holder<L: Link>(
     if !first && !permits && shared.is_none() {
         return Ok(Broken::NotHolding);
     }
-    // The operator has been told that no answer came: what happens from now on would surprise.
+    // The operator was told that no answer came, so a change after that would be a surprise.
     if !still_meant() {
         return Err(Untold::Late(PATIENCE));
     }
@@ -192,11 +194,11 @@ async fn remove_holder<L: Link>(
     }
 }
 
-/// Where ours and, mostly, others stand in line for a lock.
+/// The line for a lock: of all contenders, or of ours only where the lock is an exclusive node.
 struct Stood<'s> {
     order: Line,
     parent: String,
-    /// Path of the node that whoever is first has yet to make.
+    /// Path of the exclusive node that the first of the line has to make.
     shared: Option<&'s str>,
 }
 
@@ -204,7 +206,7 @@ impl<'s> Stood<'s> {
     fn of(paths: &Paths, key: &ResourceKey, site: &'s LockSite) -> Self {
         match (Line::of(site), site) {
             (Some(order), _) => Self { order, parent: paths.of_lock(key, site), shared: None },
-            // Only ours.
+            // Only ours stand in this line.
             (None, LockSite::Foreign { path, .. }) => {
                 Self { order: Line::Native, parent: paths.lock(key), shared: Some(path) }
             }
@@ -226,7 +228,7 @@ async fn members<L: Link>(live: &Live<L>) -> Result<Vec<RegisteredGateway>, Unto
     let proves = u64::try_from(live.rhythm().proves().as_millis()).unwrap_or(u64::MAX);
     let registered = names.iter().zip(read).filter_map(|(name, read)| {
         let (data, seen) = match read {
-            // Gone since the list, or a heartbeat's probe that is.
+            // The session has gone since the list, or this was the probe of a heartbeat.
             Err(Fault::NoNode) => return None,
             Err(_) => (Vec::new(), None),
             Ok((data, seen)) => (data, Some(seen)),
@@ -245,7 +247,7 @@ async fn members<L: Link>(live: &Live<L>) -> Result<Vec<RegisteredGateway>, Unto
             version: member.as_ref().map(|member| member.version.clone()),
             plan: member.as_ref().map(|member| member.plan.clone()),
             page: member.as_ref().and_then(|member| member.page.clone()),
-            // Not the pass that stands beside it.
+            // Only the address is told, never the pass beside it.
             peer: member.and_then(|member| member.peer).map(|reach| reach.address),
         })
     });
@@ -258,7 +260,7 @@ async fn holder<L: Link>(live: &Live<L>, member: &str) -> Result<Holder, Untold>
     if member == live.member {
         return Ok(Holder::Here);
     }
-    // What somebody else has written becomes a part of a path.
+    // This text was written by somebody else, and becomes a part of a path.
     if member.contains('/') {
         return Ok(Holder::Gone);
     }
@@ -269,7 +271,7 @@ async fn holder<L: Link>(live: &Live<L>, member: &str) -> Result<Holder, Untold>
     };
     let said = serde_json::from_slice::<Member>(&data).ok();
     let Some(reach) = said.and_then(|member| member.peer) else { return Ok(Holder::Unreached) };
-    // A pass belongs to a process, whichever of its sessions the node is of.
+    // A pass belongs to a process, so it is the same for all its sessions.
     if live.reach.as_ref().is_some_and(|ours| ours.pass == reach.pass) {
         return Ok(Holder::Here);
     }

@@ -1,4 +1,4 @@
-//! Who holds which of several permits of a key, and the removal of a holder by an operator who means it.
+//! Shows who holds which permit of a key, and removes a holder for an operator.
 
 use fencegate_policies::permits::Permit;
 use futures_util::future::join_all;
@@ -15,7 +15,7 @@ use crate::session::{
 };
 use crate::tenures::question::{Broken, LineEntry, Untold};
 
-/// The line, with what those of it hold who stand for a permit. `children`: all nodes below `parent`.
+/// Adds the permits that contenders hold to the line. `children`: all nodes below `parent`.
 pub(super) async fn settle<L: Link>(
     live: &Live<L>,
     parent: &str,
@@ -32,7 +32,7 @@ pub(super) async fn settle<L: Link>(
     let found = join_all(looks).await;
     for (one, found) in line.iter_mut().zip(found) {
         let (Some(permits), Some(held)) = (stand(one), found?) else { continue };
-        // Tokens are made of the number of the permit's node.
+        // Tokens are made of the czxid of the permit's node.
         one.number = held.and_then(|(_, seen)| epoch(live.base, seen.czxid).ok());
         one.permit = held.map(|(permit, _)| permit);
         one.holds = held.is_some();
@@ -44,7 +44,7 @@ pub(super) async fn settle<L: Link>(
     Ok(line)
 }
 
-/// What the contender of this name holds, with its node.
+/// The permit that this contender holds, with the permit's node.
 async fn held<L: Link>(live: &Live<L>, parent: &str, name: &str) -> Result<Option<(Permit, Seen)>, Untold> {
     let Some((says, place)) = read(live, &format!("{parent}/{name}")).await? else { return Ok(None) };
     let permit = std::str::from_utf8(&says).ok().and_then(Permit::parse);
@@ -54,7 +54,7 @@ async fn held<L: Link>(live: &Live<L>, parent: &str, name: &str) -> Result<Optio
     Ok(node.filter(ours).map(|(_, seen)| (permit, seen)))
 }
 
-/// `None` where it has gone.
+/// `None` if the node has gone.
 async fn read<L: Link>(live: &Live<L>, path: &str) -> Result<Option<(Vec<u8>, Seen)>, Untold> {
     match live.link.data(path).await {
         Ok(read) => Ok(Some(read)),
@@ -63,7 +63,7 @@ async fn read<L: Link>(live: &Live<L>, path: &str) -> Result<Option<(Vec<u8>, Se
     }
 }
 
-/// Its place in line and its permit: both or neither.
+/// Removes a holder's place in line and its permit: both or neither.
 pub(super) async fn remove<L: Link>(live: &Live<L>, parent: &str, name: &str) -> Result<Broken, Untold> {
     match held(live, parent, name).await? {
         Some((permit, _)) => {

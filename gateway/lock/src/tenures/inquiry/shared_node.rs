@@ -1,4 +1,4 @@
-//! Who holds a node that we share with programs that know nothing of us, and its removal by an operator who means it.
+//! Shows who holds an exclusive node that we share with other programs, and removes it for an operator.
 
 use crate::recipe::saying;
 use crate::session::{
@@ -10,7 +10,7 @@ use crate::session::{
 use crate::tenures::question::{Broken, LineEntry, Program, Untold};
 use fencegate_policies::plan::Mode;
 
-/// The line of ours, in front of it whoever has the node.
+/// Puts the owner of the node in front of our own line.
 pub(super) async fn settle<L: Link>(
     live: &Live<L>,
     path: &str,
@@ -18,12 +18,12 @@ pub(super) async fn settle<L: Link>(
     mut line: Vec<LineEntry>,
 ) -> Result<Vec<LineEntry>, Untold> {
     for one in &mut line {
-        // Tokens are made of the number of the node, and only who has made it has one.
+        // Tokens are made of the czxid of the exclusive node, so a place in line has none.
         (one.number, one.holds) = (None, false);
     }
     let (says, seen) = match live.link.data(path).await {
         Ok(read) => read,
-        // It was given back, and is about to be made.
+        // The node was given back, and the next one is about to be made.
         Err(Fault::NoNode) => return Ok(line),
         Err(fault) => return Err(fault.into()),
     };
@@ -54,12 +54,12 @@ fn session(seen: Seen) -> String {
     format!("{:016x}", seen.owner)
 }
 
-/// The path is that of everybody who ever holds it, and tells the key. The transaction is that of one.
+/// A name for this one life of the node. The path would not do: it is the same for every holder, and it tells the key.
 fn name(seen: Seen) -> String {
     format!("node@{:x}", seen.czxid)
 }
 
-/// The first in line, at `place`, and the node at `path` that it has made: both or neither.
+/// Removes our first place in line and the node that it has made: both or neither.
 pub(super) async fn remove_ours<L: Link>(live: &Live<L>, place: &str, path: &str) -> Result<Broken, Untold> {
     let (first, node) = (live.link.seen(place), live.link.data(path));
     let (Some(first), Ok((says, seen))) = (first.await?, node.await) else { return Ok(Broken::NotHolding) };
@@ -72,7 +72,7 @@ pub(super) async fn remove_ours<L: Link>(live: &Live<L>, place: &str, path: &str
     Broken::of(live.link.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
 }
 
-/// The one that was meant, `named` as [`settle`] does.
+/// Removes another program's node, if it is still the one that [`settle`] has named so.
 pub(super) async fn remove_theirs<L: Link>(
     live: &Live<L>,
     named: &str,

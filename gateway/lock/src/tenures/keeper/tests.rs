@@ -1,11 +1,11 @@
-//! What becomes of a wish where there is no session.
+//! Wishes while there is no session.
 
 use fencegate_policies::{key::KeyTemplate, plan::Mode};
 use fencegate_process::clock::MachineClock;
 
 use super::*;
 
-/// Each would leave a key that nobody works for, and then a lock node that nobody wants.
+/// A slot made for a refused request would stay without a task, and later get a lock node that nobody wants.
 #[tokio::test]
 async fn while_there_is_no_session_nothing_is_begun_for_who_is_refused() {
     let (keeper, _desks) = keeper(Arc::new(MachineClock), 1);

@@ -55,7 +55,7 @@ fn bench(mode: Mode) -> Bench {
     Bench { lease: LeasedLock::of(lock, held), over, proof, clock }
 }
 
-/// What is there without a wait.
+/// The result of a future that is ready at its first poll.
 async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     match poll!(pin!(future)) {
         Poll::Ready(done) => Some(done),

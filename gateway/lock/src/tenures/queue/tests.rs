@@ -1,4 +1,4 @@
-//! The queue of a key against what it promises, under random histories.
+//! Checks the promises of the queue under random histories.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ const RULES: Caching = Caching {
 enum Event {
     Arrive(Mode),
     ArriveTrying(Mode),
-    /// The oldest request in flight ends; what came of it is known or not.
+    /// The oldest request in flight ends, with a known or unknown outcome.
     End {
         known: bool,
     },
@@ -27,9 +27,9 @@ enum Event {
     /// One that waits goes away.
     Leave(usize),
     Contended,
-    /// Who waited elsewhere has gone.
+    /// The contender elsewhere has gone.
     Uncontended,
-    /// All that waits is sent on to another gateway.
+    /// All waiting requests are sent on to another gateway.
     SentOn,
     Evict,
     Pass(Duration),
@@ -58,7 +58,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The queue, and beside it what an observer knows.
+/// The queue, with an observer's own record of what it has done.
 #[derive(Default)]
 struct Observed {
     queue: Queue<u32, u64>,
@@ -159,7 +159,7 @@ impl Observed {
         }
     }
 
-    /// Whoever is oldest ends first here, so the newest is the innermost of its chain.
+    /// In these histories the oldest request ends first, so the newest one is the innermost of its chain.
     fn call(&mut self, mode: Mode) {
         let Some((held, _, number)) = self.in_flight.back().copied() else { return };
         let proven = !self.proof_lost;

@@ -1,4 +1,4 @@
-//! What becomes of those who wait while somebody else holds their key.
+//! Decides which waiting requests leave while somebody else holds their key.
 
 use fencegate_process::clock::Boot;
 
@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl Slot {
-    /// Another holder is before us: those leave who do not wait, or wait for nobody but us. Who may be sent on stays
-    /// until the way is known. An error when nobody is left.
+    /// Another holder is before us. Requests leave that do not wait, or that wait only for this gateway's own tenure.
+    /// Requests that may be sent on stay until the way is known. An error when none is left.
     pub(in crate::tenures) fn is_behind(&self) -> Result<(), Stop> {
         let mut entry = self.entry();
         let sent_here = entry.queue.dismiss(|caller| caller.waits == Waits::AtHolder);
@@ -29,54 +29,55 @@ impl Slot {
         if left == 0 { Err(Stop::CallerGone) } else { Ok(()) }
     }
 
-    /// Nobody else holds, and a delay is sat out until then: those leave who do not wait. It goes on without anybody.
+    /// Nobody else holds, but there is a delay until then. Requests that do not wait leave. The delay goes on even if
+    /// none is left.
     pub(in crate::tenures) fn rests(&self, until: Boot) {
         self.entry().standing.rests(until);
         let rest = until.since(self.clock.now());
         self.dismiss(|caller| caller.patience == Patience::None, &NotGranted::Delayed(rest)).ok();
     }
 
-    /// We are about to queue: who is before us then is not known yet.
+    /// We are about to queue, so it is not known any more who is before us.
     pub(in crate::tenures) fn queues_anew(&self) {
         self.entry().standing.anew();
     }
 
-    /// Our place is gone, with its session or by itself, and somebody else may be next: who was sent here hears so now,
-    /// and not when we have queued again.
+    /// Our place in line is lost, and somebody else may hold next. Requests that other gateways have sent here are told
+    /// so now, and not only when we have queued again.
     pub(in crate::tenures) fn place_lost(&self) {
         self.entry().standing.lost();
-        // Whoever else waits does so for our next turn.
+        // All other requests wait for our next turn.
         self.dismiss(|caller| caller.waits == Waits::AtHolder, &NotGranted::NotHolder).ok();
     }
 
-    /// Has somebody come who may be sent on? Said once.
+    /// Whether a request has come that may be sent on. True once for each.
     pub(in crate::tenures) fn asks_the_way(&self) -> bool {
         self.entry().standing.takes_question()
     }
 
-    /// Another gateway keeps the key: those who may go there leave. An error when nobody is left.
+    /// Another gateway keeps the key, so requests that may be sent there leave. An error when none is left.
     pub(in crate::tenures) fn send_on(&self, way: &Way) -> Result<(), Stop> {
         self.dismiss(|caller| caller.waits == Waits::Anywhere, &NotGranted::Elsewhere(way.clone()))
     }
 
-    /// There is nobody to be sent on to: those who do not wait leave. An error when nobody is left.
+    /// There is no gateway to send requests to, so those that do not wait leave. An error when none is left.
     pub(in crate::tenures) fn no_way(&self) -> Result<(), Stop> {
         self.entry().standing.asked_in_vain(self.clock.now());
         self.dismiss(|caller| caller.patience == Patience::None, &NotGranted::Locked)
     }
 
-    /// No lock can be had: everybody who waits is told why.
+    /// No lock can be had, so all waiting requests are told why.
     pub(in crate::tenures) fn refuse(&self, why: &NotGranted) {
         self.dismiss(|_| true, why).ok();
     }
 
-    /// A fault of ours: nothing is started under the tenure any more, and everybody who waits is told why. In one step: who
-    /// sees that the tenure ends, and comes then, is none of those.
+    /// A fault of the gateway: closes the tenure, and tells all waiting requests why. Both happen under one lock, so a
+    /// request that comes after the end of the tenure is not refused.
     pub(in crate::tenures) fn fail(&self, why: &NotGranted) {
         let leaving = {
             let mut entry = self.entry();
             entry.queue.close(Cause::Failed);
-            // What was on its way to a request when we panicked may be anything.
+            // Whatever was on its way to a request during the panic counts as an unknown outcome.
             entry.queue.unknown();
             entry.queue.dismiss(|_| true)
         };
@@ -93,7 +94,7 @@ impl Slot {
     }
 }
 
-/// Not under the slot's lock: a caller that has just gone gives up its place in here.
+/// Called outside of the slot's lock, because a caller that has just gone gives up its place in here.
 fn tell(leaving: Vec<Caller>, why: &NotGranted) {
     for caller in leaving {
         caller.answer.send(Err(why.clone())).ok();

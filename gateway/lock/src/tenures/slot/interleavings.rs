@@ -20,7 +20,7 @@ use crate::{
 };
 use shuttle::rand::Rng;
 
-/// Tries random schedules. An unoptimised build needs more stack than the scheduler gives.
+/// Tries random schedules, with a larger stack than the scheduler's default, which an unoptimised build needs.
 fn explore(history: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
@@ -59,8 +59,8 @@ fn wants(waits: Waits, route: &Arc<str>) -> Wants<'_> {
     Wants { mode, rules: RULES, patience, waits, delay: None, route }
 }
 
-/// Waits for its turn, works alone, ends; or is told, once, that it is for another gateway to serve. Whether it was
-/// served here.
+/// One request: it waits for its turn, works alone, and ends; or it is told once to go to another gateway. True if it
+/// was served here.
 fn request(table: &Table, key: &ResourceKey, waits: Waits, at_work: &AtomicU32, last: &Plain) -> bool {
     let tenure = match table.enter(key, &LockSite::Native, wants(waits, &"pay".into())) {
         Entered::Started(tenure) => tenure,
@@ -83,7 +83,7 @@ fn request(table: &Table, key: &ResourceKey, waits: Waits, at_work: &AtomicU32, 
     };
     let token = tenure.dispatch().expect("a dispatch").token;
     assert_eq!(at_work.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
-    // Epochs are small and dispatches few: one number orders both.
+    // Epochs and dispatch numbers are small here, so one number can hold both in order.
     let order = token.number() * 1000 + u64::from(token.dispatch());
     assert!(last.swap(order, Ordering::SeqCst) < order, "tokens grow");
     shuttle::thread::yield_now();
@@ -92,7 +92,7 @@ fn request(table: &Table, key: &ResourceKey, waits: Waits, at_work: &AtomicU32, 
     true
 }
 
-/// The task of the key: grants, contention from elsewhere, the end of each tenure.
+/// Plays the task of the key: grants, contention from elsewhere, the end of each tenure.
 fn attend(table: &Table, slot: &Arc<Slot>, served: &AtomicU32, requests: u32) {
     let mut epoch = 0;
     while served.load(Ordering::SeqCst) < requests || slot.wanted().is_some() {
@@ -127,7 +127,7 @@ fn requests_are_served_one_at_a_time_with_growing_tokens() {
                 })
             })
             .collect();
-        // The slot exists as soon as somebody has entered; the real task gets it from that one.
+        // The slot exists as soon as the first request has entered. The real task is given the slot by that request.
         let slot = loop {
             match table.slot(&key()) {
                 Some(slot) => break slot,
@@ -141,7 +141,7 @@ fn requests_are_served_one_at_a_time_with_growing_tokens() {
     });
 }
 
-/// The same task, which now and then finds another gateway before it.
+/// The same task, but now and then another gateway is before it.
 fn attend_behind(table: &Table, slot: &Arc<Slot>, served: &AtomicU32, requests: u32) {
     let pass = crate::pass::Pass::new(&fencegate_process::randomness::SystemRandomness);
     let way = Way { gateway: "gw-2".into(), address: "gw-2:9910".into(), pass };
@@ -219,8 +219,8 @@ fn a_proof_that_was_revoked_never_holds_again_whatever_beats_come() {
     });
 }
 
-/// Everything that was done under other names of the keys has a smaller token than what comes after: a node that waited
-/// meanwhile is too old.
+/// After keys were renamed, new tokens have to be larger than all tokens under the old names. A lock node that waited
+/// during the change would make a smaller one.
 #[test]
 fn nobody_is_let_in_under_a_node_that_is_older_than_the_last_change_of_keys() {
     explore(|| {
@@ -287,7 +287,7 @@ fn nobody_is_let_in_under_a_node_that_is_older_than_the_last_change_of_keys() {
     });
 }
 
-/// A service that answers at once, and what it has called works on: nobody is started beside that.
+/// A service answers while its callback still works: no other request may be started beside that.
 #[test]
 fn what_is_called_back_runs_alone_and_keeps_the_key_when_its_caller_is_answered_first() {
     explore(|| {
@@ -345,7 +345,7 @@ fn calling(table: &Arc<Table>, at_work: &Arc<AtomicU32>) {
             alone(&works);
             inner.known();
         }
-        // It came too late.
+        // The callback came too late.
         Err(why) => assert!(matches!(why, NotInside::NotInFlight | NotInside::NotHere), "{why}"),
     });
     shuttle::thread::yield_now();

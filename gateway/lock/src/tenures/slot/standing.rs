@@ -1,29 +1,30 @@
-//! Where this process stands in ZooKeeper's line for one key, and who of those who wait here asks for the way elsewhere.
+//! The place of this process in ZooKeeper's line for one key, and whether a waiting request asks for the way to another
+//! gateway.
 
 use std::time::Duration;
 
 use fencegate_process::clock::Boot;
 
-/// Where we stand. All of it is under the slot's mutex, so what one look says fits together.
+/// Our place in line. The slot's mutex guards all fields together.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
-    /// A holder elsewhere was before us when we last looked.
+    /// Whether a holder elsewhere was before us at the last look.
     behind: bool,
-    /// Nobody else is before us, and a delay is sat out until then.
+    /// The end of a delay; only set while nobody else is before us.
     rests: Option<Boot>,
-    /// Our place is gone: somebody else may hold before we do again. Queueing anew does not change that, a grant does.
+    /// Whether our place was lost, so that somebody else may hold before we do. Only a grant resets this.
     lost: bool,
-    /// Somebody came who may be sent on, and has not been told the way.
+    /// Whether a request waits that may be sent on and does not know the way yet.
     asks: bool,
-    /// When there was no way, the last time that somebody asked.
+    /// When the last look for the way found none.
     in_vain: Option<Boot>,
 }
 
-/// Whoever comes while a look for the way was in vain just now does not have it looked for again.
+/// How long after a look without a result no new look is made.
 pub(super) const IN_VAIN: Duration = Duration::from_millis(100);
 
 impl Standing {
-    /// Nobody elsewhere was before us, for all that is known.
+    /// Whether nobody elsewhere was before us, as far as is known.
     pub(super) fn is_first(&self) -> bool {
         !self.lost && !self.behind
     }
@@ -32,13 +33,13 @@ impl Standing {
         self.behind
     }
 
-    /// We are about to queue: who is before us then is not known yet.
+    /// We are about to queue, so it is not known any more who is before us.
     pub(super) fn anew(&mut self) {
         self.behind = false;
         self.rests = None;
     }
 
-    /// `asks`: somebody waits who may be sent on.
+    /// Another holder is before us. `asks`: a request waits that may be sent on.
     pub(super) fn behind(&mut self, asks: bool) {
         self.behind = true;
         self.asks = asks;
@@ -48,7 +49,7 @@ impl Standing {
         self.rests = Some(until);
     }
 
-    /// For so long a delay is sat out yet; `None` where none is.
+    /// What is left of a delay; `None` if there is none.
     pub(super) fn rest(&self, now: Boot) -> Option<Duration> {
         self.rests.map(|until| until.since(now))
     }
@@ -64,19 +65,19 @@ impl Standing {
         self.rests = None;
     }
 
-    /// Somebody waits who may be sent on, and nothing is held here. Whether the way is to be looked for now.
+    /// A request waits that may be sent on, and nothing is held here. True if the way has to be looked for now.
     pub(super) fn asks_now(&mut self, now: Boot) -> bool {
         let recently = self.in_vain.is_some_and(|looked| now.since(looked) < IN_VAIN);
         self.asks |= !recently;
         !recently
     }
 
-    /// Has somebody come who may be sent on? Said once.
+    /// Whether a request has come that may be sent on. True once for each.
     pub(super) fn takes_question(&mut self) -> bool {
         std::mem::take(&mut self.asks)
     }
 
-    /// There is nobody to be sent on to.
+    /// The look for the way found no gateway.
     pub(super) fn asked_in_vain(&mut self, now: Boot) {
         self.in_vain = Some(now);
     }

@@ -28,7 +28,7 @@ pub struct Table {
     clock: SharedClock,
 }
 
-/// So that workers seldom meet at one lock.
+/// Many shards, so that workers seldom wait for one lock.
 const SHARDS: usize = 64;
 
 impl Table {
@@ -36,7 +36,7 @@ impl Table {
         Self { shards: std::array::from_fn(|_| Mutex::default()), ways: Ways::default(), clock }
     }
 
-    /// A request wants `key`. Where the key is held here and free, this is all that it takes.
+    /// A request wants `key`. If the key is held here and free, the request starts at once.
     pub fn enter(&self, key: &ResourceKey, site: &LockSite, wants: Wants<'_>) -> Entered {
         let mut shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         if shard.get(key).is_none_or(|slot| slot.site != *site) {
@@ -45,7 +45,8 @@ impl Table {
             }
             let slot = Arc::new(Slot::new(key.clone(), site.clone(), self.clock.clone()));
             if let Some(moved) = shard.insert(key.clone(), slot) {
-                // Another plan has the lock elsewhere. What runs under the old one ends with it, and nothing more begins.
+                // A new plan has the lock at another site. Requests under the old lock go on, and no new one begins
+                // there.
                 moved.outdate();
             }
         }
@@ -53,7 +54,7 @@ impl Table {
         slot.enter(wants)
     }
 
-    /// The gateway that keeps the key, as far as is known, if that is another one.
+    /// The way to another gateway that keeps the key, if one is known.
     pub fn way(&self, key: &ResourceKey) -> Option<Way> {
         self.ways.find(key, self.clock.now())
     }
@@ -70,7 +71,7 @@ impl Table {
         self.ways.learn(key, way, self.clock.now());
     }
 
-    /// The tenure of a key that is held here and free; nothing is made and nobody waits.
+    /// The tenure of a key that is held here and free; makes nothing and waits for nothing.
     pub fn take_free(
         &self,
         key: &ResourceKey,
@@ -88,7 +89,7 @@ impl Table {
         Some(slot.tenure(started))
     }
 
-    /// Starts a request inside the dispatch that has called it, and says how that holds the key.
+    /// Starts a callback inside the dispatch that has called it. Returns also the mode in which the key is held.
     pub(in crate::tenures) fn call(
         &self,
         key: &ResourceKey,
@@ -98,7 +99,7 @@ impl Table {
         self.slot(key).ok_or(NotInside::NotHere)?.call(from, mode)
     }
 
-    /// Every key that comes after `after`, in no order; each shard is held for as long as it takes to count its keys.
+    /// Every key that comes after `after`, in no order. Each shard is locked only while its keys are listed.
     pub(in crate::tenures) fn slots(&self, after: Option<&ResourceKey>) -> Vec<Arc<Slot>> {
         let mut slots = Vec::new();
         for shard in &self.shards {
@@ -112,7 +113,7 @@ impl Table {
         unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]).get(key).cloned()
     }
 
-    /// Somebody holds the key, here or elsewhere, as far as is known.
+    /// Whether the key is held, here or elsewhere, as far as is known.
     pub fn is_taken(&self, key: &ResourceKey) -> bool {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         shard.get(key).is_some_and(|slot| {
@@ -122,7 +123,7 @@ impl Table {
         })
     }
 
-    /// For so long a delay is sat out here yet; `None` where none is.
+    /// What is left of a delay of the key; `None` if there is none.
     pub(in crate::tenures) fn rest(&self, key: &ResourceKey) -> Option<Duration> {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         let slot = shard.get(key)?;
@@ -131,7 +132,7 @@ impl Table {
 
     /// Forgets the key if nobody wants it any more; then its task ends.
     pub fn leave(&self, slot: &Arc<Slot>) -> bool {
-        // The table first, as everywhere: a request that finds the slot must not find it half gone.
+        // The table is locked before the slot, as everywhere: a request must not find a slot that is half removed.
         let mut shard = unpoisoned(&self.shards[usize::from(slot.key.shard()) % SHARDS]);
         let mut entry = slot.entry();
         let leaves = entry.queue.leave();
@@ -144,7 +145,7 @@ impl Table {
         leaves
     }
 
-    /// Nothing more is started under any tenure that is held now, or comes of a node that waits now: whoever comes next
+    /// Nothing more is started under a tenure that is held now, or that a waiting node gets later. The next request
     /// gets a newer token.
     pub fn close_all(&self) {
         for shard in &self.shards {

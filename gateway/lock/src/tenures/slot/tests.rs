@@ -1,4 +1,4 @@
-//! What a slot says to those who wait while another gateway keeps the key.
+//! What a slot tells waiting requests while another gateway keeps the key.
 
 use std::time::Duration;
 
@@ -198,7 +198,7 @@ fn a_tenure_that_is_not_proven_keeps_nothing() {
     assert!(matches!(bench.enter(Waits::AtHolder, Patience::Behind(9)), Entered::NotHere));
 }
 
-/// Its node may be older than what was done under the other name of the key meanwhile.
+/// The node that waited may have a smaller token than requests that used the key's other name meanwhile.
 #[test]
 fn what_waited_while_the_keys_changed_their_names_is_not_used_when_it_is_granted() {
     let bench = Bench::new();
@@ -223,7 +223,7 @@ fn what_waited_while_the_keys_changed_their_names_is_not_used_when_it_is_granted
     tenure.known();
 }
 
-/// The same as with a node per request: `most` wait behind the one that holds, or is about to.
+/// The bound is the same as for strict requests: `most` wait behind the one that holds, or is about to.
 #[test]
 fn a_queue_without_places_takes_who_holds_and_nobody_behind() {
     let bench = Bench::new();
@@ -239,7 +239,7 @@ fn a_queue_without_places_takes_who_holds_and_nobody_behind() {
     proof.revoke();
 }
 
-/// Requests that one gateway has started under the tenure of a key, as its service calls back.
+/// Callbacks of a service, under the tenure of a cached key.
 #[test]
 fn what_a_service_calls_back_runs_inside_and_keeps_the_key_until_all_of_it_is_over() {
     let bench = Bench::new();
@@ -250,7 +250,8 @@ fn what_a_service_calls_back_runs_inside_and_keeps_the_key_until_all_of_it_is_ov
     let from = outer.dispatch().expect("a dispatch").token;
     let (mut next, _place) = bench.waits(Waits::Here);
 
-    // Somebody waits here, and somebody elsewhere for long: a tenure that is about to be given up is given up later.
+    // A request waits here, and a contender elsewhere has waited for long. Even so the tenure is given up only after
+    // the callbacks.
     bench.slot().contended(false);
     bench.clock.go(Caching::default().max_hold * 2);
     let (inner, held) = bench.table.call(&bench.key, from, Mode::Shared).expect("inside");

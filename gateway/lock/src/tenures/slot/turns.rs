@@ -1,4 +1,4 @@
-//! What the task that works for a key tells its slot, and is told: whose turn it is, and when that is over.
+//! The methods of a slot for the task of its key: who is next, and when the tenure is over.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::{
 };
 
 impl Slot {
-    /// Somebody may have changed something.
+    /// Returns when the state of the slot may have changed.
     pub(in crate::tenures) async fn changed(&self) {
         self.look.notified().await;
     }
 
-    /// How the first of those who wait wants the key; `None` when nobody waits.
+    /// What the first waiting request wants; `None` when nobody waits.
     pub(in crate::tenures) fn wanted(&self) -> Option<FirstWish> {
         let mut entry = self.entry();
         entry.queue.forget(|caller| caller.answer.is_closed());
@@ -34,18 +34,18 @@ impl Slot {
         let FirstWish { mode, rules, outdated, .. } = wanted;
         let mut entry = self.entry();
         entry.standing.granted();
-        // Where requests may be sent on from here, those of other gateways may come.
+        // If requests may be sent on from here, other gateways may send theirs here.
         let reached = entry.queue.in_line().any(|(.., caller)| caller.waits != Waits::Here);
         entry.queue.granted(grant, mode, rules, reached, self.clock.now());
         if entry.outdated != outdated {
-            // Its node was made before: what was done since under another key may have a larger token.
+            // The node was made before keys changed, so a request under another key may have a larger token.
             entry.queue.close(Cause::Reloaded);
         }
         drop(entry);
         self.start_waiting();
     }
 
-    /// `looks`: whoever contends may be there only to learn who holds.
+    /// There is a contender elsewhere. `looks`: it may be there only to learn who holds.
     pub(in crate::tenures) fn contended(&self, looks: bool) {
         let mut entry = self.entry();
         entry.queue.contended(self.clock.now());
@@ -54,13 +54,13 @@ impl Slot {
         }
     }
 
-    /// Who waits here because somebody waited elsewhere goes on at once.
+    /// The contender elsewhere has gone, so requests that waited because of it start at once.
     pub(in crate::tenures) fn uncontended(self: &Arc<Self>) {
         self.entry().queue.uncontended();
         self.start_waiting();
     }
 
-    /// Nothing is started under the tenure any more, nor under one whose node is there already and waits.
+    /// Closes the tenure, and also the next one if its node waits already.
     pub(super) fn outdate(&self) {
         let mut entry = self.entry();
         entry.queue.close(Cause::Reloaded);
@@ -87,7 +87,8 @@ impl Slot {
         self.entry().queue.due(self.clock.now())
     }
 
-    /// Gives the tenure up if it is due, in one step: nothing can be started in between. Whether nothing is held.
+    /// Takes the tenure out if it is due, in one step, so that nothing can be started in between. True if no tenure is
+    /// left.
     pub(in crate::tenures) fn take_if_due(&self, told: impl FnOnce(Ended)) -> bool {
         let now = self.clock.now();
         let mut entry = self.entry();

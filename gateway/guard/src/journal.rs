@@ -1,7 +1,7 @@
 //! Keeps an operation from happening twice. Fencing alone does not: a client that got no answer retries with a newer
 //! token.
 //!
-//! A request reserves the name of its operation first. So between its look-up and the record of its admission no other
+//! A request reserves the name of its operation first. So between its lookup and the record of its admission no other
 //! request can do either.
 
 mod unfinished;

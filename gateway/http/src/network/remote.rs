@@ -12,7 +12,7 @@ pub enum Remote {
 }
 
 impl Remote {
-    /// The target of an endpoint that needs no look-up: `unix:/path`, or an address with a port.
+    /// The target of an endpoint that needs no lookup: `unix:/path`, or an address with a port.
     pub fn literal(endpoint: &str) -> Option<Self> {
         match socket_path(endpoint) {
             Some(path) => Some(Self::Unix(path.into())),

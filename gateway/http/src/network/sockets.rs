@@ -44,7 +44,7 @@ impl Network for Sockets {
     type Listener = SocketListener;
 
     async fn resolve(&self, authority: &str) -> io::Result<Vec<Remote>> {
-        // The system's own look-up, with `/etc/hosts` and name servers, as every program of the machine uses it.
+        // The system's own lookup, with `/etc/hosts` and name servers, as every program of the machine uses it.
         Ok(lookup_host(authority).await?.map(Remote::Tcp).collect())
     }
 

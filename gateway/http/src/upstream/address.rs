@@ -1,4 +1,4 @@
-//! Where an endpoint is: the addresses behind its name, as the process last learned them.
+//! The addresses behind an endpoint's name, as the last lookups found them.
 
 use std::{
     sync::{
@@ -15,27 +15,27 @@ use crate::network::remote::Remote;
 /// All addresses of one endpoint. Shared by all workers, and by the plans that have the endpoint.
 #[derive(Debug)]
 pub struct Addresses {
-    /// Of the endpoint: `host:port`, or `unix:/path`.
+    /// The name of the endpoint: `host:port`, or `unix:/path`.
     name: Arc<str>,
     /// `None` until the first lookup is over; empty while nothing was ever found.
     known: watch::Sender<Option<Vec<Arc<Address>>>>,
-    /// What lookups have found lately, and when each was found last.
+    /// Addresses that lookups have found lately, with the time of the last find.
     lately: Mutex<Vec<(Remote, Instant)>>,
     literal: bool,
     turn: AtomicUsize,
-    /// The last lookup found nothing.
+    /// Whether the last lookup found nothing.
     in_vain: AtomicBool,
 }
 
-/// One of them.
+/// One address of an endpoint.
 #[derive(Debug)]
 pub struct Address {
     pub socket: Remote,
-    /// Of the endpoint that it belongs to.
+    /// The name of its endpoint.
     pub name: Arc<str>,
-    /// The name no longer leads here.
+    /// Whether the last lookup no longer found it.
     gone: AtomicBool,
-    /// No connection could be made the last time.
+    /// Whether the last attempt to connect failed.
     dead: AtomicBool,
 }
 
@@ -49,12 +49,12 @@ impl Address {
         })
     }
 
-    /// Connections to it are not used again.
+    /// Whether it is no longer found. Connections to it are then not used again.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Relaxed)
     }
 
-    /// What came of connecting to it.
+    /// The result of an attempt to connect to it.
     pub fn answered(&self, did: bool) {
         if self.dead.load(Relaxed) == did {
             self.dead.store(!did, Relaxed);
@@ -62,11 +62,12 @@ impl Address {
     }
 }
 
-/// A name with more addresses than this is a mistake, and each of them costs connections.
+/// The most addresses of a name. More would be a mistake, and each costs connections.
 const MOST: usize = 64;
-/// A name server may tell a few of the addresses of a name at a time. By then it has told each of them.
+/// How long a find counts as lately. A name server may answer with a few addresses at a time; within this time it has
+/// told each.
 const LATELY: Duration = Duration::from_secs(600);
-/// Of several answers.
+/// The most addresses that are remembered, of several answers.
 const MOST_LATELY: usize = 4 * MOST;
 
 impl Addresses {
@@ -82,21 +83,21 @@ impl Addresses {
         }
     }
 
-    /// There is nothing to look up.
+    /// Whether the name is an address already, so that there is nothing to look up.
     pub fn is_literal(&self) -> bool {
         self.literal
     }
 
-    /// All of them, in no order that means anything. Waits for the first lookup only; empty where that was in vain.
+    /// All addresses, in no particular order. Waits for the first lookup only; empty if that found nothing.
     pub async fn all(&self) -> Vec<Arc<Address>> {
         let mut known = self.known.subscribe();
-        // The sender lives in `self`, so there is no other error than that nothing is known.
+        // The sender lives in `self`, so this cannot fail.
         let known = known.wait_for(Option::is_some).await.ok();
         known.and_then(|known| known.clone()).unwrap_or_default()
     }
 
-    /// In the order in which to try them: each further call begins with another one, and those that did not answer come
-    /// last. Waits as [`Addresses::all`].
+    /// All addresses in the order in which to try them. Each call begins with another one, and those that did not
+    /// answer come last. Waits as [`Addresses::all`] does.
     pub async fn in_turn(&self) -> Vec<Arc<Address>> {
         let mut all = self.all().await;
         if all.len() > 1 {
@@ -107,8 +108,8 @@ impl Addresses {
         all
     }
 
-    /// Where they are, and where lookups have found them lately; `None` while nothing was ever found. Waits as
-    /// [`Addresses::all`].
+    /// The addresses, with those that lookups have found lately; `None` if nothing was ever found. Waits as
+    /// [`Addresses::all`] does.
     pub async fn sockets(&self) -> Option<Vec<Remote>> {
         let all = self.all().await;
         let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,7 +133,7 @@ impl Addresses {
         lately.extend(sockets.iter().map(|socket| (socket.clone(), now)));
     }
 
-    /// A lookup has found these, at least one. True: that is news.
+    /// A lookup has found these addresses, at least one. True if they have changed.
     pub fn found(&self, mut sockets: Vec<Remote>) -> bool {
         sockets.sort_unstable();
         sockets.dedup();
@@ -148,17 +149,17 @@ impl Addresses {
                 .collect();
             for address in &old {
                 address.gone.store(!sockets.contains(&address.socket), Relaxed);
-                // It gets another chance: what did not answer may do so by now.
+                // An address that did not answer gets another chance after each lookup.
                 address.dead.store(false, Relaxed);
             }
-            // Both are in order.
+            // Both lists are sorted, so they can be compared like this.
             let news = old.iter().map(|address| &address.socket).ne(&sockets);
             *known = Some(all);
             news
         })
     }
 
-    /// A lookup was in vain: the old addresses stay. True: that is news.
+    /// A lookup found nothing, so the old addresses stay. True if the one before did find some.
     pub fn not_found(&self) -> bool {
         self.known.send_if_modified(|known| {
             let first = known.is_none();
@@ -179,7 +180,7 @@ mod tests {
         texts.iter().map(|text| Remote::literal(text).expect("an address")).collect()
     }
 
-    /// What the next connection tries, in order.
+    /// The addresses that the next connection tries, in order.
     fn next(addresses: &Addresses) -> Vec<Arc<Address>> {
         addresses.in_turn().now_or_never().expect("something is known")
     }

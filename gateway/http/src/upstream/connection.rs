@@ -1,4 +1,4 @@
-//! A connection that carries exchanges, whoever is at its other end: a service, or another gateway.
+//! A connection that carries exchanges, to a service or to another gateway.
 
 use std::{future::Future, rc::Rc};
 
@@ -13,36 +13,36 @@ use super::{
 };
 use crate::{body::Body, parting::Switched};
 
-/// It may carry one exchange at a time. Dropping it ends it at once: what is queued on it is never sent, and an exchange
-/// that was not complete ends with a reset.
+/// A connection carries one exchange at a time. Dropping it ends it at once: queued bytes are never sent, and an
+/// incomplete exchange ends with a reset.
 pub struct Connection {
     sender: Sender,
     pub gate: Rc<Gate>,
     running: Running,
-    /// Of the files for TLS that it was made with.
+    /// The generation of the TLS files that it was made with.
     generation: Option<Generation>,
-    /// It has carried an exchange before, so the other side may have closed it meanwhile.
+    /// Whether it has carried an exchange before, so that the other side may have closed it meanwhile.
     pub reused: bool,
 }
 
 impl Connection {
-    /// One that has carried nothing yet, and whose `gate` stands before its socket.
+    /// A new connection. `gate`: the gate directly above its socket.
     pub fn new((sender, running): (Sender, Running), gate: Rc<Gate>, generation: Option<Generation>) -> Self {
         Self { sender, gate, running, generation, reused: false }
     }
 
-    /// Nothing of its last exchange is left, as far as the HTTP library knows.
+    /// Whether its last exchange is over, as far as the HTTP library knows.
     pub fn is_ready(&self) -> bool {
         self.sender.is_ready()
     }
 
-    /// Neither closed, nor made with files for TLS of before.
+    /// Whether it is open, and was made with the present TLS files.
     pub fn is_usable(&self) -> bool {
         self.generation.as_ref().is_none_or(Generation::is_current) && !self.sender.is_closed()
     }
 
-    /// Its exchange is over in both directions, and nothing of it is left to be written. What HTTP/2 has written has to
-    /// be asked for, see [`Connection::settled`].
+    /// Whether its exchange is over in both directions, and all of it is written. For HTTP/2 that takes a wait, see
+    /// [`Connection::settled`].
     pub(super) fn is_settled(&self) -> bool {
         matches!(&self.sender, Sender::Http1(sender, ..) if sender.is_ready()) && self.gate.is_flushed()
     }
@@ -55,26 +55,26 @@ impl Connection {
         self.sender.send(request)
     }
 
-    /// It died under a request without a byte of an answer, after others had been answered on it: the other side has
-    /// closed it while it lay idle, most likely.
+    /// Whether it died under a request without a byte of an answer, after earlier exchanges. Then the other side has
+    /// most likely closed it while it was idle.
     pub fn has_died_silently(&self) -> bool {
         self.reused && self.sender.is_unanswered()
     }
 
-    /// Returns true when the exchange is over in both directions, and nothing of it is left to be written.
+    /// Waits for the end of the exchange. True if it is over in both directions, and all of it is written.
     pub async fn settled(&mut self) -> bool {
         if self.sender.settled().await.is_err() {
             return false;
         }
         if let Sender::Http2(_, seen, _) = &self.sender {
-            // The library writes when it is its turn.
+            // The library writes in a task of its own, so wait for it.
             seen.until(|_| self.gate.is_flushed()).await;
         }
         self.running.tidy();
         self.gate.is_flushed()
     }
 
-    /// The stream itself, once the upstream has switched protocols; `None` where it cannot.
+    /// The stream itself, once the upstream has switched protocols; `None` on HTTP/2.
     pub fn stream(&self) -> Option<oneshot::Receiver<Switched>> {
         let Sender::Http1(_, parting, _) = &self.sender else { return None };
         let (taker, taken) = oneshot::channel();
@@ -82,7 +82,7 @@ impl Connection {
         Some(taken)
     }
 
-    /// What tells when the last piece of a request has gone.
+    /// Tells when the last piece of a request was sent.
     pub fn progress(&self) -> Progress {
         match &self.sender {
             Sender::Http1(..) => Progress::Bytes(self.gate.clone()),
@@ -91,10 +91,10 @@ impl Connection {
     }
 }
 
-/// How far a request has come.
+/// The progress of a request on its way out.
 pub enum Progress {
     Bytes(Rc<Gate>),
-    /// With HTTP/2 there are bytes that belong to no request.
+    /// By frames for HTTP/2, where some bytes belong to no request.
     Frames(Rc<SeenFrames>),
 }
 
@@ -109,7 +109,7 @@ impl Progress {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Before its tasks end: what they have queued is not written.
+        // The gate is shut before the tasks end, so that none of their queued bytes is written.
         self.gate.end();
     }
 }

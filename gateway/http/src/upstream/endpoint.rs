@@ -1,4 +1,4 @@
-//! One endpoint as all workers see it: how busy it is, how well, and how many connections it has.
+//! The state of one endpoint, shared by all workers: its load, its health, and its connections.
 
 use std::{
     sync::{
@@ -16,10 +16,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::address::Addresses;
 
-/// Shared by all workers, and by the plans that have it.
+/// An endpoint, shared by all workers, and by all plans that have it.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// No other endpoint has it, nor will have.
+    /// Unique among all endpoints, also of later plans.
     pub id: u64,
     /// `host:port`, or `unix:/path`.
     pub name: Arc<str>,
@@ -28,7 +28,7 @@ pub struct Endpoint {
     limits: PoolLimits,
     /// Requests in flight.
     busy: AtomicUsize,
-    /// Connections that wait for a request.
+    /// Idle connections.
     idle: AtomicUsize,
     /// Requests that wait for a connection.
     waiting: AtomicUsize,
@@ -38,23 +38,23 @@ pub struct Endpoint {
     health: Health,
 }
 
-/// Rung when a request waits for a connection: workers then close what lies idle with them.
+/// Rung when a request waits for a connection. Workers then close idle connections.
 pub type Bell = watch::Sender<()>;
 
 #[derive(Debug)]
 struct Health {
-    /// What the active checks say.
+    /// Whether the active checks have found it unhealthy.
     unwell: AtomicBool,
-    /// In a row.
+    /// Failures in a row.
     failures: AtomicUsize,
-    /// Milliseconds after `born`; in the past: not ejected.
+    /// The end of its ejection, in milliseconds after `born`. A time in the past: not ejected.
     ejected_until: AtomicU64,
     /// Ejections that followed each other closely.
     ejections: AtomicU64,
     born: Instant,
 }
 
-/// Why an endpoint is avoided, or that it is not.
+/// Whether requests go to an endpoint, and why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Usable,
@@ -138,12 +138,12 @@ impl Endpoint {
         millis(self.health.born.elapsed())
     }
 
-    /// A request is under way.
+    /// Counts a request in flight.
     pub fn busy(self: &Arc<Self>) -> Counted {
         self.counted(|endpoint| &endpoint.busy)
     }
 
-    /// A connection lies idle; `None` where enough of them do.
+    /// Counts an idle connection; `None` if there are enough of them.
     pub fn idle(self: &Arc<Self>) -> Option<Counted> {
         let counted = self.counted(|endpoint| &endpoint.idle);
         (self.idle.load(Relaxed) <= self.limits.max_idle).then_some(counted)
@@ -159,12 +159,12 @@ impl Endpoint {
         self.limits.max_connections.saturating_sub(self.places.available_permits())
     }
 
-    /// The right to a further connection; `None` when there are as many as there may be.
+    /// The right to a further connection; `None` if there are as many as allowed.
     pub fn place(&self) -> Option<ConnectionPermit> {
         self.places.clone().try_acquire_owned().ok()
     }
 
-    /// The right to one that no request is sent over, and that is not counted.
+    /// The right to a connection that carries no request, and is not counted.
     pub fn place_beside() -> ConnectionPermit {
         Arc::new(Semaphore::new(1)).try_acquire_owned().expect("nobody else has it")
     }
@@ -175,7 +175,7 @@ impl Endpoint {
     /// Dropping the future gives up the place in the queue.
     pub async fn next_place(self: Arc<Self>) -> ConnectionPermit {
         let _waiting = self.counted(|endpoint| &endpoint.waiting);
-        // After it is counted: whoever looks now sees that somebody waits.
+        // Rung after the count, so that a worker that looks now sees the waiting request.
         self.bell.send_replace(());
         self.places.clone().acquire_owned().await.expect("the semaphore is never closed")
     }
@@ -185,19 +185,19 @@ impl Endpoint {
         self.waiting.load(Relaxed)
     }
 
-    /// An exchange has worked.
+    /// An exchange has succeeded.
     pub fn worked(&self) {
         if self.health.failures.load(Relaxed) > 0 {
             self.health.failures.store(0, Relaxed);
         }
     }
 
-    /// Something has failed that is the endpoint's own fault. True: that was once too often.
+    /// An exchange has failed by the endpoint's own fault. True if there were too many failures in a row.
     pub fn failed(&self, eject: &Eject) -> bool {
         self.health.failures.fetch_add(1, Relaxed) + 1 >= eject.failures && self.state() == State::Usable
     }
 
-    /// Leaves it alone for a while, for longer if it was left alone a short while ago. For how long.
+    /// Ejects the endpoint for a while, and for longer if the last ejection was a short time ago. Returns the length.
     pub fn eject(&self, eject: &Eject) -> Duration {
         let health = &self.health;
         health.failures.store(0, Relaxed);
@@ -211,7 +211,7 @@ impl Endpoint {
         lasts
     }
 
-    /// What the active checks say now. True: that is news.
+    /// Sets the result of the active checks. True if it has changed.
     pub fn is_well(&self, well: bool) -> bool {
         self.health.unwell.swap(!well, Relaxed) == well
     }

@@ -1,4 +1,4 @@
-//! The endpoints of each upstream, and which of them a request tries.
+//! The endpoints of each upstream, and the order in which a request tries them.
 
 mod meet;
 
@@ -33,18 +33,18 @@ use crate::network::remote::Remote;
 pub struct Fleets {
     all: Vec<Arc<Fleet>>,
     bell: Bell,
-    /// Ends what looks after the endpoints, when another plan takes over.
+    /// Ends the tasks of the endpoints when another plan takes over.
     over: CancellationToken,
     names: Names,
     metrics: EndpointMetrics,
 }
 
-/// What becomes of the names of endpoints.
+/// Whether the names of endpoints are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Names {
-    /// They are looked up, for as long as this is in use.
+    /// They are looked up again and again.
     LookedUp,
-    /// All that is known is what the file says.
+    /// They are never looked up, because nothing is sent.
     AsWritten,
 }
 
@@ -56,19 +56,19 @@ pub struct Fleet {
     /// `None` for plain text.
     pub secured: Option<Secured>,
     turn: AtomicUsize,
-    /// Two endpoints that fail at the same moment must not both be taken out as the last but one.
+    /// Taken for an ejection: of the last two endpoints that fail at the same moment, only one may be ejected.
     ejecting: Mutex<()>,
     pub metrics: EndpointMetrics,
 }
 
 impl Fleets {
     /// # Errors
-    /// A file that TLS is to be spoken with cannot be used.
+    /// A file for TLS cannot be used.
     pub fn of(plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, BadTls> {
         Self::made(plan, metrics, watch::Sender::new(()), Secured::open, None)
     }
 
-    /// To be looked at only: no file is read, and nothing can be sent over TLS.
+    /// For display only: no file is read, and nothing can be sent over TLS.
     pub fn to_look_at(plan: &Plan, metrics: &EndpointMetrics) -> Arc<Self> {
         let closed = |_: &Tls| Ok(Secured::closed());
         let mut fleets =
@@ -77,16 +77,16 @@ impl Fleets {
             fleets.names = Names::AsWritten;
         }
         for endpoint in fleets.all.iter().flat_map(|fleet| &fleet.endpoints) {
-            // Nor is a name looked up, and nobody should wait for it.
+            // No name is looked up here, so nobody must wait for a lookup.
             endpoint.addresses.not_found();
         }
         fleets
     }
 
-    /// For a plan that comes after: endpoints that are in both keep what is known of them.
+    /// The fleets of the next plan. Endpoints that are in both plans keep their state.
     ///
     /// # Errors
-    /// A file that TLS is to be spoken with cannot be used.
+    /// A file for TLS cannot be used.
     pub fn after(&self, plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, BadTls> {
         Self::made(plan, metrics, self.bell.clone(), Secured::open, Some(self))
     }
@@ -129,13 +129,13 @@ impl Fleets {
         Ok(fleets)
     }
 
-    /// From now on these are the endpoints that are told of.
+    /// Shows these endpoints in the metrics from now on.
     pub(super) fn are_shown(self: &Arc<Self>) {
         let shown: Weak<Self> = Arc::downgrade(self);
         self.metrics.show(shown);
     }
 
-    /// Of the plan that this was made for.
+    /// The fleet of an upstream. `id`: from the plan that this was made for.
     pub fn fleet(&self, id: UpstreamId) -> &Arc<Fleet> {
         &self.all[id.0]
     }
@@ -152,7 +152,7 @@ impl Fleets {
         self.bell.subscribe()
     }
 
-    /// Another plan has taken over.
+    /// Ends the tasks: another plan has taken over.
     pub fn retire(&self) {
         self.over.cancel();
     }
@@ -173,9 +173,9 @@ impl Seen for Fleets {
 }
 
 impl Fleet {
-    /// The endpoint of this name, if it is one under a new plan, too.
+    /// The endpoint of this name, if the new plan uses it in the same way.
     fn known(&self, new: &Upstream, name: &Arc<str>) -> Option<Arc<Endpoint>> {
-        // What lies idle was made as that plan said.
+        // Idle connections were made by the old plan's settings, so these have to be the same.
         let old = &self.upstream;
         if (&old.tls, old.protocol, old.fencing) != (&new.tls, new.protocol, new.fencing) {
             return None;
@@ -184,7 +184,7 @@ impl Fleet {
         self.endpoints.iter().find(same).cloned()
     }
 
-    /// Where a name leads does not depend on how one speaks there.
+    /// The addresses of a name. They are kept even if the upstream's other settings change.
     fn addresses(&self, name: &Arc<str>) -> Option<Arc<Addresses>> {
         let same = self.endpoints.iter().find(|one| one.name == *name)?;
         Some(same.addresses.clone())
@@ -194,12 +194,12 @@ impl Fleet {
         &self.endpoints
     }
 
-    /// It leads to one place for ever, and no name server says where that is.
+    /// Whether it has one endpoint with a literal address, so that it has one address for ever.
     pub(super) fn is_one_address(&self) -> bool {
         matches!(&self.endpoints[..], [one] if one.addresses.is_literal())
     }
 
-    /// Where a request goes. `key`: what [`pick::Balance::ByKey`] goes by.
+    /// The way of a request through the endpoints. `key`: the hash for [`pick::Balance::ByKey`].
     pub fn tour(self: &Arc<Self>, key: impl FnOnce() -> u64) -> Tour<'_> {
         let sharing = &self.upstream.sharing;
         if let [only] = &self.endpoints[..] {
@@ -213,7 +213,7 @@ impl Fleet {
         Tour { fleet: self, stops, at: 0, fresh: false }
     }
 
-    /// Something has failed that is the endpoint's own fault.
+    /// An exchange has failed by the endpoint's own fault.
     pub fn failed(&self, endpoint: &Endpoint) {
         let eject = &self.upstream.sharing.eject;
         if !endpoint.failed(eject) {
@@ -221,7 +221,7 @@ impl Fleet {
         }
         let _one_at_a_time = self.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
         let usable = |other: &&Arc<Endpoint>| other.state() == State::Usable;
-        // A sick endpoint is better than none.
+        // The last usable endpoint is never ejected: a failing one is better than none.
         if endpoint.state() != State::Usable || self.endpoints.iter().filter(usable).count() < 2 {
             return;
         }
@@ -230,7 +230,7 @@ impl Fleet {
         warn!(upstream = %self.upstream.name, endpoint = %endpoint.name, lasts = %Brief(lasts), "endpoint.ejected");
     }
 
-    /// Looks at the files that TLS is spoken with. It may block.
+    /// Looks whether the TLS files have changed. It may block.
     pub fn refresh(&self) {
         let Some(secured) = &self.secured else { return };
         let upstream = &self.upstream.name;
@@ -248,7 +248,7 @@ impl Fleet {
         }
     }
 
-    /// What a lookup of the endpoint's name has found; `None`: nothing, or not in time.
+    /// Takes the result of a lookup; `None`: nothing was found in time.
     pub fn looked_up(&self, endpoint: &Endpoint, found: Option<Vec<Remote>>) {
         let (upstream, name) = (&self.upstream.name, &endpoint.name);
         self.metrics.looked_up(upstream, found.is_some());
@@ -266,7 +266,7 @@ impl Fleet {
         }
     }
 
-    /// What the active checks say of it.
+    /// Takes the result of the active checks.
     pub fn checked(&self, endpoint: &Endpoint, well: bool) {
         if endpoint.is_well(well) {
             let state = if well { State::Usable } else { State::Unhealthy };
@@ -282,28 +282,29 @@ pub struct Tour<'f> {
     pub fleet: &'f Arc<Fleet>,
     stops: SmallVec<[&'f Arc<Endpoint>; 4]>,
     at: usize,
-    /// No idle connection: after a dead one the others are likely to be dead, too.
+    /// Whether to take no idle connection: after a dead one the others are likely to be dead, too.
     pub fresh: bool,
 }
 
 impl<'f> Tour<'f> {
-    /// Where the request may go now; `None` when it has been everywhere.
+    /// The endpoint to try now; `None` when all were tried.
     pub fn stop(&self) -> Option<&'f Arc<Endpoint>> {
         self.stops.get(self.at).copied()
     }
 
-    /// Nothing could be sent there.
+    /// Goes on to the next endpoint, because nothing could be sent to this one.
     pub fn pass(&mut self) {
         self.at += 1;
     }
 
-    /// What is left is this one endpoint.
+    /// Goes to this endpoint only.
     pub fn settle_for(&mut self, endpoint: &Endpoint) {
         self.stops.retain(|stop| stop.id == endpoint.id);
         self.at = 0;
     }
 
-    /// Nothing could be sent over the connection. `reused`: because it had died while it was idle, most likely.
+    /// Nothing could be sent over the connection. `reused`: it was an idle one, and has most likely died while it was
+    /// idle.
     pub fn died(&mut self, reused: bool) {
         if reused && !self.fresh { self.fresh = true } else { self.pass() }
     }

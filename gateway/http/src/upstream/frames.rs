@@ -1,5 +1,6 @@
-//! Follows the frames of an HTTP/2 connection (RFC 9113, 4.1), so that it is known for sure whether a request has left
-//! in full: the library queues what the other side's windows have no room for, and answers may come early.
+//! Follows the frames of an HTTP/2 connection (RFC 9113, 4.1), to learn for sure whether a request was sent in full.
+//! The library queues bytes while the other side's windows have no room, and an answer may come before the request is
+//! sent.
 
 use std::{
     cell::Cell,
@@ -24,27 +25,27 @@ pub struct Followed<S> {
     seen: Rc<SeenFrames>,
 }
 
-/// What is known of a connection; shared with whoever sends on it.
+/// The facts about a connection, shared with the code that sends on it.
 #[derive(Debug)]
 pub struct SeenFrames {
-    /// The other side has begun with its settings, so it does speak HTTP/2.
+    /// Whether the other side has sent its settings, so that it does speak HTTP/2.
     greeted: Cell<bool>,
-    /// We have said that we got them.
+    /// Whether we have acknowledged them.
     acknowledged: Cell<bool>,
-    /// The newest stream, which is the exchange at hand once it is newer than `before`.
+    /// The newest stream. It belongs to the present exchange if it is newer than `before`.
     newest: Cell<u32>,
     before: Cell<u32>,
-    /// The last frame of the newest stream that belongs to its request has been taken.
+    /// Whether the last frame of the newest stream's request was taken from the library.
     ended: Cell<bool>,
-    /// When the last piece of a request was taken.
+    /// When the last piece of a request was taken from the library.
     last_piece: Cell<Instant>,
     changed: Notify,
 }
 
-/// Where we are in what goes out.
+/// The position in the outgoing stream.
 #[derive(Debug)]
 struct Out {
-    /// Of the preface, then of a payload.
+    /// Bytes to skip: first of the preface, then of a payload.
     skip: usize,
     head: [u8; HEAD],
     have: usize,
@@ -52,12 +53,12 @@ struct Out {
     frame: Frame,
 }
 
-/// What a frame means to us.
+/// The meaning of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Frame {
     Other,
     SettingsAck,
-    /// `last`: nothing of the request comes after it, but for what continues its fields.
+    /// A frame of a request. `last`: only the continuation of its fields may follow.
     Request {
         stream: u32,
         last: bool,
@@ -77,7 +78,7 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const CONTINUATION: u8 = 9;
-/// Of settings, `ACK`; of data and headers, `END_STREAM`.
+/// The flag `ACK` of settings, and `END_STREAM` of data and headers.
 const FIRST_FLAG: u8 = 1;
 const END_HEADERS: u8 = 4;
 
@@ -100,7 +101,7 @@ impl SeenFrames {
         self.ended.set(false);
     }
 
-    /// The request of the exchange at hand has been taken from the library in full.
+    /// Whether the present exchange's request was taken from the library in full.
     pub fn request_has_left(&self) -> bool {
         self.newest.get() > self.before.get() && self.ended.get()
     }
@@ -114,7 +115,7 @@ impl SeenFrames {
         self.last_piece.get()
     }
 
-    /// Returns once `reached` is true. It is asked again whenever something went out.
+    /// Returns once `reached` is true. It is checked again after each write.
     pub async fn until(&self, reached: impl Fn(&Self) -> bool) {
         loop {
             let changed = self.changed.notified();
@@ -131,7 +132,7 @@ impl SeenFrames {
             Frame::SettingsAck => self.acknowledged.set(true),
             Frame::Request { stream, last, fields_go_on } => {
                 self.newest.set(self.newest.get().max(stream));
-                // A promise to end the stream holds once the rest of its fields is out.
+                // `END_STREAM` takes effect only after the rest of the fields.
                 self.ended.set(last && stream == self.newest.get() && !fields_go_on);
                 self.last_piece.set(Instant::now());
             }
@@ -178,7 +179,7 @@ fn read(head: [u8; HEAD], before: Frame) -> (usize, Frame) {
         DATA => Frame::Request { stream, last: flagged, fields_go_on: false },
         HEADERS => Frame::Request { stream, last: flagged, fields_go_on: flags & END_HEADERS == 0 },
         SETTINGS if flagged => Frame::SettingsAck,
-        // Nothing but a continuation may stand behind fields that go on; without an end before it, it ends nothing.
+        // Only a continuation may follow unfinished fields. It ends the stream only if the frame before said so.
         CONTINUATION => match before {
             Frame::Request { last: true, .. } | Frame::Continuation { .. } => {
                 Frame::Continuation { stream, fields_go_on: flags & END_HEADERS == 0 }
@@ -197,7 +198,7 @@ impl<S> Followed<S> {
         (Self { io, out, greeting: Vec::new(), seen: seen.clone() }, seen)
     }
 
-    /// The first frame has to be settings: anything else is another protocol.
+    /// Checks that the first frame is settings; anything else is another protocol.
     fn greet(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.seen.greeted.get() || bytes.is_empty() {
             return Ok(());

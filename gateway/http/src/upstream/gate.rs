@@ -1,9 +1,9 @@
 //! The write gate: no byte of a fenced request leaves after the proof of its tenure has ended.
 //!
-//! A check before sending is not enough. HTTP libraries queue: between "send this" and the write to the socket lies
-//! an unbounded time, for instance a pause of the whole process. So the check sits in `poll_write` itself, directly on
-//! the socket. What stays open is a pause between the check and the system call, and bytes already in the kernel's
-//! buffers: only who compares tokens on the other side closes that.
+//! A check before sending is not enough. HTTP libraries queue: between "send this" and the write to the socket lies an
+//! unbounded time, for instance a pause of the whole process. So the check sits in `poll_write` itself, directly on the
+//! socket. Two gaps stay open: a pause between the check and the system call, and bytes that are already in the
+//! kernel's buffers. Only a comparison of tokens on the other side closes those.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -32,19 +32,19 @@ pub struct Gated<S: Reset> {
     gate: Rc<Gate>,
 }
 
-/// The gate of one connection; shared with whoever dispatches on it.
+/// The gate of one connection, shared with the code that dispatches on it.
 #[derive(Debug)]
 pub struct Gate {
     clock: SharedClock,
     state: RefCell<State>,
     written: Cell<u64>,
-    /// Written since the last complete flush. The HTTP library flushes when its own buffer is empty, so what is not
-    /// flushed may have more behind it.
+    /// Whether bytes were written since the last complete flush. The HTTP library flushes when its own buffer is empty;
+    /// before that more may follow.
     unflushed: Cell<bool>,
     last_write: Cell<Instant>,
-    /// What tells, over HTTP/2, that a request has left in full.
+    /// For HTTP/2: the frames, which tell whether a request was sent in full.
     frames: OnceCell<Rc<SeenFrames>>,
-    /// What was written in full is waited for, whatever becomes of the proof.
+    /// Whether the answer to a request that was sent in full is awaited even after the proof has ended.
     awaited: Cell<bool>,
 }
 
@@ -52,11 +52,11 @@ pub struct Gate {
 enum State {
     /// Unfenced requests and health checks pass.
     Open,
-    /// Only while this holds.
+    /// Bytes pass only while this permission holds.
     Armed(Arc<dyn Permission>),
-    /// The request has left in full, and its answer is waited for: nothing that passes is of a request.
+    /// The request was sent in full, and its answer is awaited. All bytes pass, because none belongs to a request.
     Listens,
-    /// Never again.
+    /// No byte passes any more.
     Shut(Why),
 }
 
@@ -65,18 +65,19 @@ enum State {
 pub enum Why {
     /// The proof ended before a write.
     ProofLost,
-    /// The answer did not come in time, as counted from the first byte; from the last byte it still may.
+    /// The answer did not come within the time limit, reckoned from the first byte. Reckoned from the last byte it may
+    /// still come.
     Late,
-    /// The process stops, and waits no longer.
+    /// The process stops, and does not wait any longer.
     Stopped,
-    /// It was we who ended the exchange before its answer was complete: the rest of its body does not come, or what the other
-    /// side says cannot be passed on.
+    /// We ended the exchange before its answer was complete, because the rest of the request's body does not come, or
+    /// the answer cannot be passed on.
     Cut,
-    /// The exchange ended before its answer was complete, and nothing else is known.
+    /// The exchange ended before its answer was complete, for a reason that is not known.
     Abandoned,
 }
 
-/// The error that a write meets at a shut gate.
+/// The error of a write at a shut gate.
 #[derive(Debug, thiserror::Error)]
 #[error("the proof of the session ended before the write")]
 pub struct GateShut;
@@ -94,24 +95,25 @@ impl Gate {
         }
     }
 
-    /// The connection speaks HTTP/2, in which bytes go out also when nothing of a request is left.
+    /// Says that the connection speaks HTTP/2, which also sends bytes that belong to no request.
     pub fn follows(&self, frames: &Rc<SeenFrames>) {
         self.frames.get_or_init(|| frames.clone());
     }
 
-    /// The answer to what is armed now is waited for once it was written in full. Over HTTP/2 it may need words of ours:
-    /// that there is room for more of it, and that we are still there.
+    /// Says that the answer is awaited once the request is sent in full. On HTTP/2 we then still have to send window
+    /// updates and pings.
     pub fn awaits_answer(&self) {
         self.awaited.set(true);
     }
 
-    /// What is written now can be nothing of a request: that has left, and the kernel has it.
+    /// Whether no byte written from now on can belong to a request, because the kernel has all of it.
     fn only_listens(&self) -> bool {
         let waits = self.awaited.get() && matches!(*self.state.borrow(), State::Armed(_));
         waits && self.is_flushed() && self.frames.get().is_some_and(|frames| frames.request_has_left())
     }
 
-    /// Before a request is queued on the connection: counts from zero, and lets bytes pass only under `permission`.
+    /// Call this before a request is queued on the connection. It resets the count, and lets bytes pass only under
+    /// `permission`.
     pub fn arm(&self, permission: Option<Arc<dyn Permission>>) {
         self.written.set(0);
         self.awaited.set(false);
@@ -121,12 +123,12 @@ impl Gate {
         }
     }
 
-    /// When the exchange is complete in both directions.
+    /// Call this when the exchange is complete in both directions.
     pub fn disarm(&self) {
         self.arm(None);
     }
 
-    /// Under a proof that still holds, what comes is let through: an end is said in order.
+    /// Lets further bytes pass if the proof still holds, so that the connection can be closed in order.
     pub fn disarm_if_held(&self) {
         let held = match &*self.state.borrow() {
             State::Open => true,
@@ -134,19 +136,20 @@ impl Gate {
             State::Listens | State::Shut(_) => false,
         };
         if held {
-            // What was written counts until the next exchange is armed: the upstream may be at work on it.
+            // The count of written bytes stays until the next exchange is armed, because the upstream may still work on
+            // them.
             self.state.replace(State::Open);
         }
     }
 
-    /// The connection ends. An exchange that was under way ends with a reset.
+    /// Says that the connection ends. An exchange under way then ends with a reset.
     pub fn end(&self) {
         if !self.is_open() {
             self.shut(Why::Abandoned);
         }
     }
 
-    /// For ever. The first reason stays.
+    /// Shuts the gate for ever. Only the first reason counts.
     pub fn shut(&self, why: Why) {
         let mut state = self.state.borrow_mut();
         if !matches!(*state, State::Shut(_)) {
@@ -154,7 +157,8 @@ impl Gate {
         }
     }
 
-    /// What was armed with this is given up, because it holds no more. Another exchange may have the connection by now.
+    /// Shuts the gate if it was armed with this permission, which does not hold any more. Another exchange may use the
+    /// connection by now; then nothing happens.
     pub fn lapse(&self, permission: &dyn Permission) {
         let is_ours = |armed: &Arc<dyn Permission>| std::ptr::addr_eq(Arc::as_ptr(armed), permission);
         let ours = matches!(&*self.state.borrow(), State::Armed(armed) if is_ours(armed));
@@ -168,7 +172,7 @@ impl Gate {
         self.written.get()
     }
 
-    /// Everything that the HTTP library had to write has been given to the kernel.
+    /// Whether the kernel has all bytes of the HTTP library.
     pub fn is_flushed(&self) -> bool {
         !self.unflushed.get()
     }
@@ -178,9 +182,10 @@ impl Gate {
         self.last_write.get()
     }
 
-    /// At or after the instant at which the last byte was given to the kernel, on the clock of deadlines.
+    /// The instant of the last write on the clock of deadlines, or a later one.
     pub fn last_write_by(&self) -> Boot {
-        // The other clock stands still while the machine sleeps: that makes it later, which is the safe side.
+        // The runtime's clock stands still while the machine sleeps, which makes the result later. That is the safe
+        // side.
         self.clock.now() - self.last_write.get().elapsed()
     }
 
@@ -188,7 +193,7 @@ impl Gate {
         matches!(*self.state.borrow(), State::Shut(Why::ProofLost))
     }
 
-    /// We stopped waiting, and not the other side: for all that is known it is at work.
+    /// Whether we gave the exchange up, so that the other side may still be at work.
     pub fn was_given_up(&self) -> bool {
         matches!(*self.state.borrow(), State::Shut(Why::ProofLost | Why::Late | Why::Stopped | Why::Cut))
     }
@@ -197,7 +202,7 @@ impl Gate {
         matches!(*self.state.borrow(), State::Open)
     }
 
-    /// One comparison per write; the failpoints are the two pauses that matter, before it and after it.
+    /// One comparison per write. The failpoints are the two places where a pause matters: before and after it.
     fn check(&self) -> io::Result<()> {
         if self.only_listens() {
             self.state.replace(State::Listens);
@@ -225,7 +230,7 @@ impl Gate {
     }
 }
 
-/// Beside the body of a request: one that breaks on its way up cuts the exchange off, whatever the HTTP library makes of it
+/// An observer of a request's body, which cuts the exchange off if the body breaks, whatever the HTTP library does
 /// then.
 pub struct Cuts(pub Rc<Gate>);
 
@@ -244,7 +249,7 @@ impl<S: Reset> Gated<S> {
 impl<S: Reset> Drop for Gated<S> {
     fn drop(&mut self) {
         if !self.gate.is_open() {
-            // What lies in the kernel's buffer of an exchange that did not end well shall not arrive either.
+            // Bytes in the kernel's buffer must not arrive either if the exchange did not end well.
             self.io.reset_on_close();
         }
     }
@@ -295,7 +300,8 @@ impl<S: AsyncWrite + Reset + Unpin> AsyncWrite for Gated<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.gate.is_open() {
-            // A FIN in the middle of an exchange would look like an orderly end; the drop resets instead.
+            // A FIN in the middle of an exchange would look like an orderly end, so the drop resets the connection
+            // instead.
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.io).poll_shutdown(cx)

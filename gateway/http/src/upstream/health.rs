@@ -1,5 +1,5 @@
-//! Asks the endpoints how they are, on connections of its own: a question never waits behind a request, and never goes
-//! out under a lock.
+//! The active health checks, on connections of their own: a check never waits behind a request, and never runs under a
+//! lock.
 
 use std::{io, sync::Arc, thread, time::Duration};
 
@@ -24,8 +24,8 @@ use super::{
 };
 use crate::network::Network;
 
-/// Looks after the endpoints of a plan until another one takes over: one thread per process, because a worker that
-/// computes for long must not make endpoints look sick.
+/// Checks the endpoints of a plan until another plan takes over. It has a thread of its own, because a busy worker must
+/// not make endpoints look unhealthy.
 pub fn start<N: Network + Send>(network: N, fleets: &Arc<Fleets>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tended = fleets.clone();
@@ -36,10 +36,11 @@ pub fn start<N: Network + Send>(network: N, fleets: &Arc<Fleets>) -> io::Result<
     Ok(())
 }
 
-/// Not before nothing can fail any more: until then another plan stays in force, and the endpoints may be its own.
+/// Takes the endpoints over. Call it when the new plan cannot fail any more: before that, endpoints may belong to the
+/// plan in force.
 fn take_over(fleets: &Arc<Fleets>) {
     fleets.are_shown();
-    // Nobody asks these any more, so nobody would say that they are well again.
+    // Endpoints without checks in the new plan count as healthy, because no check could ever say so again.
     let unasked = fleets.all().iter().filter(|fleet| fleet.upstream.sharing.health.is_none());
     for endpoint in unasked.flat_map(|fleet| fleet.endpoints()) {
         endpoint.is_well(true);
@@ -56,20 +57,20 @@ async fn tend<N: Network>(network: &N, fleets: &Fleets) {
         fleet.endpoints().iter().map(move |endpoint| resolver::tend(network, fleet, endpoint))
     });
     tokio::select! {
-        // There may be none of these, and then nothing to do before the end.
+        // There may be no checks at all; then this only waits for the end.
         _ = join3(async { (join_all(all).await, pending::<()>().await) }, files, join_all(names)) => {}
         () = fleets.over().cancelled() => {}
     }
 }
 
-/// The files that TLS is spoken with, for ever.
+/// Looks at an upstream's TLS files, for ever.
 async fn tend_files(fleet: Arc<Fleet>) {
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let fleet = fleet.clone();
-        // A panic there would be told by the runtime; the next look is another try.
+        // The runtime reports a panic there; the next look tries again.
         drop(spawn_blocking(move || fleet.refresh()).await);
     }
 }
@@ -77,7 +78,7 @@ async fn tend_files(fleet: Arc<Fleet>) {
 /// How often files are looked at.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// One endpoint, for ever.
+/// Checks one endpoint, for ever.
 async fn watch<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, health: &Health) {
     let mut ticks = interval(health.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -90,16 +91,16 @@ async fn watch<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, heal
     }
 }
 
-/// What the answers so far say.
+/// The result of the checks so far.
 #[derive(Debug)]
 struct Run {
     well: bool,
-    /// Answers in a row that say otherwise.
+    /// Checks in a row with the opposite result.
     against: usize,
 }
 
 impl Run {
-    /// Another plan may have found something out; an endpoint of which nothing is known is well.
+    /// Begins with the state from another plan. A new endpoint counts as healthy.
     fn after_all_before(endpoint: &Endpoint) -> Self {
         Self { well: endpoint.state() != State::Unhealthy, against: 0 }
     }
@@ -118,7 +119,7 @@ impl Run {
     }
 }
 
-/// One question.
+/// Makes one check.
 async fn check<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, health: &Health) -> bool {
     match timeout(health.timeout, status(network, fleet, endpoint, health)).await {
         Ok(Ok(status)) => health.statuses.iter().any(|good| good.contains(&status)),
@@ -159,7 +160,7 @@ where
         .body(Empty::<Bytes>::new())
         .map_err(io::Error::other)?;
     let answer = std::pin::pin!(sender.send_request(question));
-    // A connection that has ended may have brought the answer before.
+    // The answer may have come before the connection ended.
     let answered = match select(answer, std::pin::pin!(connection)).await {
         Either::Left((answered, _)) => answered,
         Either::Right((_, answer)) => answer.await,
@@ -199,7 +200,7 @@ mod tests {
         assert!(run.after(true, &health()));
     }
 
-    /// As the plan of `health`, which is one upstream's or none.
+    /// A plan with these health checks at one upstream; empty text for none.
     fn plan(health: &str) -> fencegate_policies::plan::Gateway {
         let text = format!(
             r#"version: 1

@@ -1,4 +1,5 @@
-//! Notes whether the other side has said anything since it was last asked, and hears it out when it takes no more.
+//! Notes whether the other side has sent a byte since the last request, and lets its answer be read after a failed
+//! write.
 
 use std::{
     cell::Cell,
@@ -15,37 +16,38 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-/// Whether a byte of an answer has come. Shared with whoever asks on the connection.
+/// Whether a byte of an answer has come. Shared with the code that sends requests on the connection.
 pub(super) type Word = Rc<Cell<bool>>;
 
-/// A connection as HTTP/1.1 sees it: what TLS says to end it is no word of an answer.
+/// A connection as HTTP/1.1 sees it, above TLS: the end of a TLS session does not count as a byte of an answer.
 ///
-/// A server may answer and close before it has taken all of a request (RFC 9112, 9.6). Its answer then lies in our
-/// kernel, with the end behind it, and a write fails. The HTTP library gives up an exchange that it cannot write, and
-/// would never read that answer. So the write stays open, and the library reads on: to the answer, or to the end, which
-/// ends the exchange as the failed write would have done. Behind a whole answer the library may not read to the end: what
-/// follows such an answer stops it (hyper 1.12.0, `mid_message_detect_eof`). So the write stays open for a limited time.
+/// A server may answer and close before it has taken all of a request (RFC 9112, 9.6). Then a write fails while the
+/// answer is in our kernel, with the end after it. The HTTP library gives an exchange up when a write fails, and would
+/// never read that answer. So a failed write stays pending here, and the library reads on: to the answer, or to the
+/// end, which ends the exchange as well. After a whole answer the library may stop reading before the end (hyper
+/// 1.12.0, `mid_message_detect_eof`). So the write stays pending for a limited time only.
 pub(super) struct Heard<S> {
     io: S,
     word: Word,
-    /// Nothing more is to be read, or nothing was read for so long that it is not waited for any more.
+    /// Whether all is read, or nothing was read for too long.
     heard_out: bool,
-    /// The first write that nobody is there to take. Another one is not tried.
+    /// The first failed write. No other write is tried after it.
     failed: Option<Failed>,
-    /// Waits with such a write.
+    /// The task whose write stays pending.
     writer: Option<Waker>,
 }
 
-/// A write that failed, and has not been answered.
+/// A failed write that stays pending.
 struct Failed {
     how: io::ErrorKind,
-    /// When it failed, or when something was read after that.
+    /// When it failed, or when bytes were last read after that.
     last: Instant,
-    /// Polled by who writes, and set again only when it is due too early.
+    /// Polled by the writing task, and reset only if it fires too early.
     timer: Pin<Box<Sleep>>,
 }
 
-/// How long a write that failed stays open while nothing is read. What came before it failed lies in our kernel.
+/// How long a failed write stays pending while nothing is read. Bytes that came before the failure are in our kernel
+/// already.
 const SILENCE: Duration = Duration::from_secs(1);
 
 impl Failed {
@@ -73,7 +75,7 @@ impl<S> Heard<S> {
         (Self { io, word: word.clone(), heard_out: false, failed: None, writer: None }, word)
     }
 
-    /// The connection itself, where HTTP has ended: a write that fails is told at once.
+    /// The bare connection after a switch of protocols, whose writes fail at once.
     pub(super) fn unwrap(self) -> S {
         self.io
     }
@@ -108,7 +110,7 @@ impl<S: Unpin> Heard<S> {
     }
 }
 
-/// The other side has ended the connection: what it said before can be read, and then the end.
+/// Whether this error means that the other side has closed. Its earlier bytes can then still be read.
 fn has_ended(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     matches!(error.kind(), BrokenPipe | ConnectionReset | ConnectionAborted)

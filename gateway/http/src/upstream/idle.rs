@@ -1,4 +1,4 @@
-//! Connections of one worker that wait for a request, and requests of it that wait for a connection.
+//! The idle connections of one worker, and its requests that wait for a connection.
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,34 +17,35 @@ use crate::upstream::pooled::Pooled;
 /// Both kinds of waiting.
 #[derive(Default)]
 pub struct Idle {
-    /// By [`Endpoint::id`].
+    /// Idle connections, by [`Endpoint::id`].
     lying: RefCell<BTreeMap<u64, Vec<Lying>>>,
-    /// In the order in which they came. Who gives up takes itself out.
+    /// Waiting requests, in the order of their arrival. A request that gives up removes itself.
     waiters: RefCell<BTreeMap<u64, Waiter>>,
     next: Cell<u64>,
 }
 
-/// A connection that lies idle.
+/// An idle connection.
 struct Lying {
     pooled: Box<Pooled>,
     until: Instant,
     _counted: Counted,
 }
 
-/// A request that takes a connection to any of these.
+/// A request that waits for a connection to any of these endpoints.
 struct Waiter {
     endpoints: Vec<Arc<Endpoint>>,
     taker: oneshot::Sender<Box<Pooled>>,
 }
 
-/// A request's place among those that wait, until it is dropped.
+/// The place of a waiting request, until it is dropped.
 pub struct Waiting<'a> {
     idle: &'a Idle,
     number: u64,
     taken: oneshot::Receiver<Box<Pooled>>,
 }
 
-/// A connection goes from hand to hand at one worker at most so often, while requests at others wait as well.
+/// How often a connection may go from one request to the next at one worker, while requests at other workers wait as
+/// well.
 const MOST_HANDS: u32 = 32;
 
 impl Lying {
@@ -54,13 +55,14 @@ impl Lying {
 }
 
 impl Idle {
-    /// For a request that waits here, else to lie idle for so long.
+    /// Gives the connection to a waiting request of this worker, or keeps it idle for `keep`.
     pub fn keep(&self, pooled: Box<Pooled>, keep: Duration) {
         if !pooled.is_usable() {
             return;
         }
         let Some(pooled) = self.hand_on(pooled) else { return };
-        // Somebody waits at another worker, who cannot use this connection, but can make one in its place.
+        // A request waits at another worker. It cannot use this connection, so close it, and the other worker can make
+        // a new one.
         if pooled.endpoint.waiting() > 0 {
             return;
         }
@@ -69,7 +71,7 @@ impl Idle {
         self.lying.borrow_mut().entry(id).or_default().push(Lying { pooled, until, _counted: counted });
     }
 
-    /// Gives it to the first request here that waits for such a one.
+    /// Gives it to the first request here that waits for this endpoint.
     fn hand_on(&self, mut pooled: Box<Pooled>) -> Option<Box<Pooled>> {
         let mut waiters = self.waiters.borrow_mut();
         if pooled.handed_on >= MOST_HANDS && pooled.endpoint.waiting() > waiters.len() {
@@ -87,10 +89,10 @@ impl Idle {
         Some(pooled)
     }
 
-    /// Comes when a connection to one of these is given back at this worker.
+    /// Resolves when a connection to one of these endpoints is given back at this worker.
     ///
     /// # Cancellation
-    /// Dropping it leaves nothing behind, however long no connection is given back.
+    /// Dropping it gives up the place.
     pub fn wait(&self, endpoints: &[Arc<Endpoint>]) -> Waiting<'_> {
         let (taker, taken) = oneshot::channel();
         let number = self.next.get();
@@ -99,13 +101,13 @@ impl Idle {
         Waiting { idle: self, number, taken }
     }
 
-    /// The youngest idle connection that has finished its last exchange in both directions. One that has not is left
-    /// where it is: queueing on a busy connection would send at a time that nobody chose.
+    /// The youngest idle connection whose last exchange is over in both directions. Others stay: a request that is
+    /// queued on a busy connection would be sent at an unknown time.
     pub fn take(&self, endpoint: &Endpoint) -> Option<Box<Pooled>> {
         let mut all = self.lying.borrow_mut();
         let lying = all.get_mut(&endpoint.id)?;
         let now = Instant::now();
-        // Not all of them are looked at for each request: the sweep finds what is of no use before these.
+        // The search stops at the first usable one; the sweep closes the others that are of no use.
         for at in (0..lying.len()).rev() {
             if !lying[at].is_usable(now) {
                 lying.swap_remove(at);
@@ -116,8 +118,8 @@ impl Idle {
         None
     }
 
-    /// Closes what the other side has closed, what has been idle for too long, and what keeps a request at another
-    /// worker from a connection of its own.
+    /// Closes connections that the other side has closed, that were idle for too long, or that keep a request at
+    /// another worker waiting.
     pub fn sweep(&self) {
         let now = Instant::now();
         self.lying.borrow_mut().retain(|_, lying| {

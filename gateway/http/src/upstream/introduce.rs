@@ -1,4 +1,4 @@
-//! Who has to say who they are before anything is sent to them.
+//! Introductions: some endpoints have to name their process before anything is sent to them, as guards do.
 
 use std::{error::Error, fmt::Debug, future::Future, io, pin::Pin, sync::Arc};
 
@@ -8,12 +8,12 @@ use fencegate_process::clock::SharedClock;
 use super::address::Address;
 use crate::upstream::pooled::Pooled;
 
-/// Knows how to ask, and what was heard. Shared by all workers.
+/// Asks processes for their names, and remembers the answers. Shared by all workers.
 pub trait Introductions: Debug + Send + Sync {
-    /// Nothing is sent to an endpoint of this upstream before each of them has been met.
+    /// Whether all endpoints of this upstream have to be asked before anything is sent to one of them.
     fn are_needed(&self, upstream: &Upstream) -> bool;
 
-    /// Asks at the beginning of a connection, and leaves it ready for another exchange.
+    /// Asks on a new connection, and leaves the connection ready for another exchange.
     fn introduce<'a>(
         &'a self,
         pooled: &'a mut Pooled,
@@ -21,56 +21,56 @@ pub trait Introductions: Debug + Send + Sync {
         clock: &'a SharedClock,
     ) -> Introduced<'a>;
 
-    /// Whether this address has to say who is there. [`Due::Beside`] is told to one caller, who asks.
+    /// Whether this address has to be asked. Only one caller gets [`Due::Beside`], and has to ask.
     fn due(&self, upstream: &Upstream, address: &Address) -> Due;
 
-    /// To be called before somebody looks for who is at an address.
+    /// Call this before an attempt to ask an address.
     fn attempt(&self) -> Attempt;
 
-    /// Nobody is there whom one could ask, or no longer. One that has said who it is since the attempt began is there all
-    /// the same.
+    /// Nobody could be asked at this address. A process that was asked successfully after the attempt began still
+    /// counts.
     fn lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: Attempt);
 
-    /// Those that were met do not contradict each other.
+    /// Checks that the answers do not contradict each other.
     ///
     /// # Errors
-    /// They do, although all of them were asked just now; the log says how.
+    /// The answers contradict each other, although all were asked just now; the log says how.
     fn agree(&self, upstream: &Upstream) -> Result<(), Doubt>;
 
-    /// The process is the one that answers at the address, as far as is known, and no other one is known of the upstream.
+    /// Whether this is the last known process at the address, and the upstream's answers agree.
     fn is_believed(&self, upstream: &Upstream, address: &Address, process: &Arc<str>) -> bool;
 }
 
-/// When an address is asked who is there.
+/// When an address has to be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// It has said so, or nobody was there a moment ago.
+    /// Not now: it was asked, or nobody answered there a moment ago.
     Not,
-    /// Before it has, nothing may be sent to any.
+    /// Before anything is sent to any endpoint of the upstream.
     Before,
-    /// Nobody was there a while ago: while others are sent to.
+    /// In the background: nobody answered there some time ago, and requests go to others meanwhile.
     Beside,
 }
 
-/// When it was: how much had been noted before.
+/// The time of an attempt, as the number of answers noted before it.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt(pub u64);
 
-/// The process that is there, by the name that it gives itself.
+/// The name of the process that answers.
 pub type Introduced<'a> = Pin<Box<dyn Future<Output = Result<Arc<str>, Unmet>> + 'a>>;
 
 /// Why nothing is sent there.
 pub type Doubt = Box<dyn Error + Send + Sync>;
 
-/// Nobody was met there.
+/// Why an introduction has failed.
 #[derive(Debug)]
 pub enum Unmet {
     Io(io::Error),
-    /// What answers there cannot be asked.
+    /// The process there cannot be asked.
     Stranger(Doubt),
-    /// Who answers there says something else than others do, of whom one may have been asked too long ago.
+    /// Its answer contradicts another one, which may be too old.
     Contradicted(Doubt),
-    /// Who answers there must not be believed.
+    /// The process there must not be trusted.
     Distrusted(Doubt),
 }
 

@@ -1,4 +1,4 @@
-//! The exchange that a connection is lent to, until it is given back or dropped.
+//! A connection that is lent to one exchange, until it is given back or dropped.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -8,9 +8,9 @@ use tokio::time::timeout;
 use super::{address::Address, endpoint::Counted, fleet::Fleet, gate::Gate, idle::Idle};
 use crate::upstream::pooled::Pooled;
 
-/// A connection while it carries an exchange. Unless it is given back, it ends with the lend.
+/// A connection while it carries an exchange. If it is not given back, it ends with the lend.
 pub struct Lend {
-    /// Not in here: a lend is handed from step to step with the answer.
+    /// Boxed, because a lend is moved from step to step with the answer.
     pooled: Option<Box<Pooled>>,
     fleet: Arc<Fleet>,
     idle: Rc<Idle>,
@@ -37,7 +37,7 @@ impl Lend {
         &self.lent().gate
     }
 
-    /// The process that has said who it is, and where it is.
+    /// The name of the process at the other end, if it was asked, with its address.
     pub fn process(&self) -> Option<(&Address, &Arc<str>)> {
         let pooled = self.lent();
         Some((&pooled.address, pooled.process.as_ref()?))
@@ -51,18 +51,18 @@ impl Lend {
         &self.fleet.upstream
     }
 
-    /// The endpoint has answered.
+    /// Notes that the endpoint has answered.
     pub fn worked(&self) {
         self.lent().endpoint.worked();
     }
 
-    /// The exchange failed, and that was the endpoint's own fault.
+    /// Notes that the exchange failed by the endpoint's own fault.
     pub fn failed(&self) {
         self.fleet.failed(&self.lent().endpoint);
     }
 
-    /// Keeps the connection for another exchange, where this one is over already, as most are when the last byte of their
-    /// answer is here. Else the lend goes on.
+    /// Gives the connection back if the exchange is over, as most are at the last byte of their answer. Else returns
+    /// the lend.
     pub fn give_back_if_over(mut self) -> Result<(), Self> {
         match self.pooled.take_if(|pooled| pooled.is_settled()) {
             Some(pooled) => {
@@ -73,9 +73,9 @@ impl Lend {
         }
     }
 
-    /// Waits until the exchange is over in both directions, and keeps the connection for another one. An upstream may
-    /// answer before it has read the whole request: then the rest of the request is not worth the connection, and after
-    /// `patience` no byte of it leaves any more.
+    /// Gives the connection back when the exchange is over in both directions. An upstream may answer before it has
+    /// read the whole request. Then the connection is closed after `patience`, and no further byte of the request is
+    /// sent.
     pub async fn give_back(mut self, patience: Duration) {
         let Some(mut pooled) = self.pooled.take() else { return };
         if !matches!(timeout(patience, pooled.settled()).await, Ok(true)) {
@@ -90,12 +90,12 @@ impl Lend {
         self.idle.keep(pooled, self.keep);
     }
 
-    /// The upstream says how long it keeps an idle connection: never longer than that, or the next request would meet
-    /// its end on the way.
+    /// Limits the idle time to what the upstream says. If the connection were used later, a request could meet its
+    /// close.
     pub fn keep_at_most(&mut self, longest: Duration) {
         self.keep = self.keep.min(longest.saturating_sub(KEEP_MARGIN));
     }
 }
 
-/// Before the other side would close an idle connection, we do.
+/// How much earlier than the other side we close an idle connection.
 const KEEP_MARGIN: Duration = Duration::from_secs(1);

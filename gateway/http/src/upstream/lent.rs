@@ -1,4 +1,5 @@
-//! The body of an answer, and the connection that it comes over: back to its pool at the end, closed if dropped before.
+//! An observer of an answer's body, which gives the connection back to its pool at the end, or closes it if the body is
+//! dropped before.
 
 use std::time::Duration;
 
@@ -12,18 +13,18 @@ use crate::body::{
 
 /// How long an upload may go on after its answer is complete.
 const UNFENCED_REST: Duration = Duration::from_secs(30);
-/// The same while others wait for the key.
+/// The same for a fenced request, while others wait for the key.
 const FENCED_REST: Duration = Duration::from_millis(100);
 
 struct Lent {
     lend: Option<Lend>,
-    /// The connection goes back by itself at the end.
+    /// Whether the connection goes back by itself at the end.
     settles_itself: bool,
 }
 
-/// From an upstream, which may pause for `idle` between two pieces.
+/// The body of an upstream's answer. `idle`: the longest pause between two pieces.
 ///
-/// `fenced`: whoever reads it to the end calls [`Body::settled`].
+/// `fenced`: the reader calls [`Body::settled`] at the end.
 pub fn body(
     incoming: (Incoming, Version),
     trailers: Trailers,

@@ -1,4 +1,4 @@
-//! What is counted about the endpoints of upstreams. Their names come from the configuration.
+//! The metrics of the endpoints of upstreams. The names in labels come from the policy.
 
 use std::{
     fmt::Debug,
@@ -22,24 +22,24 @@ pub struct EndpointMetrics {
     checks: IntCounterVec,
     tls_files: IntCounterVec,
     resolutions: IntCounterVec,
-    /// Of the plan in force.
+    /// The endpoints of the plan in force.
     shown: Arc<Mutex<Option<Weak<dyn Seen>>>>,
 }
 
-/// Endpoints that can be looked at.
+/// Gives the endpoints for the gauges.
 pub trait Seen: Debug + Send + Sync {
     fn look(&self, see: &mut dyn FnMut(Sight<'_>));
 }
 
-/// The endpoints of one upstream at one moment.
+/// One upstream's endpoints at one moment.
 pub struct Sight<'a> {
     pub upstream: &'a str,
     pub states: Vec<State>,
-    /// To all of them.
+    /// Connections to all endpoints.
     pub connections: usize,
 }
 
-/// What came of waiting for a connection.
+/// The result of a wait for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
     Got,
@@ -56,7 +56,7 @@ impl EndpointMetrics {
         Self {
             endpoints: gauges(
                 "upstream_endpoints",
-                "Endpoints, by what is thought of them.",
+                "Endpoints, by state.",
                 &["upstream", "state"],
             ),
             connections: gauges(
@@ -66,7 +66,7 @@ impl EndpointMetrics {
             ),
             ejections: counters(
                 "upstream_ejections_total",
-                "Endpoints that were left alone for a while, because they kept failing.",
+                "Ejections of endpoints that kept failing.",
                 &["upstream", "endpoint"],
             ),
             waits: counters(
@@ -77,7 +77,7 @@ impl EndpointMetrics {
             waiting: gauges("upstream_pool_waiting", "Requests that wait for a connection.", &["upstream"]),
             checks: counters(
                 "upstream_health_checks_total",
-                "Health checks, by what came of them.",
+                "Health checks, by result.",
                 &["upstream", "endpoint", "result"],
             ),
             tls_files: counters(
@@ -94,7 +94,7 @@ impl EndpointMetrics {
         }
     }
 
-    /// From now on these are the endpoints that are told of.
+    /// Shows these endpoints in the metrics from now on.
     pub fn show(&self, endpoints: Weak<dyn Seen>) {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(endpoints);
     }
@@ -130,7 +130,7 @@ impl EndpointMetrics {
         self.resolutions.with_label_values(&[upstream, result]).inc();
     }
 
-    /// An ejection ends by itself, so states are counted when somebody asks.
+    /// Counts the states of the endpoints. It is called at each scrape, because an ejection ends by itself.
     pub fn refresh(&self) {
         let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(shown) = shown.and_then(|shown| shown.upgrade()) else { return };

@@ -1,5 +1,5 @@
-//! The way to the upstreams: [`fleet`] knows the endpoints [`address`] where they are and [`health`] how they are, [`pool`] keeps connections,
-//! [`gate`] guards what is written to them.
+//! Connections to upstreams: [`fleet`] has the endpoints, [`address`] their addresses, and [`health`] their state.
+//! [`pool`] keeps connections, and [`gate`] guards the writes to them.
 
 pub mod address;
 pub mod connection;

@@ -1,4 +1,5 @@
-//! Connections to upstreams: one pool per worker, so that a request waits for nobody while there are connections.
+//! Connections to upstreams. Each worker has a pool of its own, so that a request with an idle connection waits for no
+//! other worker.
 
 mod introductions;
 
@@ -35,17 +36,17 @@ use crate::upstream::pooled::Pooled;
 pub struct Pool<N> {
     network: N,
     clock: SharedClock,
-    /// Of those that have to be known.
+    /// The introductions that some endpoints need.
     introductions: Arc<dyn Introductions>,
     idle: Rc<Idle>,
 }
 
-/// There is no connection. Nothing was sent.
+/// Why there is no connection. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
 pub enum NotConnected {
     #[error("connect to {endpoint}: {source}")]
     Io { endpoint: Arc<str>, source: io::Error },
-    /// Who is there must not be believed.
+    /// The process at the endpoint must not be trusted.
     #[error("{endpoint}: {why}")]
     Distrusted { endpoint: Arc<str>, why: Doubt },
     #[error("every endpoint has as many connections as it may have")]
@@ -54,7 +55,7 @@ pub enum NotConnected {
     Everywhere,
 }
 
-/// What a request has waited for.
+/// The event that ended a request's wait.
 enum Freed {
     Pooled(Box<Pooled>),
     Place(Arc<Endpoint>, ConnectionPermit),
@@ -66,20 +67,20 @@ impl<N: Network> Pool<N> {
     }
 
     /// A connection that is ready for an exchange: an idle one, or a new one to the first endpoint of the tour that
-    /// answers. Where all that answer have their most connections, waits for one that is given back.
+    /// answers. If these have as many connections as allowed, it waits for one that is given back.
     ///
     /// # Cancellation
     /// Dropping the future gives up the place in the queue; a connection that was being made is closed.
     pub async fn checkout(&self, tour: &mut Tour<'_>) -> Result<Lend, NotConnected> {
         match self.at_hand(tour) {
             Some(pooled) => Ok(self.lend(pooled, tour)),
-            // Boxed: most requests find a connection, and need not be as large as finding one is.
+            // Boxed, because most requests find an idle connection, and should not carry the size of this future.
             None => self.found(tour).boxed_local().await,
         }
     }
 
-    /// An idle connection to where the request goes first. Where they have to be known, all have to be met before: that is
-    /// over where there is one, and a connection to it.
+    /// An idle connection to the tour's first endpoint. If introductions are needed, this works only for an upstream
+    /// with one address, because all others have to be asked first.
     fn at_hand(&self, tour: &Tour<'_>) -> Option<Box<Pooled>> {
         let upstream = &tour.fleet.upstream;
         if tour.fresh {
@@ -134,7 +135,7 @@ impl<N: Network> Pool<N> {
         }
     }
 
-    /// One that lies idle, and not with a process in whose place another one has answered since, or nobody.
+    /// An idle connection whose process is still the one that answers at its address.
     fn idle_at(&self, upstream: &plan::Upstream, endpoint: &Endpoint) -> Option<Box<Pooled>> {
         std::iter::from_fn(|| self.idle.take(endpoint)).find(|pooled| self.is_believed(upstream, pooled))
     }
@@ -148,7 +149,7 @@ impl<N: Network> Pool<N> {
         Lend::new(pooled, tour.fleet.clone(), self.idle.clone())
     }
 
-    /// Waits until a request at this worker gives a connection back, or until a further one may be made.
+    /// Waits until a request of this worker gives a connection back, or a new one may be made.
     async fn freed(&self, endpoints: &[Arc<Endpoint>]) -> Freed {
         let given_back = self.idle.wait(endpoints);
         let places = endpoints.iter().map(|endpoint| {
@@ -161,7 +162,7 @@ impl<N: Network> Pool<N> {
         }
     }
 
-    /// A new connection, where there is a place for it.
+    /// Makes a new connection, if there is a place for it.
     async fn reach(
         &self,
         fleet: &Arc<Fleet>,
@@ -190,7 +191,7 @@ impl<N: Network> Pool<N> {
         })
     }
 
-    /// `only`: to no other address of the endpoint.
+    /// `only`: connect to this address and to no other of the endpoint.
     async fn connect(
         &self,
         fleet: &Fleet,
@@ -212,7 +213,7 @@ impl<N: Network> Pool<N> {
         let made = async {
             let speaking = timeout_at(by, self.speak(fleet, endpoint, address.clone(), stream, place));
             let mut pooled = speaking.await.map_err(late)??;
-            // Before anything else is said on it.
+            // The introduction comes before all other bytes.
             if self.introductions.are_needed(upstream) {
                 let introduced = self.introductions.introduce(&mut pooled, upstream, &self.clock);
                 pooled.process = Some(timeout(limit, introduced).await.map_err(late)??);
@@ -235,7 +236,7 @@ impl<N: Network> Pool<N> {
         place: ConnectionPermit,
     ) -> io::Result<Pooled> {
         let gate = Rc::new(Gate::new(self.clock.clone()));
-        // On the socket itself: what is encrypted here may be written much later.
+        // The gate is directly above the socket and below TLS, because encrypted bytes may be written much later.
         let gated = Gated::new(stream, gate.clone());
         let (protocol, fields) = (fleet.upstream.protocol, fleet.upstream.response_fields);
         let (speaks, generation) = match &fleet.secured {
@@ -261,12 +262,12 @@ impl<N: Network> Pool<N> {
         Ok(Pooled { connection, endpoint, address, process, handed_on, _place })
     }
 
-    /// Looks through what lies idle, now and then and whenever somebody waits for a connection.
+    /// Sweeps the idle connections, now and then and whenever a request waits for a connection.
     pub async fn tend(&self, mut bell: watch::Receiver<()>) {
         loop {
             tokio::select! {
                 () = sleep(SWEEP) => {}
-                // The other end lives in every endpoint.
+                // This cannot fail, because every endpoint has the sender.
                 Ok(()) = bell.changed() => {}
             }
             self.idle.sweep();
@@ -274,7 +275,7 @@ impl<N: Network> Pool<N> {
     }
 }
 
-/// What we ask an endpoint to speak, in the order of preference.
+/// The protocols that we offer to an endpoint, in the order of preference.
 pub fn offered(protocol: Protocol) -> &'static [&'static str] {
     match protocol {
         Protocol::Http1 => &[HTTP1],
@@ -283,5 +284,5 @@ pub fn offered(protocol: Protocol) -> &'static [&'static str] {
     }
 }
 
-/// How often idle connections are looked through.
+/// How often idle connections are swept.
 const SWEEP: Duration = Duration::from_secs(5);

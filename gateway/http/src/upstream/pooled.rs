@@ -11,18 +11,18 @@ use super::{
     endpoint::{ConnectionPermit, Endpoint},
 };
 
-/// One of the connections that an endpoint may have.
+/// One of an endpoint's connections.
 pub struct Pooled {
     /// Dropped first, so that the connection ends before its place is free.
     pub(super) connection: Connection,
     pub(super) endpoint: Arc<Endpoint>,
     /// The address that the connection leads to.
     pub(super) address: Arc<Address>,
-    /// The name of the process at the other end, where it is asked who it is.
+    /// The name of the process at the other end, if introductions are needed.
     pub(super) process: Option<Arc<str>>,
-    /// How often it went from one request straight to the next that waited for it.
+    /// How often it went from one request directly to a waiting one.
     pub(super) handed_on: u32,
-    /// The place at the endpoint: free for another connection when this one has ended.
+    /// The place at the endpoint, which is free again when this connection has ended.
     pub(super) _place: ConnectionPermit,
 }
 
@@ -37,7 +37,7 @@ impl Pooled {
         &self.endpoint.name
     }
 
-    /// Where it leads.
+    /// The address at its other end.
     pub fn address(&self) -> &Arc<Address> {
         &self.address
     }

@@ -1,5 +1,5 @@
-//! Looks up the names of endpoints in the background, so that no request waits for a name server, and connects to what
-//! was found.
+//! Looks up the names of endpoints in the background, so that no request waits for a name server. Also connects to the
+//! addresses.
 
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
@@ -9,12 +9,12 @@ use tracing::debug;
 use super::{address::Address, endpoint::Endpoint, fleet::Fleet};
 use crate::network::{Network, remote::Remote};
 
-/// After this long a lookup counts as one that found nothing.
+/// After this time a lookup counts as having found nothing.
 const LATE: Duration = Duration::from_secs(5);
-/// After a lookup that found nothing the next one does not wait for longer than this.
+/// The longest pause after a lookup that found nothing.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// One endpoint, for ever; one that is an address costs nothing.
+/// Looks up one endpoint's name, for ever. A literal address needs no lookup.
 pub async fn tend<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint) {
     if endpoint.addresses.is_literal() {
         return;
@@ -26,14 +26,14 @@ pub async fn tend<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint) {
     }
 }
 
-/// True when it found something, however late.
+/// True if it found an address, even late.
 async fn look_up<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint) -> bool {
     let mut lookup = pin!(addresses(network, endpoint));
     let found = match timeout(LATE, &mut lookup).await {
         Ok(found) => found,
         Err(_) => {
             fleet.looked_up(endpoint, None);
-            // Not given up: the system cannot be told to stop, and a second one beside it would only add to its load.
+            // A late lookup goes on: it cannot be cancelled, and a second one beside it would only add load.
             match lookup.await {
                 None => return false,
                 found => found,
@@ -45,7 +45,7 @@ async fn look_up<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint) ->
     any
 }
 
-/// `None` where there are none.
+/// The addresses that were found; `None` if there are none.
 async fn addresses<N: Network>(network: &N, endpoint: &Endpoint) -> Option<Vec<Remote>> {
     match network.resolve(&endpoint.name).await {
         Ok(found) => Some(found).filter(|found| !found.is_empty()),
@@ -56,11 +56,11 @@ async fn addresses<N: Network>(network: &N, endpoint: &Endpoint) -> Option<Vec<R
     }
 }
 
-/// Connects to the first of them that can be reached, and tells of each before it that cannot. Each has an equal part of
-/// the time: one that is silent must not use up what the others need.
+/// Connects to the first address that can be reached, and reports each one before it. Each address has an equal part of
+/// the time, so that a silent one leaves time for the others.
 ///
 /// # Errors
-/// That of the last one. Nothing was sent.
+/// The error of the last address. Nothing was sent.
 pub async fn dial<N: Network>(
     network: &N,
     addresses: &[Arc<Address>],

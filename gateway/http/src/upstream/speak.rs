@@ -33,20 +33,20 @@ use crate::{
     parting::{Switched, Taker},
 };
 
-/// As ALPN names them (RFC 7301).
+/// The names of the protocols in ALPN (RFC 7301).
 pub const HTTP1: &str = "http/1.1";
 pub const HTTP2: &str = "h2";
 
-/// What requests are given to.
+/// Sends the requests of one connection.
 pub enum Sender {
     Http1(http1::SendRequest<Body>, Parting, Word),
     Http2(http2::SendRequest<Body>, Rc<SeenFrames>, Scheme),
 }
 
-/// Everything that runs for one connection; dropping it ends all of it at once.
+/// The tasks of one connection. Dropping it ends all of them at once.
 pub struct Running(Rc<RefCell<JoinSet<()>>>);
 
-/// Takes the stream of a connection that has stopped speaking HTTP, if somebody waits for it.
+/// The receiver of the connection's stream after a switch of protocols, if there is one.
 pub type Parting = Rc<Cell<Option<Taker>>>;
 
 /// No answer came.
@@ -60,13 +60,13 @@ pub struct NotAnswered {
 #[derive(Debug, Clone, Copy)]
 pub struct TakesTrailers;
 
-/// Spawns what belongs to a connection among its tasks.
+/// Spawns further tasks of a connection.
 #[derive(Clone)]
 struct Beside(Weak<RefCell<JoinSet<()>>>);
 
 impl<F: Future<Output = ()> + 'static> Executor<F> for Beside {
     fn execute(&self, task: F) {
-        // Gone: the connection is being dropped, and nothing of it goes on.
+        // If the upgrade fails, the connection is being dropped, and nothing of it may go on.
         if let Some(tasks) = self.0.upgrade() {
             tasks.borrow_mut().spawn_local(task);
         }
@@ -78,7 +78,7 @@ impl Running {
         Self(Rc::default())
     }
 
-    /// Forgets what has ended.
+    /// Removes the tasks that have ended.
     pub fn tidy(&self) {
         while self.0.borrow_mut().try_join_next().is_some() {}
     }
@@ -86,24 +86,24 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Not left to their own ends: they would go on writing, with nobody to answer for it.
+        // The tasks are aborted, because otherwise they would go on writing.
         self.0.borrow_mut().abort_all();
     }
 }
 
-/// What is read of an answer before its client takes it, and the longest head. The library's own bound is 400 KiB for
-/// each client that does not read.
+/// The most bytes of an answer that are read before the client takes them, and the longest head. The library's default
+/// is 400 KiB for each client that does not read.
 const READ_AHEAD: usize = 64 << 10;
 
-/// The largest heads of answers over HTTP/1.1. Of a larger one nothing is known but that it came.
+/// The bounds of an answer's head over HTTP/1.1. A larger head is an error without further details.
 #[derive(Debug, Clone, Copy)]
 pub struct Heads {
     pub fields: usize,
-    /// And what is read ahead of a body.
+    /// The longest head in bytes, and also the read-ahead of a body.
     pub bytes: usize,
 }
 
-/// `fields`: as many as an answer has at most.
+/// `fields`: the most fields of an answer.
 pub async fn http1<S>(stream: S, fields: usize) -> io::Result<(Sender, Running)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -131,7 +131,7 @@ where
             (Ok(()), Some(taker)) => {
                 let parts = connection.into_parts();
                 let stream = Box::new(parts.io.into_inner().unwrap());
-                // Fails when nobody waits any more, and then the stream is closed.
+                // This fails if the receiver has gone; then the stream is closed.
                 drop(taker.send(Switched { stream, first: parts.read_buf, held: None }));
                 Ok(())
             }
@@ -145,7 +145,7 @@ where
     Ok((Sender::Http1(sender, parting, word), running))
 }
 
-/// Returns once the other side has shown that it speaks HTTP/2: only then may anything of a request be written.
+/// Returns once the other side has shown that it speaks HTTP/2. Before that no byte of a request may be written.
 pub async fn http2<S>(stream: S, scheme: Scheme) -> io::Result<(Sender, Running)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -163,7 +163,7 @@ where
     running.0.borrow_mut().spawn_local(async move {
         let error = connection.await.err();
         debug!(error = error.as_ref().map(tracing::field::display), "upstream connection ended");
-        // Nobody listens any more once it is open.
+        // This fails once the connection is open, because nobody waits for the error then.
         drop(ended.send(error));
     });
     tokio::select! {
@@ -179,9 +179,9 @@ where
     Ok((Sender::Http2(sender, seen, scheme), running))
 }
 
-/// What may come in before it has been passed on. A connection carries one exchange at a time.
+/// The window for incoming data. A connection carries one exchange at a time.
 const WINDOW: u32 = 256 << 10;
-/// Bytes of the fields of an answer.
+/// The longest head of an answer, in bytes.
 const LONGEST_HEAD: u32 = 64 << 10;
 
 impl Sender {
@@ -199,7 +199,7 @@ impl Sender {
         }
     }
 
-    /// Returns when nothing of the last request is left to be sent; an error where that will not come.
+    /// Returns when the last request is sent in full. An error: it never will be.
     pub async fn settled(&mut self) -> Result<(), hyper::Error> {
         match self {
             Self::Http1(sender, ..) => sender.ready().await,
@@ -210,7 +210,7 @@ impl Sender {
         }
     }
 
-    /// Not a byte has come since the last request was given to it. Of HTTP/2 it is not known: frames come at any time.
+    /// Whether no byte has come since the last request. Always false for HTTP/2, where frames may come at any time.
     pub fn is_unanswered(&self) -> bool {
         matches!(self, Self::Http1(_, _, word) if !word.get())
     }
@@ -241,7 +241,7 @@ fn not_answered(mut failed: TrySendError<Request<Body>>) -> NotAnswered {
     NotAnswered { why: failed.into_error(), back }
 }
 
-/// RFC 9113, 8.2.2 and 8.3.1: the host is a pseudo-field, and fields of one connection are not there.
+/// RFC 9113, 8.2.2 and 8.3.1: the host is a pseudo-field, and there are no connection-specific fields.
 fn in_the_form_of_http2(mut request: Request<Body>, scheme: Scheme) -> Request<Body> {
     *request.version_mut() = Version::HTTP_2;
     let host = request.headers_mut().remove(HOST);
@@ -260,7 +260,7 @@ fn in_the_form_of_http2(mut request: Request<Body>, scheme: Scheme) -> Request<B
     request
 }
 
-/// A request that came back may go out on another kind of connection.
+/// Turns a returned request back, because it may be sent again over HTTP/1.1.
 fn in_the_form_of_http1(mut request: Request<Body>) -> Request<Body> {
     if request.version() != Version::HTTP_2 {
         return request;

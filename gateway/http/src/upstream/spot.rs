@@ -1,4 +1,4 @@
-//! Where an address leads, as far as this machine can tell.
+//! Tells whether two addresses reach one listener, as far as this machine can know.
 
 use std::{
     fs,
@@ -9,8 +9,8 @@ use fencegate_policies::plan::Spot;
 
 use crate::network::remote::Remote;
 
-/// Every address of this machine is one spot with its loopback: who listens on all of them is reached by each. And so is
-/// every path that links lead to one file.
+/// The spot of an address. All addresses of this machine are one spot with its loopback, because a service that listens
+/// on all of them is reached by each. All paths that lead to one socket file are one spot, too.
 pub fn spot(remote: &Remote) -> Spot {
     let socket = match remote {
         Remote::Unix(path) => {
@@ -21,7 +21,8 @@ pub fn spot(remote: &Remote) -> Spot {
     if is_ours(socket) { Spot::at((Ipv4Addr::LOCALHOST, socket.port()).into()) } else { Spot::at(socket) }
 }
 
-/// Whoever sends to an address of its own sends from there. Nothing is sent to find out.
+/// Whether an address belongs to this machine: then the kernel would also use it as the source. No packet is sent to
+/// find out.
 fn is_ours(socket: SocketAddr) -> bool {
     let any: IpAddr =
         if socket.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -32,11 +33,11 @@ fn is_ours(socket: SocketAddr) -> bool {
     asked.is_ok_and(|local| local.ip() == socket.ip())
 }
 
-/// The address that this machine has towards others, if it has one.
+/// The address of this machine in its network, if it has one.
 #[cfg(test)]
 pub fn own_address() -> Option<IpAddr> {
     let asking = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    // Kept for documents: nobody has it.
+    // An address that is reserved for documentation. No packet is sent there.
     asking.connect("203.0.113.1:9").ok()?;
     asking.local_addr().ok().map(|local| local.ip())
 }

@@ -18,35 +18,35 @@ use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerNa
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// How an upstream is spoken with.
+/// TLS with one upstream.
 #[derive(Debug)]
 pub struct Secured {
     tls: plan::Tls,
     current: ArcSwap<ClientConfig>,
-    /// Grows whenever other files take over.
+    /// Grows whenever new files are taken over.
     generation: Arc<AtomicU64>,
-    /// What the files were like when they were last looked at.
+    /// The stamps of the files at the last look.
     seen: Mutex<Vec<Option<Stamp>>>,
 }
 
-/// The files that a connection was made with.
+/// The generation of the files that a connection was made with.
 #[derive(Debug, Clone)]
 pub struct Generation {
     mine: u64,
     now: Arc<AtomicU64>,
 }
 
-/// What came of looking at the files.
+/// The result of a look at the files.
 #[derive(Debug)]
 pub enum Refreshed {
     Unchanged,
     TakenOver,
-    /// The old ones stay.
+    /// They have changed and cannot be used, so the old ones stay.
     Bad(BadTls),
 }
 
 impl Generation {
-    /// No other files have taken over since.
+    /// Whether no new files were taken over since.
     pub fn is_current(&self) -> bool {
         self.mine == self.now.load(Relaxed)
     }
@@ -54,7 +54,7 @@ impl Generation {
 
 impl Secured {
     pub fn open(tls: &plan::Tls) -> Result<Self, BadTls> {
-        // Looked at before they are read, so that a later change shows.
+        // The stamps are taken before the files are read, so that a change in between is noticed later.
         let seen = stamps(tls);
         let config = config(tls)?;
         Ok(Self {
@@ -65,7 +65,7 @@ impl Secured {
         })
     }
 
-    /// Believes nobody.
+    /// A configuration that trusts no certificate.
     pub fn closed() -> Self {
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().expect("the library's own versions");
@@ -92,7 +92,7 @@ impl Secured {
         }
     }
 
-    /// Speaks TLS over `stream` with an endpoint, and then one of `protocols`, in the order of preference.
+    /// Shakes hands over `stream` with an endpoint, and negotiates one of `protocols`, in the order of preference.
     ///
     /// # Cancellation
     /// Dropping the future closes the stream.
@@ -104,7 +104,7 @@ impl Secured {
     ) -> io::Result<(TlsStream<S>, Generation)> {
         let name = self.tls.server_name.as_deref().unwrap_or_else(|| host(endpoint));
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
-        // Before the files are taken: where others take over in between, the connection counts as old.
+        // Noted before the configuration is read, so that the connection counts as old if new files come in between.
         let generation = Generation { mine: self.generation.load(Relaxed), now: self.generation.clone() };
         let protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         let connector = TlsConnector::from(self.current.load_full());
@@ -113,7 +113,7 @@ impl Secured {
     }
 }
 
-/// `[::1]:443` without port and brackets.
+/// The host of an endpoint, without port, and without the brackets of `[::1]:443`.
 fn host(endpoint: &str) -> &str {
     let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)

@@ -1,4 +1,4 @@
-//! A connection that has stopped speaking HTTP: bytes pass both ways until one side ends, or may not go on.
+//! A tunnel after a switch of protocols: bytes pass both ways until one side ends, or a limit ends the tunnel.
 
 use std::{
     any::Any,
@@ -30,33 +30,33 @@ use super::{
 };
 use crate::parting::{Ended, Passage, Switched};
 
-/// Both ends, before anything has passed. Dropping it resets the upstream's connection.
+/// A tunnel before the first byte. Dropping it resets the upstream's connection.
 pub struct Tunnel {
     pub client: oneshot::Receiver<Switched>,
     pub upstream: oneshot::Receiver<Switched>,
     pub lend: Lend,
-    /// Under which bytes may go to the upstream; the gate asks for it as well.
+    /// The permission under which bytes may go to the upstream; the gate checks it as well.
     pub permission: Option<Arc<dyn Permission>>,
     pub clock: SharedClock,
     pub bounds: Bounds,
     pub drain: CancellationToken,
-    /// A tunnel is in flight for as long as it lasts.
+    /// Values that count the tunnel as in flight for as long as it lasts.
     pub counts: Box<dyn Any>,
 }
 
-/// How long a tunnel goes on.
+/// The time limits of a tunnel.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Without a byte in either direction.
+    /// The longest time without a byte in either direction.
     pub idle: Duration,
-    /// For the upstream to end its side after the client has, and for the ends to be handed over.
+    /// The time for the upstream to close its side after the client has, and for both streams to be handed over.
     pub farewell: Duration,
-    /// After the process was told to stop.
+    /// How long the tunnel goes on after the process was told to stop.
     pub drain: Duration,
 }
 
 impl Tunnel {
-    /// Until it ends. `longest`: in any case.
+    /// Runs until the end, and for `longest` at most.
     ///
     /// # Cancellation
     /// Dropping the future resets the upstream's connection.
@@ -87,7 +87,7 @@ impl Passage for Tunnel {
     }
 }
 
-/// Returns when the key that it is held under cannot be proven any more; the gate then says so.
+/// Returns when the permission of its key has ended, and shuts the gate for that reason.
 async fn lapsed(permission: Option<Arc<dyn Permission>>, clock: SharedClock, gate: Rc<Gate>) {
     match permission {
         Some(permission) => permission.lapsed(&clock).await,
@@ -96,8 +96,8 @@ async fn lapsed(permission: Option<Arc<dyn Permission>>, clock: SharedClock, gat
     gate.shut(Why::ProofLost);
 }
 
-/// Returns when the process stops and has been patient. The gate of one that holds a key then says so, because its upstream
-/// has not ended it.
+/// Returns when the process stops and `patience` is over. Then it shuts the gate of a tunnel that holds a key, because
+/// its upstream has not closed it.
 async fn stopped(drain: CancellationToken, patience: Duration, gate: Option<Rc<Gate>>) {
     drain.cancelled().await;
     sleep(patience).await;
@@ -106,7 +106,7 @@ async fn stopped(drain: CancellationToken, patience: Duration, gate: Option<Rc<G
     }
 }
 
-/// Returns when the tunnel may not go on, and why.
+/// Returns the reason when the tunnel may not go on.
 async fn cut(
     lapsed: impl Future<Output = ()>,
     stopped: impl Future<Output = ()>,
@@ -119,7 +119,7 @@ async fn cut(
     }
 }
 
-/// Until one side ends, or nothing has passed for too long.
+/// Passes bytes until one side ends, or none has passed for too long.
 async fn carry(client: Switched, upstream: Switched, lend: &Lend, bounds: Bounds) -> Ended {
     let _held = client.held;
     let moved = Cell::new(Instant::now());
@@ -128,7 +128,7 @@ async fn carry(client: Switched, upstream: Switched, lend: &Lend, bounds: Bounds
     let ended = {
         let mut down = std::pin::pin!(pump(upstream.first, &mut from_upstream, &mut to_client, &moved));
         let up = pump(client.first, &mut from_client, &mut to_upstream, &moved);
-        // Whatever becomes of one direction is looked at: a side that broke is told to the other one at once.
+        // Both directions are awaited together, so that the break of one ends the other at once.
         tokio::select! {
             down = &mut down => match down {
                 Ok(()) => Ended::Closed,
@@ -137,8 +137,8 @@ async fn carry(client: Switched, upstream: Switched, lend: &Lend, bounds: Bounds
             },
             up = up => match up {
                 Err(Broken::From) => Ended::Cut("the client's connection broke"),
-                // An orderly end, while we may: what was sent before it arrives. Then the upstream's own end tells
-                // that it is done. One that takes no more may still have something to say.
+                // The client has closed. While the permission holds, the upstream is told by an orderly close, after
+                // which its own close tells that it is done. An upstream that takes no more bytes may still send some.
                 Ok(()) | Err(Broken::To) => {
                     lend.gate().disarm_if_held();
                     let farewell = async { (to_upstream.shutdown().await, down.await) };
@@ -156,7 +156,7 @@ async fn carry(client: Switched, upstream: Switched, lend: &Lend, bounds: Bounds
     if ended == Ended::Closed {
         lend.gate().disarm_if_held();
         lend.worked();
-        // Who has gone does not mind.
+        // An error means that the client has gone, which needs no action.
         timeout(bounds.farewell, to_client.shutdown()).await.ok();
     }
     ended
@@ -169,7 +169,7 @@ enum Broken {
     To,
 }
 
-/// `first`, then all that comes, until it ends.
+/// Passes `first`, and then all bytes until the end of the stream.
 async fn pump<F: AsyncRead, T: AsyncWrite>(
     first: Bytes,
     from: &mut ReadHalf<F>,
@@ -192,7 +192,7 @@ async fn pump<F: AsyncRead, T: AsyncWrite>(
     }
 }
 
-/// Bytes that are on their way in one direction.
+/// The buffer of one direction, in bytes.
 const PIECE: usize = 16 << 10;
 
 async fn idle(moved: &Cell<Instant>, limit: Duration) {

@@ -26,7 +26,7 @@ pub enum Met {
     Silent(String),
 }
 
-/// The time limit for one server, from the look-up of its name to the end of the handshake.
+/// The time limit for one server, from the lookup of its name to the end of the handshake.
 const LONGEST: Duration = Duration::from_secs(3);
 
 /// In TLS 1.3 a server refuses our certificate only after the handshake has ended on our side. We wait this long for

@@ -1,4 +1,4 @@
-//! Whether an upstream leads to a service with fences that the file shows as another one.
+//! Finds out whether an upstream reaches a service that the policy fences under another upstream's name.
 
 #[cfg(test)]
 mod tests;
@@ -12,19 +12,19 @@ use tokio::time::timeout;
 use super::{Fleet, Fleets, Names};
 use crate::upstream::spot::spot;
 
-/// A request that waits for lookups keeps the next plan waiting, too.
+/// The longest wait for lookups. It is short, because a waiting request also delays the next plan.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Where the endpoints of an upstream are.
+/// The addresses of an upstream's endpoints.
 enum Spots {
     All(HashSet<Spot>),
-    /// A name was not looked up in time, or never found: it may lead anywhere.
+    /// A name was not looked up in time, or never found, so it may lead anywhere.
     Unknown,
 }
 
 impl Fleets {
-    /// Another upstream has an address of this one, and its service has fenced routes; or nobody knows that it has not.
-    /// Takes no longer than a second: all first lookups are waited for at once, later ones not at all.
+    /// Whether another upstream with fenced routes shares an address with this one, or may share one. Takes a second at
+    /// most: it waits for all first lookups at once, and never for later ones.
     pub async fn meets_fenced(&self, id: UpstreamId) -> bool {
         let fenced = || self.all.iter().filter(|fleet| fleet.upstream.service.is_fenced);
         if self.names == Names::AsWritten || fenced().next().is_none() {
@@ -47,7 +47,8 @@ impl Fleet {
 }
 
 impl Spots {
-    /// True where it cannot be ruled out. A request that could be read in two ways is refused then, which costs little.
+    /// Whether they may share an address; true if that cannot be ruled out. The only effect is that ambiguous requests
+    /// are refused.
     fn may_meet(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::All(ours), Self::All(theirs)) => !ours.is_disjoint(theirs),

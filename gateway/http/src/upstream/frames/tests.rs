@@ -89,7 +89,7 @@ proptest! {
     }
 }
 
-/// Whether the library has taken all of a body.
+/// Notes when the library has taken all of a body.
 struct Taken(Rc<Cell<bool>>);
 
 impl Observer for Taken {
@@ -107,11 +107,11 @@ impl<F: Future<Output: 'static> + 'static> Executor<F> for Here {
     }
 }
 
-/// What the other side has room for.
+/// The window of the other side.
 const ROOM: u32 = 65_535;
 const LARGE: usize = 1 << 20;
 
-/// Reads a body once it is told so, and never answers.
+/// A service that reads a body once it is told to, and never answers.
 async fn service(far: DuplexStream, reads: oneshot::Receiver<()>) {
     let reads = Rc::new(Cell::new(Some(reads)));
     let never = service_fn(move |request: Request<Incoming>| {
@@ -127,7 +127,8 @@ async fn service(far: DuplexStream, reads: oneshot::Receiver<()>) {
     drop(http.serve_connection(TokioIo::new(far), never).await);
 }
 
-/// Why frames are followed at all: a body may be taken, and all be flushed, while the rest waits for room in the library.
+/// The reason to follow frames: the library may have taken all of a body and flushed, while it still holds a part for
+/// want of room.
 #[tokio::test(flavor = "current_thread")]
 async fn a_body_that_was_taken_to_its_end_and_a_flush_do_not_say_that_a_request_has_left() {
     LocalSet::new().run_until(taken_and_flushed()).await;

@@ -12,7 +12,7 @@ fn gated(clock: Arc<ManualClock>) -> (Gated<DuplexStream>, Rc<Gate>, DuplexStrea
     (Gated::new(near, gate.clone()), gate, far)
 }
 
-/// Holds before then.
+/// A permission that holds until an instant.
 #[derive(Debug)]
 struct Until(Boot);
 
@@ -56,7 +56,7 @@ async fn a_gate_that_shut_is_not_armed_again() {
     assert_eq!(gate.written(), 0);
 }
 
-/// A settings frame, then one that ends a request, then one that makes room for its answer.
+/// Writes a settings frame, a frame that ends a request, and a window update for its answer.
 #[tokio::test(flavor = "current_thread")]
 async fn over_http2_what_an_awaited_answer_needs_passes_once_its_request_has_left_and_nothing_before() {
     const BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";

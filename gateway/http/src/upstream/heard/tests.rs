@@ -16,8 +16,8 @@ use crate::{
     upstream::speak::{self, Sender},
 };
 
-/// It has said this much, and takes nothing. Nothing can be read before a write has failed, as where both come in one
-/// moment.
+/// A server that has sent these bytes and has closed. They can be read only after a write has failed, as if both came
+/// at the same moment.
 struct Closed {
     said: &'static [u8],
     refused: bool,
@@ -64,11 +64,11 @@ impl AsyncWrite for Closed {
     }
 }
 
-/// What becomes of a request to it: the status of the answer. Either way the connection ends before all was sent.
+/// The status of its answer to a request. The connection ends in any case before the request is sent in full.
 async fn asked(closed: Closed) -> Option<StatusCode> {
     let asked = async {
         let (mut sender, _running) = speak::http1(closed, 100).await.expect("a connection");
-        // More than the library takes ahead.
+        // A larger body than the library buffers.
         let body = Body::whole(Bytes::from_static(&[b'x'; 128 << 10])).in_pieces(1 << 10);
         let request = Request::post("/pay/7").header("host", "a.example").body(body).expect("a request");
         let status = sender.send(request).await.ok().map(|answer| answer.status());
@@ -96,7 +96,7 @@ async fn where_nothing_was_said_the_exchange_ends() {
     assert_eq!(asked(Closed::after("HTTP/1.1 413 Conte")).await, None);
 }
 
-/// Whoever writes may be another task than whoever reads.
+/// The writing task may be another one than the reading task.
 #[tokio::test(flavor = "current_thread")]
 async fn a_write_that_failed_ends_when_all_was_heard() {
     let (heard, word) = Heard::new(Closed::after("bye"));
@@ -108,7 +108,7 @@ async fn a_write_that_failed_ends_when_all_was_heard() {
         poll_fn(|cx| Pin::new(&mut writer).poll_write(cx, b"y")).await.expect_err("nobody takes it");
     };
     let reading = async {
-        // The write is first.
+        // Let the write come first.
         yield_now().await;
         let mut said = String::new();
         reader.read_to_string(&mut said).await.expect("an end");
@@ -117,7 +117,7 @@ async fn a_write_that_failed_ends_when_all_was_heard() {
     timeout(Duration::from_secs(10), async { tokio::join!(writing, reading) }).await.expect("it ends");
 }
 
-/// Nobody reads to the end: it is the time that wakes who writes, counted from the last byte that was read.
+/// Nobody reads to the end, so the timer ends the pending write, reckoned from the last byte that was read.
 #[tokio::test(flavor = "current_thread")]
 async fn a_write_that_failed_ends_when_nothing_is_read_any_more() {
     let (heard, _) = Heard::new(Closed::after("bye"));
@@ -127,7 +127,7 @@ async fn a_write_that_failed_ends_when_nothing_is_read_any_more() {
             let failed = writer.write_all(b"x").await.expect_err("nobody takes it");
             (failed.kind(), Instant::now(), writer)
         });
-        // Comes when the write has failed.
+        // This byte comes when the write has failed.
         assert_eq!(reader.read_u8().await.expect("a byte"), b'b');
         sleep(SILENCE / 2).await;
         let last = Instant::now();

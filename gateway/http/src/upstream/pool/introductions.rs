@@ -1,4 +1,4 @@
-//! Asks those of an upstream who have to be known who they are, before anything is sent to one of them.
+//! Makes the introductions of an upstream, before anything is sent to one of its endpoints.
 
 #[cfg(test)]
 mod tests;
@@ -15,18 +15,17 @@ use crate::{
 };
 
 impl<N: Network> Pool<N> {
-    /// Nothing is sent to one of several before all have been met. A name may stand for several, too. Where what
-    /// they said does not agree, each is asked again: one that was restarted contradicts its own past at an address
-    /// that nobody has connected to since, and one that is away contradicts nobody.
+    /// Asks all addresses of an upstream, also if they have one name. If the answers contradict each other, all are
+    /// asked again: an answer may be from before a restart. An address that does not answer contradicts nobody.
     ///
     /// # Errors
-    /// They do not agree, although all of them were asked just now; or one could not be asked.
+    /// The answers contradict each other, although all were asked just now; or an address could not be asked.
     pub(super) async fn ask_all(&self, fleet: &Arc<Fleet>) -> Result<(), NotConnected> {
         let upstream = &fleet.upstream;
         if !self.introductions.are_needed(upstream) {
             return Ok(());
         }
-        // There is nobody else to be met.
+        // There is only one address, which is asked on its own connection.
         if fleet.is_one_address() {
             return Ok(());
         }
@@ -40,7 +39,7 @@ impl<N: Network> Pool<N> {
                     Due::Beside => self.ask_beside(fleet, endpoint, address),
                 }
             }
-            // At once: one that is silent must not keep the others waiting.
+            // All at once, so that a silent address does not hold up the others.
             for asked in join_all(first).await {
                 asked?;
             }
@@ -51,10 +50,10 @@ impl<N: Network> Pool<N> {
         })
     }
 
-    /// What it says is noted, and so is that nobody is there.
+    /// Asks one address, and notes its answer, or that there was none.
     ///
     /// # Errors
-    /// Nobody has asked it: its endpoint had no connection left for that.
+    /// It was not asked, because its endpoint had no free connection.
     async fn ask_one(
         &self,
         fleet: &Fleet,
@@ -62,7 +61,7 @@ impl<N: Network> Pool<N> {
         address: &Arc<Address>,
     ) -> Result<(), NotConnected> {
         let upstream = &fleet.upstream;
-        // Where all are taken, workers give up for this what lies idle with them.
+        // If all connections are in use, this wait makes workers close idle ones.
         let Ok(place) = timeout(upstream.connect_timeout, endpoint.clone().next_place()).await else {
             return match self.introductions.due(upstream, address) {
                 Due::Before => Err(NotConnected::Full),
@@ -76,8 +75,8 @@ impl<N: Network> Pool<N> {
         Ok(())
     }
 
-    /// The same while requests go to others. On a connection of its own, as a check of health: an address that is silent
-    /// must not take the place of a request.
+    /// Asks in the background, while requests go to other addresses. The connection is not counted, like that of a
+    /// health check, so that a silent address takes no place from a request.
     fn ask_beside(&self, fleet: &Arc<Fleet>, endpoint: &Arc<Endpoint>, address: &Arc<Address>) {
         let (pool, fleet) = (self.clone(), fleet.clone());
         let (endpoint, address) = (endpoint.clone(), address.clone());
@@ -87,7 +86,7 @@ impl<N: Network> Pool<N> {
     }
 }
 
-/// Every address of every endpoint. A name that was not looked up yet is waited for, as long as for a connection.
+/// Every address of every endpoint. The wait for a first lookup is as long as that for a connection.
 async fn everywhere(fleet: &Fleet) -> Vec<(Arc<Endpoint>, Arc<Address>)> {
     let limit = fleet.upstream.connect_timeout;
     let of_one = |endpoint: &Arc<Endpoint>| {

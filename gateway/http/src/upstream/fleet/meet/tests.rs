@@ -1,4 +1,4 @@
-//! Lookups that are over, silent or in vain. Nobody looks anything up here but the test.
+//! Look-ups that find addresses, find nothing, or get no answer. The test gives their results.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::upstream::{metrics::EndpointMetrics, spot::own_address};
 
 const OPEN: UpstreamId = UpstreamId(0);
 
-/// What came of looking up a name.
+/// The result of a lookup.
 enum Lookup {
     Silent,
     InVain,
@@ -107,7 +107,7 @@ async fn a_name_that_was_found_once_stays_known() {
 
 #[tokio::test]
 async fn an_address_of_this_machine_is_met_over_the_loopback() {
-    // A machine without a network has no other address.
+    // A machine without a network has only loopback addresses.
     let own = own_address().map_or("127.0.0.2:8000".to_owned(), |own| format!("{own}:8000"));
     let fleets = fleets(&["open.example:80"], &["127.0.0.1:8000"]);
     fleets.fleet(OPEN).endpoints[0].addresses.found(vec![Remote::literal(&own).expect("an address")]);
@@ -125,7 +125,7 @@ async fn names_that_are_answered_with_a_few_addresses_at_a_time_meet_all_the_sam
     assert!(!fleets.meets_fenced(OPEN).await, "nothing says so yet");
     told("10.0.0.2:80", "10.0.0.3:80");
     assert!(fleets.meets_fenced(OPEN).await, "one of them led there before");
-    // Addresses come to belong to somebody else.
+    // An address that is no longer found may get another owner, so it is forgotten after a time.
     for _ in 0..3 {
         for endpoint in fleets.all.iter().flat_map(|fleet| &fleet.endpoints) {
             endpoint.addresses.grow_older(Duration::from_secs(300));

@@ -1,4 +1,4 @@
-//! Who is asked before a request and who beside it, where everything that an endpoint may have is in use.
+//! Introductions before a request and in the background, while all connections of an endpoint are in use.
 
 use std::sync::Mutex;
 
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Everybody has to be known; where nobody is, that is known afterwards.
+/// Introductions that every address needs. It notes which addresses did not answer.
 #[derive(Debug, Default)]
 struct Introducer {
     known: Mutex<Vec<Arc<Address>>>,

@@ -22,7 +22,7 @@ type lease struct {
 	Reference string `json:"reference"`
 	Token     string `json:"token"`
 	HeldForMs int64  `json:"held_for_ms"`
-	// By a clock that stands still while a machine is suspended: such a one reads /proc/uptime.
+	// This clock stands still while the machine is suspended. On such a machine read /proc/uptime instead.
 	until time.Time
 }
 
@@ -85,7 +85,7 @@ func (l *lease) outside() {
 	fmt.Println("outside", steps)
 }
 
-// call is work that does: the gateway stamps the next token on it, or refuses it.
+// call is work that goes through the gateway: the gateway stamps the next token on it, or refuses it.
 func (l *lease) call() {
 	_, account, _ := strings.Cut(key, "/")
 	answer, said := send("POST", "/pay/"+account, l.ID, "")
@@ -114,12 +114,12 @@ func main() {
 	first.call()
 	first.renew()
 
-	// Nobody renews it, as if this process slept. Another one gets the lock when its ttl is over.
+	// Nothing renews the lease from here, as if this process slept. Another client gets the lock when the ttl is over.
 	second := acquire(10_000, 8000)
 	first.outside()
 	first.call()
 
-	// It has waited, so its promised time may be over: what was asked last counts.
+	// The second lease has waited, so its promised time may be over. The answer to a renewal decides.
 	second.renew()
 	second.call()
 	second.release()

@@ -17,7 +17,7 @@ public final class Lease {
 
     private final String id;
     private final String path;
-    /** In nanoseconds of nanoTime, which stands still while a machine is suspended: such a one reads /proc/uptime. */
+    /** In nanoseconds of nanoTime, which stands still while the machine is suspended. There read /proc/uptime. */
     private long until;
 
     private Lease(int ttlMs, int waitMs) throws Exception {
@@ -55,7 +55,7 @@ public final class Lease {
         System.out.println("outside " + steps);
     }
 
-    /** Work that does: the gateway stamps the next token on it, or refuses it. */
+    /** Work that goes through the gateway: the gateway stamps the next token on it, or refuses it. */
     private void call() throws Exception {
         HttpRequest.Builder call = to("/pay/" + KEY.substring(KEY.indexOf('/') + 1)).header("Fencing-Lease", id);
         HttpResponse<String> answer = GATEWAY.send(call.POST(BodyPublishers.noBody()).build(), BodyHandlers.ofString());
@@ -74,7 +74,7 @@ public final class Lease {
         return HttpRequest.newBuilder(URI.create(URL + path)).header("Content-Type", "application/json");
     }
 
-    /** Java has no reader of JSON; these members are words and numbers. */
+    /** Reads one member. Java has no JSON parser, and these members are plain words and numbers. */
     private static String member(String document, String name) {
         var found = Pattern.compile("\"" + name + "\":\"?([^\",}]*)").matcher(document);
         return found.find() ? found.group(1) : "";
@@ -87,12 +87,12 @@ public final class Lease {
         first.call();
         first.renew();
 
-        // Nobody renews it, as if this process slept. Another one gets the lock when its ttl is over.
+        // Nothing renews the lease from here, as if this process slept. Another client gets the lock when the ttl is over.
         Lease second = new Lease(10_000, 8000);
         first.outside();
         first.call();
 
-        // It has waited, so its promised time may be over: what was asked last counts.
+        // The second lease has waited, so its promised time may be over. The answer to a renewal decides.
         second.renew();
         second.call();
         second.release();

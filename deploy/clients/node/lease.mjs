@@ -8,7 +8,7 @@ const LEASES = `${FENCEGATE_URL}/.fencegate/v1/leases`;
 
 class Lease {
   async #ask(url, headers, body) {
-    // It stands still while a machine is suspended: such a one reads /proc/uptime.
+    // This clock stands still while the machine is suspended. On such a machine read /proc/uptime instead.
     const sent = performance.now();
     const answer = await fetch(url, { method: "POST", headers, body });
     if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
@@ -40,7 +40,7 @@ class Lease {
     console.log("outside", steps);
   }
 
-  // Work that does: the gateway stamps the next token on it, or refuses it.
+  // Work that goes through the gateway: the gateway stamps the next token on it, or refuses it.
   async call() {
     const answer = await fetch(`${FENCEGATE_URL}/pay/${KEY.split("/")[1]}`, { method: "POST", headers: this.shown });
     const word = answer.headers.get("Fencing-Token");
@@ -60,12 +60,12 @@ await first.call();
 await first.call();
 await first.renew();
 
-// Nobody renews it, as if this process slept. Another one gets the lock when its ttl is over.
+// Nothing renews the lease from here, as if this process slept. Another client gets the lock when the ttl is over.
 const second = await new Lease().acquire(10_000, 8000);
 await first.outside();
 await first.call();
 
-// It has waited, so its promised time may be over: what was asked last counts.
+// The second lease has waited, so its promised time may be over. The answer to a renewal decides.
 await second.renew();
 await second.call();
 await second.release();

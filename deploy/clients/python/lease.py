@@ -13,7 +13,7 @@ gateway = httpx.Client(base_url=os.environ["FENCEGATE_URL"], timeout=30)
 
 
 def now():
-    """Goes on while the machine sleeps; `time.monotonic` does not."""
+    """A clock that goes on while the machine sleeps; `time.monotonic` does not."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -47,7 +47,7 @@ class Lease:
         print("outside", steps)
 
     def call(self):
-        """Work that does: the gateway stamps the next token on it, or refuses it."""
+        """Work that goes through the gateway: the gateway stamps the next token on it, or refuses it."""
         answer = gateway.post("/pay/" + KEY.partition("/")[2], headers=self.shown)
         word = answer.headers["Fencing-Token"] if answer.is_success else answer.json()["reason"]
         print("call", answer.status_code, word)
@@ -63,12 +63,12 @@ first.call()
 first.call()
 first.renew()
 
-# Nobody renews it, as if this process slept. Another one gets the lock when its ttl is over.
+# Nothing renews the lease from here, as if this process slept. Another client gets the lock when the ttl is over.
 second = Lease(ttl_ms=10_000, wait_ms=8000)
 first.outside()
 first.call()
 
-# It has waited, so its promised time may be over: what was asked last counts.
+# The second lease has waited, so its promised time may be over. The answer to a renewal decides.
 second.renew()
 second.call()
 second.release()

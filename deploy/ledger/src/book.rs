@@ -15,19 +15,19 @@ use crate::stamp::{Compare, Stamp};
 
 #[derive(Debug)]
 pub(crate) struct Book {
-    /// Writers queue here; SQLite's own queue is to sleep and try again.
+    /// Writers queue for this mutex, because SQLite itself would only sleep and try again.
     writer: Mutex<Connection>,
-    /// Sees what was committed last, also while a writer is at work.
+    /// Reads the last commit, even while a writer is at work.
     reader: Mutex<Connection>,
     refusals: Mutex<Refusals>,
     work_time: Duration,
-    /// Deleted with us.
+    /// The temporary folder, which is deleted on drop.
     _folder: Option<tempfile::TempDir>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// What each changed resource has now, and the number of the last execution that was recorded.
+    /// The new balance of each changed resource, and the number of the last recorded execution.
     Done {
         balances: Vec<i64>,
         sequence: i64,
@@ -38,8 +38,8 @@ pub(crate) enum Outcome {
     Stale,
 }
 
-/// What one run of the business logic did to one resource. Two effective ones of a key must not overlap, nor run
-/// against the order of tokens.
+/// The effect of one run of the business logic on one resource. Two effective executions of a key must not overlap, and
+/// must be in the order of their tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Execution {
     sequence: i64,
@@ -52,7 +52,7 @@ pub(crate) struct Execution {
     /// Nanoseconds of CLOCK_MONOTONIC: from the lock of the transaction to just before its commit.
     begin_ns: i64,
     end_ns: i64,
-    /// False where there was not enough to take: it ran, and its token counts, but it changed nothing.
+    /// False if there was not enough to take: it ran and its token counts, but it changed nothing.
     effective: bool,
 }
 
@@ -91,7 +91,7 @@ impl Book {
         Ok(Self::of(writer, reader, work_time, None))
     }
 
-    /// A database that goes with the process.
+    /// A temporary database, which is deleted with the process.
     ///
     /// # Errors
     /// When there is no place for temporary files.
@@ -130,10 +130,10 @@ impl Book {
         }
     }
 
-    /// The fence, the effect and the record of it are one transaction, or none.
+    /// The comparison, the effect and its record are one transaction.
     fn execute_fenced(&self, order: &Order, stamp: &Stamp, raise: &str) -> rusqlite::Result<Outcome> {
         let mut writer = locked(&self.writer);
-        // Immediate: the write lock comes first, so that what is read below is still so at the commit.
+        // Immediate takes the write lock first, so that the rows read below do not change before the commit.
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let begin_ns = now_ns();
         if !self.claimed(&transaction, raise, &order.keys(), stamp, &order.operation)? {
@@ -143,13 +143,13 @@ impl Book {
         let before = balances(&transaction, order)?;
         thread::sleep(self.work_time);
         let outcome = applied(&transaction, order, stamp, begin_ns, &before)?;
-        // Committed also without an effect: a client was told "not enough", so nothing older may take some later.
+        // Committed even without an effect: a client was told "not enough", so no older request may succeed later.
         transaction.commit()?;
         Ok(outcome)
     }
 
-    /// Cents or units that are there, for a reader that shares the key; `None` where something newer was written. The
-    /// mark of reads is raised in the transaction of the read.
+    /// The balance in cents or units, for a request in mode `shared`; `None` if a newer write has been executed. The
+    /// transaction of the read raises the mark of reads.
     ///
     /// # Errors
     /// When the database fails.
@@ -174,7 +174,7 @@ impl Book {
         Ok(Some(there))
     }
 
-    /// False where the request is stale, which is written down.
+    /// Claims the fence. False if the request is stale; that refusal is counted.
     fn claimed(
         &self,
         transaction: &rusqlite::Transaction<'_>,
@@ -198,8 +198,8 @@ impl Book {
         Ok(false)
     }
 
-    /// Read, work, write: no transaction around, no comparison. Two at once lose one of the effects, and a late one
-    /// writes over a newer one. This is the accident, kept here to be looked at.
+    /// Read, work, write, without a transaction and without a comparison. Two runs at once lose one of the effects, and
+    /// a late one overwrites a newer one. This is the accident that fencing prevents, kept here for the demo.
     fn execute_naively(&self, order: &Order, stamp: &Stamp) -> rusqlite::Result<Outcome> {
         let begin_ns = now_ns();
         let before = balances(&locked(&self.reader), order)?;
@@ -207,7 +207,7 @@ impl Book {
         applied(&locked(&self.writer), order, stamp, begin_ns, &before)
     }
 
-    /// Cents or units that are there.
+    /// The balance in cents or units.
     ///
     /// # Errors
     /// When the database fails.
@@ -268,12 +268,12 @@ fn balance(connection: &Connection, resource: &Resource) -> rusqlite::Result<i64
     Ok(amount.unwrap_or_else(|| resource.initial()))
 }
 
-/// In the order of the changes.
+/// The balances, in the order of the changes.
 fn balances(connection: &Connection, order: &Order) -> rusqlite::Result<Vec<i64>> {
     order.changes.iter().map(|change| balance(connection, &change.resource)).collect()
 }
 
-/// Writes all new balances, or none where there is not enough, and the record either way.
+/// Writes all new balances, or none if there is not enough. Writes the record in both cases.
 fn applied(
     connection: &Connection,
     order: &Order,
@@ -332,13 +332,13 @@ fn record(
     ])
 }
 
-/// One clock for all processes of this machine, which no operator sets.
+/// CLOCK_MONOTONIC: one clock for all processes of this machine, which no operator can set.
 fn now_ns() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// A panic while it was held left no half-done transaction: SQLite rolls it back.
+/// A poisoned lock does no harm: SQLite rolls an unfinished transaction back.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
 //! A small payment and stock service that refuses stale fencing tokens in the transaction that would have the effect.
 //!
-//! It is what an upstream of the gateway looks like, and the witness of the demo and the tests: it remembers every
-//! execution. Reading order: `routes` the HTTP face, `stamp` what the gateway sent along, which `fencegate-upstream` reads,
-//! `book` the database, `marks` the statements that compare.
+//! It is an example of an upstream, and the witness of the demo and the tests, because it remembers every execution.
+//! Reading order: `routes` is the HTTP interface, `stamp` the fields of the gateway, which `fencegate-upstream` reads,
+//! `book` the database, and `marks` the statements that compare.
 
 mod book;
 mod marks;
@@ -35,7 +35,7 @@ struct Arguments {
     /// The SQLite file; without it a temporary one that goes with the process.
     #[arg(long)]
     database: Option<PathBuf>,
-    /// What must have grown since the last execution on the same key.
+    /// What to compare with the last execution on the same key.
     #[arg(long, value_enum, default_value_t = Compare::Token)]
     compare: Compare,
     /// The header field that carries the token.
@@ -72,7 +72,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Whoever started us reads this line instead of guessing a port.
+/// The parent process reads this line to learn the port.
 fn announce(address: SocketAddr) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{}", serde_json::json!({ "listening": address }))?;

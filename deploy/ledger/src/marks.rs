@@ -1,4 +1,4 @@
-//! The statements that compare: each changes a row, or the request is stale.
+//! The SQL statements that compare: if a statement changes no row, the request is stale.
 
 use fencegate_upstream::{Number, Raise, Raised, Token, Transaction};
 use rusqlite::params;
@@ -14,20 +14,21 @@ pub(crate) struct Raising<'t> {
     pub(crate) stale: Option<String>,
 }
 
-/// The whole fence in one statement: it changes a row, or the request is stale. Tokens compare as text. A write has to be
-/// newer than all writes and all reads before it.
+/// Compares and raises the mark of a write in one statement. If it changes no row, the request is stale. Tokens compare
+/// as text. A write has to be newer than all writes and all reads before it.
 pub(crate) const RAISE_TOKEN: &str = "
     INSERT INTO marks (key, token, number) VALUES (?1, ?2, ?3)
     ON CONFLICT (key) DO UPDATE SET token = excluded.token, number = excluded.number
     WHERE excluded.token > marks.token AND excluded.token > marks.read_token";
 
-/// The same for who compares the number: equal passes, because a tenure has one number for all its requests.
+/// The same for the number. An equal number passes, because a tenure has one number for all its requests.
 pub(crate) const RAISE_NUMBER: &str = "
     INSERT INTO marks (key, token, number) VALUES (?1, ?2, ?3)
     ON CONFLICT (key) DO UPDATE SET token = excluded.token, number = excluded.number
     WHERE excluded.number >= marks.number AND excluded.number >= marks.read_number";
 
-/// A read has to be newer than all writes. The mark of reads is that of the newest one, whichever came last.
+/// A read has to be newer than all writes. The mark of reads is the newest token of a read, even if an older read comes
+/// later.
 pub(crate) const READ_TOKEN: &str = "
     INSERT INTO marks (key, token, number, read_token, read_number) VALUES (?1, '', -1, ?2, ?3)
     ON CONFLICT (key) DO UPDATE
@@ -43,7 +44,7 @@ pub(crate) const READ_NUMBER: &str = "
 impl Transaction for Raising<'_> {
     type Error = rusqlite::Error;
 
-    /// A row has both forms; the statement compares one of them.
+    /// The row gets both token and number; the statement compares one of them.
     fn raise(&mut self, raise: Raise<'_>) -> rusqlite::Result<Raised> {
         let token = self.stamp.token.as_ref().map(Token::as_str).unwrap_or_default();
         let number = self.stamp.number.map_or(0, Number::as_i64);

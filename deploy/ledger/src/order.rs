@@ -1,11 +1,12 @@
-//! What a client may ask for: move money on an account or between two, or take units of a stock-keeping unit.
+//! The orders of clients: to change an account, to move money between two accounts, or to take units of a stock-keeping
+//! unit.
 
 use std::fmt;
 
 /// Changes that happen together or not at all, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Order {
-    /// The client's name for what it wants done; nothing here makes it happen only once.
+    /// The client's name for the operation. The ledger does not check that it is executed only once.
     pub(crate) operation: String,
     /// At least one, each of another resource.
     pub(crate) changes: Vec<Change>,
@@ -36,7 +37,7 @@ pub(crate) enum BadOrder {
     ToItself,
 }
 
-/// 10 million currency units: sums of it stay far away from the end of an i64.
+/// 10 million currency units. Sums of such amounts stay far below the limit of an i64.
 const MOST: i64 = 1_000_000_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +81,7 @@ impl Order {
         Ok(Self { operation, changes })
     }
 
-    /// What it works on, ascending.
+    /// The keys that it works on, ascending.
     pub(crate) fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.changes.iter().map(|change| change.resource.to_string()).collect();
         keys.sort_unstable();
@@ -111,7 +112,7 @@ impl Resource {
         id_parsed(id).map(Self::Sku)
     }
 
-    /// What a resource has before anything happened to it: cents or units.
+    /// The initial balance of a resource, in cents or units.
     pub(crate) fn initial(&self) -> i64 {
         match self {
             Self::Account(_) => 1_000_000,
@@ -120,7 +121,7 @@ impl Resource {
     }
 }
 
-/// The fencing key: what one execution at a time may work on.
+/// Writes the fencing key of the resource.
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Every answer that is no success: which status it has and what the client reads.
+//! All answers that are no success, with their status and text.
 
 use axum::Json;
 use axum::body::Body;
@@ -11,7 +11,7 @@ use crate::order::BadOrder;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
-    /// Of the layer that reads the stamp and looks after claims.
+    /// A refusal of the fencing layer.
     #[error("{}", .0.title())]
     Fence(Refusal),
     #[error("the body is not the expected JSON: {0}")]
@@ -30,7 +30,8 @@ pub(crate) enum Problem {
 impl Problem {
     fn status(&self) -> StatusCode {
         match self {
-            // A request without a token is as wrong as one with a broken one: nobody else is to ask here.
+            // A request without a token is as wrong as one with a broken token, because all requests should come
+            // through the gateway.
             Self::Fence(Refusal::TokenMissing) | Self::Body(_) => StatusCode::BAD_REQUEST,
             Self::Fence(refusal) => refusal.status(),
             Self::Order(_) | Self::Insufficient { .. } => StatusCode::UNPROCESSABLE_ENTITY,

@@ -1,4 +1,4 @@
-//! The HTTP face: which request asks the book for what.
+//! The HTTP interface: turns requests into calls of the book.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ struct Reservation {
 
 #[derive(Debug, Deserialize)]
 struct Page {
-    /// The sequence number of the last execution that is known already.
+    /// The sequence number of the last execution that the client knows.
     #[serde(default)]
     after: i64,
 }
@@ -97,7 +97,7 @@ pub(crate) fn service(book: Arc<Book>, compare: Compare, fields: Fields) -> Rout
         .with_state(Service { book, compare, fields: Arc::new(fields) })
 }
 
-/// With its fence where the layer is, which has refused what has none.
+/// Has a fence if the layer is on, which has refused requests without one.
 impl FromRequestParts<Service> for Stamp {
     type Rejection = Infallible;
 
@@ -181,7 +181,7 @@ impl Service {
         Ok(Json(Done { operation, key, balance, sequence }))
     }
 
-    /// What there is now of each resource, and the number of the execution.
+    /// The new balance of each resource, and the number of the execution.
     async fn execute(&self, order: Order, stamp: Stamp) -> Result<(Vec<i64>, i64), Problem> {
         let compare = self.compare;
         match self.ask(move |book| book.execute(&order, &stamp, compare)).await? {
@@ -191,7 +191,7 @@ impl Service {
         }
     }
 
-    /// Whoever reads without a token only looks; with one it shares the key, and is refused when it is late.
+    /// A read without a token is not compared. A read with one is in mode `shared`, and is refused if it is stale.
     async fn balance(&self, resource: Resource, stamp: Stamp) -> Result<i64, Problem> {
         if stamp.fence.is_none() {
             return self.ask(move |book| book.balance(&resource)).await;
@@ -201,7 +201,7 @@ impl Service {
         read.ok_or(Problem::Fence(Refusal::Stale))
     }
 
-    /// SQLite blocks, so it runs on a thread that may. The work goes on when the client hangs up.
+    /// SQLite blocks, so it runs on a thread for blocking work. The work goes on if the client hangs up.
     async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Book) -> rusqlite::Result<T> + Send + 'static,

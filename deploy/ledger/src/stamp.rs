@@ -1,4 +1,4 @@
-//! The stamp of a request: the fencing token and number that the gateway put on it, as far as they are compared here.
+//! The stamp of a request: the fencing token and number that the gateway wrote on it.
 
 use axum::http::{HeaderMap, HeaderName, Method};
 use fencegate_upstream::{self as upstream, Fence, Number, Settings, Token};
@@ -6,11 +6,12 @@ use fencegate_upstream::{self as upstream, Fence, Number, Settings, Token};
 /// What is compared with the last execution on the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Compare {
-    /// The token must be greater: refuses the past and duplicates.
+    /// The token must be greater. This refuses stale requests and duplicates.
     Token,
-    /// The number must not be smaller: refuses the past; for services that see one tenure several times.
+    /// The number must not be smaller. This refuses stale requests, for services that get several requests of one
+    /// tenure.
     Number,
-    /// Nothing: the service that most people have.
+    /// Compare nothing, like a service without fencing.
     Off,
 }
 
@@ -25,12 +26,12 @@ pub(crate) struct Fields {
 pub(crate) struct Stamp {
     pub(crate) token: Option<Token>,
     pub(crate) number: Option<Number>,
-    /// What the order has to claim; nobody compares without one.
+    /// The fence that the order has to claim; `None` if nothing is compared.
     pub(crate) fence: Option<Fence>,
 }
 
 impl Compare {
-    /// How the layer reads the fields; `None` where nothing is compared. The keys are those of the order.
+    /// The settings of the layer; `None` if nothing is compared. The keys are those of the order.
     pub(crate) fn settings(self, fields: &Fields) -> Option<Settings> {
         let compare = match self {
             Self::Token => upstream::Compare::Token,
@@ -38,7 +39,7 @@ impl Compare {
             Self::Off => return None,
         };
         let settings = Settings::default().fields(fields.token.clone(), fields.number.clone());
-        // Whoever reads without a token only looks.
+        // Reads without a token are allowed, and not compared.
         let settings = settings.unfenced([Method::GET, Method::HEAD]);
         Some(settings.comparing(compare).keys_named_by_the_service())
     }
@@ -50,7 +51,7 @@ impl Stamp {
         Self { token: stamp.token, number: Some(stamp.number), fence: Some(fence) }
     }
 
-    /// Whatever can be read, for the record.
+    /// The fields as far as they can be read, for the record of a service that compares nothing.
     pub(crate) fn offered(headers: &HeaderMap, fields: &Fields) -> Self {
         let one = |field| {
             let mut values = headers.get_all(field).iter();

@@ -6,17 +6,17 @@ import (
 	"runtime/debug"
 )
 
-// answer holds the handler's answer back until its head is known, and decides then whether it may be given.
+// answer holds the handler's answer back until its head is known, and then decides whether it may be sent.
 type answer struct {
 	http.ResponseWriter
 	request *http.Request
 	fence   *Fence
 	begun   bool
-	// What the handler writes goes nowhere: something else was answered in its place.
+	// The handler's bytes are discarded, because another answer was sent.
 	replaced bool
 }
 
-// WriteHeader is where an answer begins.
+// WriteHeader begins the answer.
 func (a *answer) WriteHeader(status int) {
 	if a.begun {
 		return
@@ -48,7 +48,7 @@ func (a *answer) Write(body []byte) (int, error) {
 	return a.ResponseWriter.Write(body)
 }
 
-// Flush sends what is there, for handlers that stream.
+// Flush sends the bytes so far, for handlers that stream.
 func (a *answer) Flush() {
 	a.WriteHeader(http.StatusOK)
 	if flusher, can := a.ResponseWriter.(http.Flusher); can && !a.replaced {
@@ -56,7 +56,7 @@ func (a *answer) Flush() {
 	}
 }
 
-// end is called when the handler is over, by a panic also.
+// end is called when the handler is over, also after a panic.
 func (a *answer) end() {
 	failure := recover()
 	if failure == nil {
@@ -69,6 +69,6 @@ func (a *answer) end() {
 	if err, is := failure.(error); !is || !errors.Is(err, ErrStale) {
 		a.fence.log.Printf("error: %s %s: panic: %v\n%s", a.request.Method, a.request.URL.EscapedPath(), failure, debug.Stack())
 	}
-	// Left to the server, the panic would close the connection, and nobody were told that nothing was done.
+	// If the panic went on to the server, it would close the connection, and the client would not learn that nothing was done.
 	a.WriteHeader(http.StatusInternalServerError)
 }

@@ -12,15 +12,15 @@ import (
 // ErrStale: a newer request was let in for one of the keys. Roll back; nothing may be done for this request any more.
 var ErrStale = errors.New("fencing: a newer request was let in")
 
-// Transaction is what a claim needs of *sql.Tx. A *sql.DB is none, and would commit the marks alone.
+// Transaction is the part of *sql.Tx that a claim needs. A *sql.DB does not have it, because it would commit the marks by themselves.
 type Transaction interface {
 	ExecContext(ctx context.Context, statement string, arguments ...any) (sql.Result, error)
 	Rollback() error
 }
 
-// Marks are the rows that say what was let in last, in the database that has the effect.
+// Marks are the rows with the newest tokens, in the database that the handler changes.
 type Marks interface {
-	// Raise compares the mark of one key and raises it, in one step; false where the stamp is stale.
+	// Raise compares the mark of one key and raises it, in one step. False if the stamp is stale.
 	Raise(ctx context.Context, tx Transaction, key string, stamp *Stamp, compare Compare) (bool, error)
 }
 
@@ -35,7 +35,7 @@ type Fence struct {
 	seen  seen
 }
 
-// seen is what the claims of one request have met.
+// seen has the results of the claims of one request.
 type seen struct{ passed, stale bool }
 
 // Claim compares and raises the mark of every key, all or none. Call it once, as the first statement of the
@@ -51,7 +51,7 @@ func (f *Fence) Claim(ctx context.Context, tx Transaction) error {
 		}
 		if !raised {
 			f.note(func(s *seen) { s.stale = true })
-			// A handler that goes on all the same finds that its transaction is over.
+			// A handler that goes on finds that its transaction is over.
 			_ = tx.Rollback()
 			return ErrStale
 		}
@@ -66,7 +66,7 @@ func (f *Fence) Transact(ctx context.Context, db *sql.DB, work func(tx *sql.Tx) 
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // Does nothing after the commit.
+	defer tx.Rollback() // Does nothing after a commit.
 	if err := f.Claim(ctx, tx); err != nil {
 		return err
 	}
@@ -82,14 +82,14 @@ func (f *Fence) note(what func(*seen)) {
 	what(&f.seen)
 }
 
-// objection is what has to be told in the place of an answer with this status and these fields; nil if it may be given.
+// objection is the problem that replaces an answer with this status and these fields; nil if the answer is correct.
 func (f *Fence) objection(status int, fields http.Header) *problem {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	success := status < 400
 	switch {
 	case f.seen.passed && f.seen.stale:
-		return claimedTwice // Which of the two was committed is not for us to say.
+		return claimedTwice // It is not known which of the two transactions was committed.
 	case success && !f.seen.passed:
 		return unclaimed
 	case !f.seen.stale:

@@ -23,8 +23,8 @@ func (h HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		logger.Printf("error: %s %s: %v", r.Method, r.URL.EscapedPath(), err)
 	}
 	if held, is := w.(*answer); is && held.begun {
-		panic(http.ErrAbortHandler) // What follows is not as the head of the answer has promised: break it off.
+		panic(http.ErrAbortHandler) // The head of the answer is sent already, and the body would not fit it: break off.
 	}
-	// Of a stale one the middleware makes its own answer.
+	// The middleware answers a stale request itself.
 	http.Error(w, "the service failed", http.StatusInternalServerError)
 }

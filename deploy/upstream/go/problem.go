@@ -17,8 +17,8 @@ var (
 	tokenMissing   = &problem{"there is no token: the way in is the gateway", 403, "token-missing"}
 	tokenMalformed = &problem{"the token cannot be read", 400, "token-malformed"}
 	stale          = &problem{"a newer request was let in; nothing was done", 412, "stale"}
-	unclaimed      = &problem{"the service compared nothing; what came of the request is not known", 500, "unclaimed"}
-	claimedTwice   = &problem{"the service tried twice; what came of the first time is not known", 500, "claimed-twice"}
+	unclaimed      = &problem{"the service did not compare the token; the outcome of the request is unknown", 500, "unclaimed"}
+	claimedTwice   = &problem{"the service claimed twice; the outcome of the first claim is unknown", 500, "claimed-twice"}
 )
 
 // refusal is the field that tells the gateway that a 412 is about the fence, and not about a client's `If-Match`.
@@ -26,7 +26,7 @@ const refusal = "Fencing-Refusal"
 
 func (p *problem) write(w http.ResponseWriter) {
 	fields := w.Header()
-	// Those of an answer that is not given.
+	// The fields of the replaced answer.
 	for name := range fields {
 		delete(fields, name)
 	}
@@ -40,5 +40,5 @@ func (p *problem) write(w http.ResponseWriter) {
 		fields.Set(refusal, "stale")
 	}
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // Fails for who has hung up, and for HEAD.
+	_, _ = w.Write(body) // Fails if the client has hung up, and for HEAD.
 }

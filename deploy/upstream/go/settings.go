@@ -5,35 +5,35 @@ import (
 	"log"
 )
 
-// Compare says what has to have grown since the last request for a key.
+// Compare says what is compared with the last executed request of a key.
 type Compare int
 
 const (
-	// ByToken wants a greater token, and so refuses duplicates as well.
+	// ByToken asks for a greater token, and so refuses duplicates as well.
 	ByToken Compare = iota
-	// ByNumber wants a number that is not smaller: for services that see one tenure several times.
+	// ByNumber asks for a number that is not smaller, for services that get several requests of one tenure.
 	ByNumber
 )
 
 // Option changes a setting of New.
 type Option func(*settings)
 
-// Comparing says what is compared; tokens, where nothing is said.
+// Comparing says what is compared. Default: tokens.
 func Comparing(compare Compare) Option {
 	return func(s *settings) { s.compare = compare }
 }
 
-// Fields names the fields of token and number otherwise, as `fields:` of the policy does.
+// Fields sets the names of the token field and the number field, as `fields:` of the policy does.
 func Fields(token, number string) Option {
 	return func(s *settings) { s.token, s.number = token, number }
 }
 
-// Unfenced lets requests of these methods pass without a fence, where they have none of the fields.
+// Unfenced lets requests of these methods pass without a fence if they have none of the fields.
 func Unfenced(methods ...string) Option {
 	return func(s *settings) { s.unfenced = append(s.unfenced, methods...) }
 }
 
-// LogTo says where errors of the service are written; the standard logger, where nothing is said.
+// LogTo says where mistakes of the service are logged. Default: the standard logger.
 func LogTo(logger *log.Logger) Option {
 	return func(s *settings) { s.log = logger }
 }
@@ -60,7 +60,7 @@ func newSettings(options []Option) *settings {
 	return s
 }
 
-// In the order of the fields of presented.
+// In the order of presented's fields.
 func (s *settings) names() [4]string {
 	return [4]string{s.token, s.number, "Fencing-Key", "Fencing-Mode"}
 }

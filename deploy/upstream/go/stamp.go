@@ -14,9 +14,9 @@ const (
 	Shared    Mode = "shared"
 )
 
-// Stamp is what the gateway says of a request: which keys it holds, how, and under which token.
+// Stamp has the gateway's words on a request: the keys that it holds, the mode, and the token.
 type Stamp struct {
-	// Empty where the number came alone, which it may where numbers are compared.
+	// Empty if only the number was sent, which is allowed if numbers are compared.
 	Token  Token
 	Number int64
 	// Ascending, none twice.
@@ -24,7 +24,7 @@ type Stamp struct {
 	Mode Mode
 }
 
-// name tells the stamp from others in a log.
+// name identifies the stamp in a log.
 func (s *Stamp) name() string {
 	if s.Token == "" {
 		return strconv.FormatInt(s.Number, 10)
@@ -32,7 +32,7 @@ func (s *Stamp) name() string {
 	return string(s.Token)
 }
 
-// What no gateway exceeds.
+// Bounds that no gateway exceeds.
 const (
 	mostKeys   = 16
 	longestKey = 512
@@ -41,7 +41,7 @@ const (
 // presented has the values of the four fields, in the order in which they were sent.
 type presented struct {
 	token, number, key, mode []string
-	// A name that some server takes for one of the four.
+	// Whether there is a look-alike: a name that some server takes for one of the four.
 	lookAlike bool
 }
 
@@ -49,7 +49,7 @@ func (p *presented) nothing() bool {
 	return !p.lookAlike && len(p.token)+len(p.number)+len(p.key)+len(p.mode) == 0
 }
 
-// present finds the four fields, and what looks like one of them.
+// present finds the four fields, and look-alikes of them.
 func (s *settings) present(fields http.Header) *presented {
 	found := &presented{}
 	values := []*[]string{&found.token, &found.number, &found.key, &found.mode}
@@ -66,7 +66,7 @@ func (s *settings) present(fields http.Header) *presented {
 	return found
 }
 
-// isMissing: the field that is compared is not there, in no spelling.
+// isMissing tells whether the compared field is missing in every spelling.
 func (s *settings) isMissing(fields http.Header) bool {
 	for name := range fields {
 		if plain(name) == plain(s.compared()) {
@@ -148,7 +148,7 @@ func plain(name string) string {
 	}, lower(name))
 }
 
-// lower leaves alone what is not ASCII, unlike strings.ToLower.
+// lower changes ASCII only, unlike strings.ToLower.
 func lower(name string) string {
 	return strings.Map(func(char rune) rune {
 		if char >= 'A' && char <= 'Z' {

@@ -55,7 +55,7 @@ func played(t *testing.T) (all vectors) {
 	return all
 }
 
-// scripted are marks that meet what a vector says, and a transaction that counts its ends.
+// scripted has marks with the results of a vector, and a transaction that counts its ends.
 type scripted struct {
 	meets     []string
 	rollbacks int
@@ -114,7 +114,7 @@ func latin1(text string) string {
 	return string(bytes)
 }
 
-// isAnswer: exactly the answer of the middleware that has this reason.
+// isAnswer checks for exactly the middleware's answer with this reason.
 func (v *vectors) isAnswer(t *testing.T, name, reason string, response *http.Response, body []byte) {
 	for _, answer := range v.Answers {
 		if answer.Reason != reason {

@@ -1,4 +1,4 @@
-// Holds the handler's answer back until its head is known, and decides then whether it may be given.
+// Holds the handler's answer back until its head is known, and then decides whether it may be sent.
 "use strict";
 
 // Every way to begin an answer is replaced: `write` and `end` would call Node's own `writeHead`, and then go on with the
@@ -8,7 +8,7 @@ function holdBack(request, response, fence, log) {
   for (const name of ["writeHead", "flushHeaders", "write", "end"]) own[name] = response[name].bind(response);
   let state = "held";
 
-  // Whether the handler's answer goes out. `given`: fields that come with the status.
+  // Whether the handler's answer is sent. `given`: fields that come with the status.
   const isGiven = (status = response.statusCode, given = undefined) => {
     if (state === "held") {
       const objection = fence.objection(status, saysStale(response, given));
@@ -46,20 +46,20 @@ function unclaimed(request, fence, status) {
   );
 }
 
-// The handler itself says so, by a field that was set before or comes with the status.
+// Whether the handler itself answers that the request is stale, by a field set before or given with the status.
 function saysStale(response, given) {
   const pairs = Array.isArray(given) ? chunked(given) : typeof given === "object" ? Object.entries(given ?? {}) : [];
   const field = pairs.find(([name]) => String(name).toLowerCase() === "fencing-refusal");
   return String(field ? field[1] : response.getHeader("fencing-refusal")) === "stale";
 }
 
-// Node takes a list of names and values, or a list of pairs.
+// Node accepts a flat list of names and values, and a list of pairs.
 function chunked(list) {
   if (Array.isArray(list[0])) return list;
   return list.flatMap((name, at) => (at % 2 === 0 ? [[name, list[at + 1]]] : []));
 }
 
-// Whoever waits until the bytes are written is told so, although they went nowhere.
+// Callbacks for written bytes are called, although the bytes were discarded.
 function tell(all) {
   const done = all.find((one) => typeof one === "function");
   if (done) process.nextTick(done);

@@ -1,4 +1,4 @@
-// What a handler claims with, in the transaction of its effect.
+// A handler claims this, in the transaction that makes its change.
 "use strict";
 
 const { refused } = require("./problem.js");
@@ -16,7 +16,7 @@ class Fence {
   #passed = false;
   #stale = false;
 
-  // token     text; null where the number came alone
+  // token     text; null if only the number was sent
   // number    a BigInt
   // keys      ascending, none twice
   // mode      "exclusive" or "shared"
@@ -52,7 +52,7 @@ class Fence {
   // says by itself that the request was stale.
   objection(status, ownRefusal) {
     const success = status < 400;
-    // Which of the two was committed is not for us to say.
+    // It is not known which of the two transactions was committed.
     if (this.#passed && this.#stale) return refused("claimed-twice");
     if (success && !this.#passed) return refused("unclaimed");
     if (!this.#stale || (status === 412 && ownRefusal)) return undefined;

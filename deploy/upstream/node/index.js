@@ -12,15 +12,15 @@ const { Problem } = require("./problem.js");
 // A middleware for the routes that the policy fences. Their handlers have to claim before they say that something is
 // done.
 //
-// marks      where the marks are: `postgres`
-// compare    "token", or "number" for services that see one tenure several times
-// fields     {token, number}: other names, as `fields:` of the policy has them
-// unfenced   methods whose requests pass without a fence, where they have none of the fields
-// log        a function that is given what the service does wrong; `console.error` where nothing is said
+// marks      the store of the marks: `postgres`
+// compare    "token", or "number" for services that get several requests of one tenure
+// fields     {token, number}: other names, as in `fields:` of the policy
+// unfenced   methods whose requests pass without a fence if they have none of the fields
+// log        a function for mistakes of the service. Default: `console.error`
 function fencing(options) {
   const settings = new Settings(options);
 
-  // The fence of a request; null where it needs none. Throws a Problem.
+  // The fence of a request; null if it needs none. Throws a Problem.
   const enter = (request, response) => {
     const present = found(request.rawHeaders, settings);
     if (settings.unfenced.includes(request.method) && present.isEmpty()) return null;
@@ -29,7 +29,7 @@ function fencing(options) {
     return fence;
   };
 
-  // Runs `next` with the fence, or answers in its place.
+  // Runs `next` with the fence, or refuses the request.
   const guard = (request, response, next) => {
     let fence;
     try {
@@ -66,11 +66,11 @@ function fail(request, response, error, log) {
   if (!(error instanceof Stale)) log(`error: ${request.method} ${request.url.split("?")[0]}: ${error?.stack ?? error}`);
   if (response.writableEnded) return;
   if (response.headersSent) {
-    // What follows is not as the head of the answer has promised.
+    // The head of the answer is sent already, and the body would not fit it.
     response.destroy();
     return;
   }
-  // Of a stale one, what holds the answer back makes its own.
+  // The held-back answer replaces that of a stale request.
   response.writeHead(500, { "Content-Type": "text/plain" });
   response.end("the service failed\n");
 }

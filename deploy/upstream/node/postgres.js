@@ -30,7 +30,7 @@ INSERT INTO fence (resource, write_mark, read_mark)
   },
 };
 
-// A transaction in which a statement has failed can only be rolled back. A handler that goes on all the same meets this.
+// After a failed statement a transaction can only be rolled back. A handler that goes on meets this.
 const END = "DO $$BEGIN RAISE EXCEPTION 'fencing: a newer request was let in'; END$$";
 
 const postgres = {
@@ -52,11 +52,11 @@ const postgres = {
       await client.query("BEGIN");
       const result = await work(client);
       const { command } = await client.query("COMMIT");
-      // PostgreSQL answers so, and with no error, where a statement has failed and the work has not looked.
+      // After an ignored failure of a statement PostgreSQL answers ROLLBACK to a COMMIT, and no error.
       if (command !== "COMMIT") throw new Error("fencing: the transaction was rolled back: one of its statements has failed");
       return result;
     } catch (error) {
-      // What cannot even be rolled back is closed, and does not go back to the pool.
+      // A client that cannot even roll back is closed, and does not go back to the pool.
       await client.query("ROLLBACK").catch((worse) => (broken = worse));
       throw error;
     } finally {
@@ -68,7 +68,7 @@ const postgres = {
 // Outside of a transaction the marks would be raised without the effect.
 function assertTransaction(client) {
   const status = client.getTransactionStatus?.();
-  // A pool takes another client for each statement; an older `pg` does not tell.
+  // A pool would use another client for each statement; an older `pg` does not report the state of the transaction.
   if (client.totalCount !== undefined || (status !== undefined && status !== "T")) {
     throw new TypeError("fencing: claim() wants the client on which BEGIN was sent and answered");
   }

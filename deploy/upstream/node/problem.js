@@ -5,8 +5,8 @@ const ANSWERS = {
   "token-missing": [403, "there is no token: the way in is the gateway"],
   "token-malformed": [400, "the token cannot be read"],
   stale: [412, "a newer request was let in; nothing was done"],
-  unclaimed: [500, "the service compared nothing; what came of the request is not known"],
-  "claimed-twice": [500, "the service tried twice; what came of the first time is not known"],
+  unclaimed: [500, "the service did not compare the token; the outcome of the request is unknown"],
+  "claimed-twice": [500, "the service claimed twice; the outcome of the first claim is unknown"],
 };
 
 class Problem extends Error {
@@ -16,9 +16,9 @@ class Problem extends Error {
     Object.assign(this, { status, title, reason });
   }
 
-  // `own`: the methods of the response as Node has them.
+  // `own`: Node's own methods of the response.
   answer(response, own = response) {
-    // Those of an answer that is not given.
+    // The fields of the replaced answer.
     for (const name of response.getHeaderNames()) response.removeHeader(name);
     const { title, status, reason } = this;
     const body = JSON.stringify({ title, status, reason });

@@ -1,4 +1,4 @@
-// How a service is fenced: what is compared, what the fields are called, and which methods need no fence.
+// The settings of a fence: what is compared, the names of the fields, and the methods that need no fence.
 "use strict";
 
 const { plain } = require("./spelling.js");

@@ -1,4 +1,4 @@
-// Reads what the gateway says of a request: which keys it holds, how, and under which token.
+// Reads the gateway's stamp on a request: the keys that it holds, the mode, and the token.
 "use strict";
 
 const { lower, plain } = require("./spelling.js");
@@ -9,7 +9,7 @@ const TOKEN = /^v1-([0-7][0-9a-f]{15})-[0-9a-f]{8}-[0-9a-f]{8}$/;
 // The form is checked before a number is read: BigInt takes ` 5`, and nothing at all.
 const NUMBER = /^(0|[1-9][0-9]{0,18})$/;
 const LARGEST = 2n ** 63n - 1n;
-// What no gateway exceeds.
+// Bounds that no gateway exceeds.
 const MOST_KEYS = 16;
 const KEY = /^[!-~]{1,512}$/;
 
@@ -24,13 +24,13 @@ class Present {
     return this.lookAlikes.size === 0 && Object.values(this.values).every((values) => values.length === 0);
   }
 
-  // In any spelling.
+  // Whether a field is there in any spelling.
   has(field) {
     return this.values[field].length > 0 || this.lookAlikes.has(field);
   }
 }
 
-// `raw`: names and values as they were sent. `request.headers` has joined those of one name.
+// `raw`: names and values as they were sent. `request.headers` would join the values of one name.
 function found(raw, { names }) {
   const present = new Present();
   for (let at = 0; at < raw.length; at += 2) {
@@ -54,7 +54,7 @@ function read(present, { compare }) {
   return { ...marks, keys, mode: mode[0] };
 }
 
-// Either may be missing here; both together have to agree.
+// Either may be missing here; if both are there, they have to agree.
 function readMarks(token, text) {
   const epoch = token === undefined ? undefined : readEpoch(token);
   const number = text === undefined ? epoch : readNumber(text);

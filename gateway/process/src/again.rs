@@ -1,34 +1,34 @@
-//! The commands that this program tells somebody to run. Each works as it is printed, where this process runs: with the
-//! file or address that it was itself told to work with. A word in capitals stands for what is not known here; the sentence around
-//! it says where it is found.
+//! The commands that messages tell people to run. Each works as printed on the machine of this process, because it has
+//! the file or address from this process's own arguments. A word in capitals stands for a value that the process does
+//! not know; the text around the command says where to find it.
 
 use std::{ffi::OsStr, sync::OnceLock};
 
-/// Whom a command works with.
+/// The kind of process that a command works with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     Gateway,
     Guard,
 }
 
-/// How this process was told what it works with, if it was. A process is told once, so this is as global as its
-/// arguments.
+/// The arguments that name this process's file or address, if it has any. It is global, as the arguments of a process
+/// are.
 static TOLD: OnceLock<(Of, String)> = OnceLock::new();
 
-/// Remembers what has to be said again: `["-c", "policy.yaml"]`.
+/// Remembers those arguments, such as `["-c", "policy.yaml"]`.
 pub fn told<W: AsRef<OsStr>>(of: Of, words: impl IntoIterator<Item = W>) {
     let words = words.into_iter().map(|word| quoted(&word.as_ref().to_string_lossy()));
-    // Whoever is first was on the command line.
+    // Only the first call counts, which comes from the command line.
     TOLD.set((of, words.map(|word| format!(" {word}")).collect())).ok();
 }
 
-/// `fencegate era init -c policy.yaml`: a verb with what belongs to it, to be run as it stands.
+/// A command that can be run as printed, such as `fencegate era init -c policy.yaml`.
 pub fn command(of: Of, verb: &str) -> String {
     let told = TOLD.get().filter(|(told, _)| *told == of).map_or("", |(_, words)| words);
     format!("fencegate {verb}{told}")
 }
 
-/// One word for a shell.
+/// Quotes a text, so that a shell reads it as one word.
 pub fn quoted(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@%+=,".contains(&byte);
     if !word.is_empty() && word.bytes().all(plain) {

@@ -1,4 +1,4 @@
-//! TLS on the side that connects: what the files say that a policy names.
+//! TLS on the connecting side: makes the configuration from the files that a policy names.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 use crate::pem::{self, BadPem, Stamp, stamp_of};
 
-/// Why TLS cannot be spoken with a server. Quotes nothing of a file.
+/// Why TLS cannot be spoken with a server. The texts quote no part of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTls {
     #[error(transparent)]
@@ -21,10 +21,10 @@ pub enum BadTls {
     Library(#[source] rustls::Error),
 }
 
-/// Where Debian, and all that follow it, keep the certificates that the system believes.
+/// The file of trusted authorities on Debian and its derivatives.
 pub const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// What the files say now.
+/// The configuration by the present content of the files.
 pub fn config(tls: &plan::Tls) -> Result<ClientConfig, BadTls> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(BadTls::Library)?;
@@ -40,12 +40,12 @@ fn roots(tls: &plan::Tls) -> Result<RootCertStore, BadPem> {
         return pem::roots(path);
     }
     let mut roots = RootCertStore::empty();
-    // Among those of a system there may be some that nobody understands.
+    // The system's file may have certificates that the library cannot parse, so those are passed over.
     roots.add_parsable_certificates(pem::certificates(Path::new(SYSTEM_ROOTS))?);
     Ok(roots)
 }
 
-/// What the files are like now; another answer means that one of them was replaced.
+/// The stamps of the files. If they differ from earlier ones, a file was replaced.
 pub fn stamps(tls: &plan::Tls) -> Vec<Option<Stamp>> {
     let roots = tls.ca_file.as_deref().unwrap_or(Path::new(SYSTEM_ROOTS));
     let client = tls.client.iter().flat_map(|client| [client.chain.as_path(), client.key.as_path()]);

@@ -1,4 +1,4 @@
-//! The clock that deadlines of safety are measured with: CLOCK_BOOTTIME, which goes on while the machine sleeps.
+//! The clock for deadlines that safety depends on: CLOCK_BOOTTIME, which goes on while the machine sleeps.
 
 use std::{
     fmt,
@@ -24,7 +24,7 @@ impl Boot {
         self.0
     }
 
-    /// Saturates at both ends, as the operators below do: a deadline that cannot be expressed lies far away.
+    /// Saturates at both ends, as the operators below do.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -44,7 +44,7 @@ impl std::ops::Sub<Duration> for Boot {
     }
 }
 
-/// Where the time comes from; a simulation brings its own.
+/// The source of the time; a simulation brings its own.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> Boot;
 }
@@ -62,25 +62,25 @@ impl Clock for MachineClock {
     }
 }
 
-/// Seconds of the wall clock since 1970: for people, never for safety. A clock before 1970 says 0.
+/// Seconds of the wall clock since 1970: for people, never for safety. A clock before 1970 gives 0.
 pub fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The clock as it is handed around.
+/// A clock that is shared by several owners.
 pub type SharedClock = Arc<dyn Clock>;
 
-/// What bytes may be written under, for as long as it holds.
+/// A permission to write bytes, which ends at some time.
 pub trait Permission: fmt::Debug + Send + Sync {
-    /// At `now`; what decides is read from memory, so it can be asked before every write.
+    /// Whether it holds at `now`. The answer comes from memory, so ask before every write.
     fn holds(&self, now: Boot) -> bool;
 
-    /// As far as it is known by now; it may be moved later, and may be taken away before.
+    /// The end of the permission, as known now. It may move on later, and the permission may be taken away before.
     fn deadline(&self) -> Boot;
 }
 
 impl dyn Permission + '_ {
-    /// Returns when it no longer holds. One that was taken away is noticed within [`LOOK`].
+    /// Returns when it no longer holds. If it is taken away early, that is noticed within [`LOOK`].
     pub async fn lapsed(&self, clock: &SharedClock) {
         loop {
             let now = clock.now();
@@ -95,7 +95,7 @@ impl dyn Permission + '_ {
 /// How often a running exchange looks at its permission.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A clock that goes when told: for tests and simulations.
+/// A clock that the caller moves, for tests and simulations.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 

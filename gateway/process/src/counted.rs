@@ -1,4 +1,4 @@
-//! What is counted for as long as something lives.
+//! A gauge that counts living values.
 
 use std::rc::Rc;
 

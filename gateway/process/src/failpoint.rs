@@ -1,4 +1,4 @@
-//! Named places where a test can stop a thread; nothing at all unless built with feature `failpoints`.
+//! Named places where a test can stop a thread. Without the feature `failpoints` they are empty.
 //!
 //! Armed through the environment, `FAILPOINTS='after_proof_check=1*sleep(3000)'` (crate `fail`). An armed one is
 //! logged as it is reached, so that a test waits for the event and not for a time.
@@ -17,7 +17,7 @@ pub fn pass(name: &'static str) {
 #[inline(always)]
 pub fn pass(_name: &'static str) {}
 
-/// Reads the environment; hold what it returns for the life of the process.
+/// Arms the failpoints that the environment names. Keep the returned value for the life of the process.
 #[cfg(feature = "failpoints")]
 pub fn armed_by_environment() -> fail::FailScenario<'static> {
     fail::FailScenario::setup()

@@ -1,4 +1,4 @@
-//! The families of one process: what each is called and means, and the text that Prometheus scrapes.
+//! The metric families of one process: their names and meanings, and the text that Prometheus scrapes.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,15 +10,15 @@ use prometheus::{
 
 use crate::system::Process;
 
-/// Whatever is registered here is exposed, and stands in `deploy/METRICS.md`.
+/// The registry of a process. Every family in it is exposed, and is listed in `deploy/METRICS.md`.
 pub struct Families {
     registry: Registry,
-    /// Names that dashboards of every program know: without our prefix.
+    /// Families with the usual names of the Prometheus libraries, without our prefix.
     unprefixed: Registry,
     described: Mutex<Vec<Family>>,
 }
 
-/// What a family is.
+/// The description of a family.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Family {
     pub name: String,
@@ -27,13 +27,13 @@ pub struct Family {
     pub help: String,
 }
 
-/// Seconds; up to the longest wait and answer that a policy is likely to allow.
+/// Buckets in seconds, for waits and answers.
 pub const SHORT: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
-/// Seconds; holds last as long as what is done under them.
+/// Buckets in seconds, for holds, which last as long as the work under them.
 pub const LONG: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
-/// By who remembers them. Every gateway counts all that ZooKeeper remembers.
+/// The gauge of unknown operations, by their store. Every gateway counts all those in ZooKeeper.
 pub fn unknown_operations() -> prometheus::Result<IntGaugeVec> {
     let help = "Operations that may have happened, until somebody says what came of them. Each gateway counts all of its \
                 installation: take the largest. It says nothing before it has looked through all of them.";
@@ -54,7 +54,7 @@ impl Families {
         Self { registry, unprefixed: Registry::new(), described: Mutex::default() }
     }
 
-    /// With what the system knows of the process.
+    /// Adds the families about the process itself.
     pub fn with_process(self) -> Self {
         let process = Process::new();
         self.describe("", &process);

@@ -1,4 +1,4 @@
-//! What was counted at one moment, for whoever wants single numbers of it.
+//! The values of all families at one moment, for code that needs single numbers.
 
 use prometheus::proto::{Metric, MetricFamily};
 
@@ -16,7 +16,7 @@ impl Gathered {
         family.into_iter().flat_map(|family| family.get_metric())
     }
 
-    /// Of all series of a family, or of those where this label has this value; 0 for what is not counted here.
+    /// The sum over all series of a family, or over those with this label value; 0 for an unknown family.
     pub fn sum(&self, name: &str, label: Option<(&str, &str)>) -> f64 {
         let wanted = self.series(name).filter(|one| {
             let mut labels = one.get_label().iter();

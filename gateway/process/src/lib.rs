@@ -1,15 +1,15 @@
-//! What the parts of one process share, whatever they do: the clock that deadlines are measured with, randomness, the
-//! registry of metric families, the files of TLS, and the words in which the log says errors, times and keys.
+//! Shared by all parts of a process: the clock for deadlines, randomness, the registry of metric families, the files of
+//! TLS, and the forms of errors, times and keys in the log.
 //!
 //! In reading order:
 //!
 //! - [`clock`]: CLOCK_BOOTTIME, and the permission to act that ends at an instant of it
 //! - [`randomness`]: random bytes and the names made of them
-//! - [`failpoint`], [`sync`]: where a test stops a thread, or schedules it
-//! - [`families`]: the metric families of the process; [`gathered`] and [`spread`] read them, [`system`] is one of
-//!   them, and [`counted`] goes up and down in one
-//! - [`pem`], [`client_tls`]: the files of TLS, and what those of the side that connects say
-//! - [`said`], [`shown`], [`again`]: errors, durations, keys and commands as people read them
+//! - [`failpoint`], [`sync`]: places where a test stops or schedules a thread
+//! - [`families`]: the metric families of the process. [`gathered`] and [`spread`] read them, [`system`] adds those of
+//!   the process itself, and [`counted`] is a gauge of living values
+//! - [`pem`], [`client_tls`]: the files of TLS, and the configuration of the connecting side
+//! - [`said`], [`shown`], [`again`]: errors, durations, keys and commands in forms for people
 
 pub mod again;
 pub mod client_tls;

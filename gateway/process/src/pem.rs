@@ -1,4 +1,4 @@
-//! Files that TLS is spoken with, on both sides: bounded, not readable by strangers where secret, and looked at again.
+//! Reads files for TLS: of bounded size, secrets only if strangers cannot read them, with a stamp that tells changes.
 
 use std::{
     fs::{File, Metadata},
@@ -13,7 +13,7 @@ use rustls::{
 };
 use x509_cert::{Certificate, der::Decode};
 
-/// What is wrong with a file. Quotes nothing of it.
+/// What is wrong with a file. The texts quote no part of it.
 #[derive(Debug, thiserror::Error)]
 pub enum BadPem {
     #[error("read {path}")]
@@ -33,7 +33,7 @@ pub type Stamp = [i128; 4];
 
 const LARGEST: u64 = 16 << 20;
 
-/// At least one.
+/// The certificates of a file, at least one.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadPem> {
     let bytes = read(path, Secrecy::Public)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
@@ -48,7 +48,7 @@ pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, BadPem> {
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|why| unfit(path, &why))
 }
 
-/// Whom to believe: each certificate of the file has to be one that can be.
+/// The authorities of a file. Each certificate has to be usable as one.
 pub fn roots(path: &Path) -> Result<RootCertStore, BadPem> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
@@ -57,12 +57,13 @@ pub fn roots(path: &Path) -> Result<RootCertStore, BadPem> {
     Ok(roots)
 }
 
-/// What stands in a file, for who reads PEM by itself. A byte that is no text stands in a comment.
+/// The text of a file, for libraries that parse PEM themselves. Bytes that are not UTF-8 can only be in comments, and
+/// are replaced.
 pub fn text(path: &Path, secrecy: Secrecy) -> Result<String, BadPem> {
     Ok(String::from_utf8_lossy(&read(path, secrecy)?).into_owned())
 }
 
-/// Seconds since 1970 after which a certificate is not valid any more. `None` for what is no certificate.
+/// The end of validity of a certificate, in seconds since 1970. `None` if it cannot be parsed.
 pub fn not_after(certificate: &[u8]) -> Option<u64> {
     let read = Certificate::from_der(certificate).ok()?;
     Some(read.tbs_certificate.validity.not_after.to_unix_duration().as_secs())
@@ -72,18 +73,18 @@ fn unfit(path: &Path, why: &impl ToString) -> BadPem {
     BadPem::Content { path: path.into(), why: why.to_string() }
 }
 
-/// Whether others may know what is in a file.
+/// Whether the content of a file is secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Secrecy {
     Public,
-    /// The group may read it: that is how a container is given a secret.
+    /// Only owner and group may read it; containers get their secrets by a group.
     Secret,
 }
 
 fn read(path: &Path, secrecy: Secrecy) -> Result<Vec<u8>, BadPem> {
     let failed = |source| BadPem::Read { path: path.into(), source };
     let file = File::open(path).map_err(failed)?;
-    // Of the open file, not of the name: what is checked is what is read.
+    // The check is on the open file and not on its name, so that the checked file is the one that is read.
     let seen = file.metadata().map_err(failed)?;
     let mode = seen.mode() & 0o7777;
     if secrecy == Secrecy::Secret && mode & 0o027 != 0 {

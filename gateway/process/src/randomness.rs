@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Where random bytes come from.
+/// A source of random bytes.
 pub trait Randomness: fmt::Debug + Send + Sync + 'static {
     fn fill(&self, bytes: &mut [u8]);
 }
@@ -28,7 +28,7 @@ impl Guid {
         Self(bytes)
     }
 
-    /// Reads the form that is displayed; `None` for anything else.
+    /// Reads the displayed form; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.as_bytes();
         if digits.len() != 32 || digits.iter().any(|d| !matches!(d, b'0'..=b'9' | b'a'..=b'f')) {

@@ -1,4 +1,4 @@
-//! Says things for people: an error with its causes on one line, and how long something takes.
+//! Forms for people: an error with its causes on one line, and a short duration.
 
 use std::{error::Error, fmt, time::Duration};
 
@@ -8,7 +8,7 @@ pub fn causes(error: &(dyn Error + 'static)) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let said = error.to_string();
-        // Some errors say their cause themselves.
+        // Some errors already have their cause in their text.
         if !text.ends_with(&said) {
             text.push_str(": ");
             text.push_str(&said);
@@ -18,7 +18,7 @@ pub fn causes(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// A duration with as many digits as anybody reads: `12s`, `1.5s`, `33.9ms`, `2m 5s`.
+/// A duration with few digits: `12s`, `1.5s`, `33.9ms`, `2m 5s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Brief(pub Duration);
 
@@ -40,7 +40,7 @@ impl fmt::Display for Brief {
     }
 }
 
-/// Several of something, in one field of the log.
+/// Several values in one field of the log.
 pub fn all<T: fmt::Display>(several: impl IntoIterator<Item = T>) -> String {
     several.into_iter().map(|one| one.to_string()).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! Families that are counted at several places, so that workers do not wait for one another's counts, and told as one.
+//! Metric families with several shards, so that workers do not contend for their counts. A scrape shows the sums.
 
 use std::{
     cell::Cell,
@@ -14,18 +14,18 @@ use prometheus::{
     proto::{Bucket, Counter, Gauge, Histogram, Metric, MetricFamily, MetricType},
 };
 
-/// A count that all workers share goes from one processor to another with each request, and each request touches two dozen of
-/// them. Here a thread has its own, and whoever asks gets the sum.
+/// A count that all workers share moves from one processor's cache to another's with each request, and each request
+/// changes two dozen counts. Here each thread uses one shard, and a scrape gets the sum.
 #[derive(Clone)]
 pub struct Sharded<V> {
     shards: Arc<[V]>,
 }
 
-/// Each has all series that its threads use, so they are few: with thousands of routes a series is a thousand bytes.
+/// There are few shards, because each has all series that its threads use, which costs memory with thousands of routes.
 const SHARDS: usize = 4;
 
 impl<V: Collector> Sharded<V> {
-    /// `make` is called several times, and makes the same each time.
+    /// `make` is called once per shard, and has to make the same family each time.
     ///
     /// # Errors
     /// What `make` fails with.
@@ -33,13 +33,13 @@ impl<V: Collector> Sharded<V> {
         Ok(Self { shards: (0..SHARDS).map(|_| make()).collect::<prometheus::Result<_>>()? })
     }
 
-    /// That of this thread.
+    /// The shard of this thread.
     pub fn here(&self) -> &V {
         &self.shards[place() % SHARDS]
     }
 }
 
-/// Threads take them in turn.
+/// The shard number of a thread; threads take the numbers in turn.
 fn place() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! { static PLACE: Cell<Option<usize>> = const { Cell::new(None) } }
@@ -76,7 +76,7 @@ impl<V: Collector> Collector for Sharded<V> {
     }
 }
 
-/// Names and values, sorted by name as the library does it.
+/// Names and values of labels, sorted by name as the library does it.
 type Labels = Vec<(String, String)>;
 
 fn labels(metric: &Metric) -> Labels {
@@ -100,7 +100,7 @@ fn add(sum: &mut Metric, more: &Metric, kind: MetricType) {
     }
 }
 
-/// Both have the same bounds.
+/// The sum of two histograms with the same bounds.
 fn added(one: &Histogram, other: &Histogram) -> Histogram {
     let mut sum = Histogram::default();
     sum.set_sample_count(one.get_sample_count() + other.get_sample_count());
@@ -129,7 +129,7 @@ mod tests {
         TextEncoder::new().encode_to_string(&registry.gather()).expect("text")
     }
 
-    /// Does it in more threads than there are shards.
+    /// Runs `work` in more threads than there are shards.
     fn everywhere(work: impl Fn(usize) + Sync) {
         thread::scope(|scope| {
             for number in 0..3 * SHARDS {
@@ -158,7 +158,7 @@ mod tests {
         let gauges = Sharded::of(|| IntGaugeVec::new(Opts::new("open", "Help."), &["route"]));
         let gauges = gauges.expect("well-formed");
         everywhere(|_| gauges.here().with_label_values(&["all"]).inc());
-        // What came in over one thread may go over another.
+        // A gauge may go up in one thread and down in another.
         for _ in 0..3 * SHARDS - 1 {
             gauges.here().with_label_values(&["all"]).dec();
         }

@@ -1,5 +1,5 @@
-//! How keys are called in the log of the process: as the policy in force lets its log call them, for they may be names of
-//! accounts. Every line of the log that has to do with a key takes its name from here.
+//! The names of keys in the log. The policy says how they are shown, because keys may name accounts. Every log line
+//! about a key takes its name from here.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -9,13 +9,14 @@ use fencegate_policies::{
     plan::KeysShown,
 };
 
-/// Before the 16 digits of a key that is not to be shown. A key that itself reads so is asked for by its number only.
+/// Stands before the 16 digits of the hash of a key that must not be shown. A key that itself looks like this can be
+/// looked up only by its hash.
 const MARK: char = '#';
 
-/// What stands for a key that is not to be shown in any way.
+/// Stands for a key of which not even a hash may be shown.
 pub const HIDDEN: &str = "(hidden)";
 
-/// How keys are called under the plan in force.
+/// The names of keys under one plan.
 #[derive(Debug, Clone, Copy)]
 pub struct Names(pub KeysShown);
 
@@ -40,18 +41,18 @@ impl Names {
         }
     }
 
-    /// Do different keys have different names?
+    /// Whether different keys have different names.
     pub fn is_nameable(self) -> bool {
         self.0 != KeysShown::Off
     }
 
-    /// May what a request asked for be shown? It often names its key.
+    /// Whether the targets of requests may be shown. They often contain the key.
     pub fn shows_targets(self) -> bool {
         self.0 == KeysShown::Plain
     }
 }
 
-/// Does this read like the number of a key?
+/// Whether this text looks like the hash of a key.
 pub fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix(MARK).unwrap_or_default().as_bytes();
     digits.len() == DIGITS && digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
@@ -59,19 +60,19 @@ pub fn is_number(text: &str) -> bool {
 
 const DIGITS: usize = 16;
 
-/// As in the access log, so that the one is found in the other.
+/// The hash of a key. The access log uses the same form, so that one can be found in the other.
 pub fn hashed(key: &ResourceKey) -> String {
     format!("{MARK}{:016x}", pick::hash(key.as_str()))
 }
 
-/// There is one log in a process, and so one rule.
+/// The rule of this process; there is one log, and so one rule.
 static RULE: AtomicU8 = AtomicU8::new(PLAIN);
 
 const PLAIN: u8 = 0;
 const HASH: u8 = 1;
 const OFF: u8 = 2;
 
-/// From now on.
+/// Sets the rule from now on.
 pub fn keys_are(shown: KeysShown) {
     let rule = match shown {
         KeysShown::Plain => PLAIN,
@@ -97,18 +98,18 @@ pub fn keys(keys: &[ResourceKey]) -> String {
     names().of_all(keys)
 }
 
-/// A lock node or its parent, whose name is the key's. `locks`: where all of them are.
+/// The path of a lock node or its parent, with the key in its shown form. `locks`: the folder of all locks.
 pub fn path(locks: &str, path: &str) -> String {
     named(locks, path, names())
 }
 
-/// A lock node or its parent that lies where other programs have it.
+/// The path of a lock node or its parent among those of other programs.
 pub fn foreign_path(path: &str) -> String {
     if names().shows_targets() { path.to_owned() } else { HIDDEN.to_owned() }
 }
 
-/// The root of an installation and a key may have any name, that of the folder of locks as well: only what is known to
-/// stand before a key tells where it begins.
+/// Finds the key in a path by the known folder before it. A search for the word `locks` would not do, because root and
+/// key may have any name.
 fn named(locks: &str, path: &str, names: Names) -> String {
     let below = path.strip_prefix(locks).and_then(|below| below.strip_prefix('/'));
     match below {

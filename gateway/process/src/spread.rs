@@ -1,8 +1,8 @@
-//! How values are spread over the buckets of a histogram, over all its series.
+//! The distribution of a histogram's values over its buckets, summed over all series.
 
 use prometheus::core::Collector;
 
-/// Cumulative counts by upper bound; the last one is of all.
+/// Cumulative counts by upper bound; the last one counts all values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Spread {
     bounds: Vec<f64>,
@@ -10,12 +10,12 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// `counts`: one more than `bounds`.
+    /// `counts`: one entry more than `bounds`.
     pub fn of(bounds: &[f64], counts: &[u64]) -> Self {
         Self { bounds: bounds.to_vec(), counts: counts.to_vec() }
     }
 
-    /// `histogram`: of these bounds.
+    /// `bounds`: those of the histogram.
     pub fn gather(histogram: &impl Collector, bounds: &[f64]) -> Self {
         let mut counts = vec![0; bounds.len() + 1];
         for family in histogram.collect() {
@@ -30,7 +30,7 @@ impl Spread {
         Self { bounds: bounds.to_vec(), counts }
     }
 
-    /// What was added since `before`.
+    /// The values that were added since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let counts = self.counts.iter().zip(&before.counts).map(|(now, then)| now.saturating_sub(*then));
@@ -41,7 +41,8 @@ impl Spread {
         self.counts.last().copied().unwrap_or(0)
     }
 
-    /// By even spread within a bucket; above the last bound, that bound. `None` for nothing.
+    /// The quantile, with values spread evenly within a bucket. Above the last bound it is that bound. `None` without
+    /// values.
     pub fn quantile(&self, part: f64) -> Option<f64> {
         let all = self.count();
         if all == 0 {

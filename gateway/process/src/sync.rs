@@ -1,5 +1,5 @@
-//! What threads meet at. Under the feature `shuttle` it is a scheduler's, which tries many interleavings; a build for
-//! use takes the standard library's.
+//! Synchronisation types. With the feature `shuttle` they belong to a scheduler that tries many interleavings;
+//! otherwise to the standard library.
 
 #[cfg(not(feature = "shuttle"))]
 pub use std::sync::{

@@ -1,4 +1,4 @@
-//! What the system knows of this process, under the names that every Prometheus client library gives it.
+//! Metrics of the process itself, with the usual names of the Prometheus client libraries.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
-/// Read from `/proc` whenever somebody asks.
+/// Read from `/proc` at each scrape.
 pub struct Process {
     cpu: Counter,
     started: Gauge,
@@ -26,7 +26,7 @@ pub struct Process {
     most_files: IntGauge,
 }
 
-/// Of `/proc/self/stat`, in its own units.
+/// Fields of `/proc/self/stat`, in its own units.
 struct Stat {
     cpu_ticks: u64,
     threads: u64,
@@ -53,13 +53,14 @@ impl Process {
             open_files: gauge("process_open_fds", "Open file descriptors."),
             most_files: gauge("process_max_fds", "File descriptors that may be open."),
         };
-        // Metrics are among the first things that a process makes; `/proc/stat` may be hidden from it.
+        // The start is the time of this call, because metrics are made first; `/proc/stat` may be hidden from the
+        // process.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         process.started.set(now.as_secs_f64());
         process
     }
 
-    /// What cannot be read stays as it was.
+    /// Reads the values anew. A value that cannot be read stays as it was.
     fn refresh(&self) {
         if let Some(stat) = Stat::read() {
             self.cpu.inc_by((seconds(stat.cpu_ticks) - self.cpu.get()).max(0.0));
@@ -105,8 +106,8 @@ impl Stat {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // The name of the program may hold blanks and parentheses: fields are counted from behind it, where number 3
-        // of proc(5) is the first.
+        // The name of the program may contain spaces and parentheses, so fields are counted after it. The first one
+        // there is number 3 of proc(5).
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let number = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Self {

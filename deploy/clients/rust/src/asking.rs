@@ -19,14 +19,15 @@ use crate::{
     told_lease::AskedLease,
 };
 
-/// Asks one gateway, or a balancer before several: any gateway of an installation answers every question about a lease.
+/// A client of one gateway, or of a balancer in front of several: any gateway of an installation answers every question
+/// about a lease.
 #[derive(Clone)]
 pub struct Client {
     gateway: Arc<Gateway>,
     clock: SharedLeaseClock,
 }
 
-/// A lease that is wanted. Awaiting it asks for it; needs a runtime of tokio.
+/// A request for a lease, which is sent when it is awaited. Needs a tokio runtime.
 #[must_use = "nothing is asked before it is awaited"]
 pub struct Wanted {
     client: Client,
@@ -35,19 +36,20 @@ pub struct Wanted {
 }
 
 impl Client {
-    /// `url`: `http://host:port` of a gateway. `token`: what the file of the policy has that names this client. It crosses the
-    /// network as it is: use [`Client::over_tls`] wherever others could listen.
+    /// `url`: `http://host:port` of a gateway. `token`: the content of the token file that the policy names for this
+    /// client. The token crosses the network in plain text, so use [`Client::over_tls`] where others could listen.
     ///
     /// # Errors
-    /// No URL of this form, or a token that fits into no field.
+    /// The URL does not have this form, or the token cannot be sent in a header field.
     pub fn new(url: &str, token: &str) -> Result<Self, BadGateway> {
         Ok(Self::at(Gateway::at(url, Some(token), None)?))
     }
 
-    /// `url`: `https://host:port`. `tls` says whom to trust, and has the client's certificate where the policy names that.
+    /// `url`: `https://host:port`. `tls`: the trusted authorities, and the client's certificate if the policy asks for
+    /// one.
     ///
     /// # Errors
-    /// As [`Client::new`].
+    /// The same as for [`Client::new`].
     pub fn over_tls(url: &str, token: Option<&str>, tls: Arc<ClientConfig>) -> Result<Self, BadGateway> {
         Ok(Self::at(Gateway::at(url, token, Some(tls))?))
     }
@@ -61,7 +63,7 @@ impl Client {
         Self { clock, ..self }
     }
 
-    /// Exclusive, without a wait, for as long as the policy says unless told otherwise.
+    /// Asks for a lease of `key`. Default: exclusive, without a wait, and with the policy's default ttl.
     pub fn lease(&self, key: impl Into<String>) -> Wanted {
         let keys = vec![key.into()];
         let asked =
@@ -71,27 +73,27 @@ impl Client {
 }
 
 impl Wanted {
-    /// Another key: all of them are held, or none. 16 at most.
+    /// Adds another key, up to 16. All keys are held, or none.
     pub fn and(mut self, key: impl Into<String>) -> Self {
         self.asked.keys.push(key.into());
         self
     }
 
-    /// Beside others that only read.
+    /// Asks for a shared lease, beside other readers.
     pub fn shared(mut self) -> Self {
         self.asked.mode = "shared";
         self
     }
 
-    /// So many may hold the key at once, 2 to 1000. All who ask for the key say the same number. One key alone has permits, and
-    /// nobody holds it [`shared`](Self::shared).
+    /// Asks for one of `permits`, 2 to 1000: as many leases may hold the key at once. All requests for the key have to
+    /// name the same number. Only for a single key, and not together with [`shared`](Self::shared).
     pub fn permits(mut self, permits: u16) -> Self {
         self.asked.permits = Some(permits);
         self
     }
 
-    /// After so long without a renewal the gateway gives the lock to the next one. It is how long others wait when this
-    /// process dies; the lease is renewed far more often.
+    /// How long the lease lives without a renewal. If this process dies, others wait this long for the lock. The lease
+    /// is renewed far more often.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.asked.ttl_ms = Some(millis(ttl));
         self
@@ -103,21 +105,21 @@ impl Wanted {
         self
     }
 
-    /// What others are told who ask who holds: an address, for instance.
+    /// A note for others who ask who holds the lease: an address, for instance.
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.asked.note = Some(note.into());
         self
     }
 
-    /// [`Lease::lost`] and the end of [`Lease::holds`] come so long before somebody else can hold: the time that the work
-    /// needs to stop. A tenth of what the gateway has promised, unless said; never more than half of it.
+    /// How long the work needs to stop. [`Lease::lost`] returns, and [`Lease::holds`] becomes false, this long before
+    /// anybody else can hold. Default: a tenth of the time that the gateway has promised; never more than half of it.
     pub fn notice(mut self, notice: Duration) -> Self {
         self.notice = Some(notice);
         self
     }
 }
 
-/// Dropping the future gives up the place in the line. What was granted at that moment and not heard of ends after its ttl.
+/// Dropping the future gives up the place in the line. A lease that is granted at that very moment ends after its ttl.
 impl IntoFuture for Wanted {
     type Output = Result<Lease, NotLeased>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
@@ -126,7 +128,7 @@ impl IntoFuture for Wanted {
         Box::pin(async move {
             let Self { client: Client { gateway, clock }, asked, notice } = self;
             let (told, answered) = oneshot::channel();
-            // Of its own: a lease that is granted while its applicant goes is given back by it.
+            // A task of its own, which gives the lease back if it is granted while the caller drops the future.
             drop(tokio::spawn(renewing::lease(Applied { gateway, clock, asked, notice }, told)));
             let ended = |_| NotLeased::Unanswered("the runtime has ended".into());
             answered.await.map_err(ended)?
@@ -134,7 +136,7 @@ impl IntoFuture for Wanted {
     }
 }
 
-/// Rounded down: never longer than it was said.
+/// Milliseconds, rounded down, so that no time gets longer.
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

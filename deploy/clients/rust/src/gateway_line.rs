@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::told_lease::{FENCING_LEASE, Problem};
 
-/// What a client cannot speak to.
+/// Why no client can be made for a gateway.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadGateway {
@@ -35,10 +35,10 @@ pub enum BadGateway {
     Token,
 }
 
-/// No answer came, or none that could be read. What was asked may have been done.
+/// There was no readable answer. The question may have taken effect.
 pub(crate) type Unanswered = Box<dyn Error + Send + Sync>;
 
-/// Where a gateway listens, and what its client shows.
+/// The address of a gateway, and the client's credentials.
 pub(crate) struct Gateway {
     authority: Authority,
     host: HeaderValue,
@@ -49,7 +49,7 @@ pub(crate) struct Gateway {
 /// One question.
 pub(crate) struct Question<'q> {
     pub(crate) method: Method,
-    /// Below the prefix of leases.
+    /// The path below the prefix of leases.
     pub(crate) path: String,
     pub(crate) lease: Option<&'q HeaderValue>,
     pub(crate) body: Bytes,
@@ -61,7 +61,8 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
-/// One after another. Dropping it closes the connection, and a gateway gives up whatever was waited for on it.
+/// A connection for questions, one after another. If it is dropped, it is closed, and the gateway gives up a wait that
+/// was asked for on it.
 pub(crate) struct Line {
     gateway: Arc<Gateway>,
     open: Option<Open>,
@@ -69,7 +70,7 @@ pub(crate) struct Line {
 
 struct Open {
     questions: SendRequest<Full<Bytes>>,
-    /// Reads and writes; ends when dropped.
+    /// The task that reads and writes.
     _driver: JoinSet<()>,
 }
 
@@ -77,7 +78,7 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 const PREFIX: &str = "/.fencegate/v1/leases";
-/// Far above any document about a lease.
+/// The longest answer. Documents about leases are far shorter.
 const LONGEST: usize = 1 << 20;
 
 impl Gateway {
@@ -112,7 +113,7 @@ impl Gateway {
     async fn open(&self) -> Result<Open, Unanswered> {
         let port = self.authority.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
         let plain = TcpStream::connect((bare(&self.authority), port)).await?;
-        // Questions are small, and waited for.
+        // Questions are small, and their answers are awaited, so nothing may be delayed.
         plain.set_nodelay(true)?;
         let stream: Box<dyn Stream> = match &self.tls {
             None => Box::new(plain),
@@ -120,7 +121,7 @@ impl Gateway {
         };
         let (questions, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let mut driver = JoinSet::new();
-        // How it ended is told to whoever asks the next question.
+        // The next question finds out how the connection ended.
         driver.spawn(async move { drop(connection.await) });
         Ok(Open { questions, _driver: driver })
     }
@@ -138,7 +139,7 @@ impl Gateway {
     }
 }
 
-/// An address without the brackets of IPv6.
+/// The host, without the brackets of an IPv6 address.
 fn bare(authority: &Authority) -> &str {
     authority.host().trim_start_matches('[').trim_end_matches(']')
 }
@@ -148,11 +149,12 @@ impl Line {
         Self { gateway, open: None }
     }
 
-    /// Asks, over another connection where the one that is open has ended meanwhile. Only for what may be done twice, or is
-    /// the first question.
+    /// Asks a question. If the connection has ended meanwhile, the question is sent again on a new one. So it has to be
+    /// one that may take effect twice, or the first one.
     ///
     /// # Cancellation
-    /// The connection is closed, and the next question has one of its own. What was asked may be done all the same.
+    /// Dropping the future closes the connection; the next question makes a new one. The question may take effect all
+    /// the same.
     pub(crate) async fn ask(&mut self, question: &Question<'_>) -> Result<Answer, Unanswered> {
         if let Some(open) = self.open.take()
             && let Ok(answer) = self.asked(open, question).await
@@ -168,14 +170,14 @@ impl Line {
         let answer = open.questions.send_request(self.gateway.request(question)?).await?;
         let (status, retry_after) = (answer.status(), retry_after(&answer));
         let body = Limited::new(answer.into_body(), LONGEST).collect().await?.to_bytes();
-        // Kept only when all of the answer is there: else the next one would be taken for another one's.
+        // The connection is kept only after a complete answer. Otherwise the rest would be taken for the next answer.
         self.open = Some(open);
         Ok(Answer { status, retry_after, body })
     }
 }
 
 impl Answer {
-    /// What a gateway refuses with; something between may answer without.
+    /// The refusal in the answer. It may be empty, if the answer came from a server in between.
     pub(crate) fn problem(&self) -> Problem {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }

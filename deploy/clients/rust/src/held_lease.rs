@@ -1,4 +1,4 @@
-//! A lease in the hands of whoever works under it.
+//! A held lease, as the program that works under it sees it.
 
 use std::{fmt, future::Future, marker::PhantomData, sync::Arc, time::Duration};
 
@@ -15,14 +15,14 @@ use crate::{
 pub struct Lease {
     pub(crate) word: Arc<StandingWord>,
     pub(crate) told: Told,
-    /// Whoever renews it hears that it is to be given back: a wish for an answer, or that nobody is left.
+    /// Tells the renewing task to give the lease back: with the wish for an answer, or by being dropped.
     pub(crate) back: Option<oneshot::Sender<Releasing>>,
 }
 
-/// Whom to tell how it went.
+/// The receiver of the result.
 pub(crate) type Releasing = oneshot::Sender<Result<(), NotReleased>>;
 
-/// What stays the same for as long as a lease is held.
+/// The facts about a lease that never change.
 #[derive(Clone)]
 pub(crate) struct Told {
     pub(crate) reference: Arc<str>,
@@ -32,7 +32,7 @@ pub(crate) struct Told {
     pub(crate) permit: Option<u16>,
 }
 
-/// The fencing token of a lease that was held when this was asked for. It cannot be kept beyond the lease.
+/// The fencing token of a lease. It borrows the lease, so it cannot be used after the lease.
 ///
 /// ```compile_fail,E0505
 /// # async fn kept(lease: fencegate_client::Lease) {
@@ -49,21 +49,21 @@ pub struct Token<'lease> {
 }
 
 impl Lease {
-    /// Nobody else can hold at this moment. The answer is as old as the time that has passed since: whoever may be paused
-    /// behind it shows [`Lease::token`] to a service that compares, or stops by [`Lease::remaining`].
+    /// Whether nobody else can hold at this moment. A pause after the call makes the answer old. So show
+    /// [`Lease::token`] to a service that compares tokens, or stop within [`Lease::remaining`].
     pub fn holds(&self) -> bool {
         self.word.remaining().is_ok()
     }
 
-    /// For so long from now nobody else can hold, as far as it is proven yet: a time limit for one piece of work.
+    /// How long from now nobody else can hold, by the present proof: a time limit for one piece of work.
     ///
     /// # Errors
-    /// It is lost.
+    /// The lease is lost.
     pub fn remaining(&self) -> Result<Duration, Lost> {
         self.word.remaining()
     }
 
-    /// What a service compares.
+    /// The token for a service that compares tokens.
     ///
     /// # Errors
     /// The lease is lost.
@@ -74,8 +74,8 @@ impl Lease {
         Ok(Token { token: token.clone(), number: *number, ticket, lease: PhantomData })
     }
 
-    /// Returns when it is over, or is not proven any more: before somebody else can hold, by the
-    /// [notice](crate::Wanted::notice). It never holds again. The future may outlive the lease.
+    /// Returns when the lease is lost. That is before anybody else can hold, by the length of the
+    /// [notice](crate::Wanted::notice). A lost lease never holds again. The future may outlive the lease.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
@@ -84,8 +84,8 @@ impl Lease {
         async move { word.lost().await }
     }
 
-    /// Returns when somebody asks for the lease back, and why; `None` when it is over before. It is held until it is given
-    /// back. Seen with the next renewal, a third of the proven time at most.
+    /// Returns the reason when somebody asks for the lease back; `None` if it is lost before. The lease is held until
+    /// it is given back. A revocation is seen at the next renewal, after a third of the proven time at most.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
@@ -94,46 +94,46 @@ impl Lease {
         async move { word.revoked().await }
     }
 
-    /// Does the work for as long as the lease is held. The work is dropped at its next await when it is lost.
+    /// Runs `work` while the lease is held. If the lease is lost, the work is dropped at its next await.
     ///
     /// # Errors
-    /// It was lost before the work was done.
+    /// The lease was lost before the work was done.
     ///
     /// # Cancellation
     /// The work is dropped; the lease goes on.
     pub async fn during<W: Future>(&self, work: W) -> Result<W::Output, Lost> {
         tokio::select! {
-            // In this order: work that is done too late is not done.
+            // The loss is checked first: work that is done too late does not count.
             biased;
             lost = self.word.lost() => Err(lost),
             done = work => Ok(done),
         }
     }
 
-    /// Which of the permits of its key it has, counted from 0; `None` for a key that one alone holds. Guards and services know the
+    /// The permit that it has, counted from 0; `None` for a key with one holder at a time. Guards and services know the
     /// key as `KEY#PERMIT`.
     pub fn permit(&self) -> Option<u16> {
         self.told.permit
     }
 
-    /// What lists and logs call it.
+    /// The name of the lease in lists and logs.
     pub fn reference(&self) -> &str {
         &self.told.reference
     }
 
-    /// For the field [`FENCING_LEASE`](crate::FENCING_LEASE) of a request under the lease, which the gateway judges by itself. It is a secret, and
-    /// marked as sensitive.
+    /// The value of the field [`FENCING_LEASE`](crate::FENCING_LEASE) for requests under the lease. The gateway checks
+    /// by itself whether the lease holds. The value is a secret, and marked as sensitive.
     pub fn shown(&self) -> HeaderValue {
         self.told.id.clone()
     }
 
-    /// Gives it back. From here on it is not held.
+    /// Gives the lease back. It is not held any more from here on.
     ///
     /// # Errors
-    /// The gateway did not say so. The lease ends by itself then, after its ttl.
+    /// The gateway did not confirm it. Then the lease ends by itself after its ttl.
     ///
     /// # Cancellation
-    /// It is given back all the same.
+    /// If the future is dropped, the lease is given back all the same.
     pub async fn release(mut self) -> Result<(), NotReleased> {
         self.word.ends(Lost::Released);
         let (told, answered) = oneshot::channel();
@@ -145,12 +145,12 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // First the word: whoever waits for the loss hears of it before somebody else can hold.
+        // Marked as ended first, so that tasks that wait for the loss hear of it before anybody else can hold.
         self.word.ends(Lost::Released);
     }
 }
 
-/// Without the secret.
+/// Leaves the secret out.
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let remaining = self.word.remaining();
@@ -162,17 +162,17 @@ impl fmt::Debug for Lease {
 }
 
 impl Token<'_> {
-    /// For `Fencing-Token`; the greater one is newer.
+    /// The text for `Fencing-Token`. The greater token is the newer one.
     pub fn as_str(&self) -> &str {
         &self.token
     }
 
-    /// For services that compare numbers.
+    /// The number for `Fencing-Number`, for services that compare numbers.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Proves the token to a guard, where the policy has tickets.
+    /// The ticket, which proves the token to a guard; `None` if the policy has no tickets.
     pub fn ticket(&self) -> Option<&str> {
         self.ticket.as_deref()
     }

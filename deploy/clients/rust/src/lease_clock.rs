@@ -11,17 +11,17 @@ impl Moment {
         Self(self.0.saturating_add(time))
     }
 
-    /// How long it is until then; zero when that is over.
+    /// The time until `later`; zero if that has passed.
     pub(crate) fn until(self, later: Self) -> Duration {
         later.0.saturating_sub(self.0)
     }
 }
 
-/// Where the time comes from; tests bring their own.
+/// The source of the time; tests bring their own.
 pub(crate) trait LeaseClock: Send + Sync + 'static {
     fn now(&self) -> Moment;
 
-    /// Returns when that moment is there.
+    /// Returns at that moment.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
@@ -30,11 +30,11 @@ pub(crate) trait LeaseClock: Send + Sync + 'static {
 
 pub(crate) type SharedLeaseClock = Arc<dyn LeaseClock>;
 
-/// The machine's.
+/// The clock of the machine.
 pub(crate) struct BootTime;
 
-/// The timers of the runtime stand still while the machine is suspended, so nobody sleeps longer at a time: what ended
-/// meanwhile is noticed so long after the machine woke.
+/// The longest single sleep. The runtime's timers stand still while the machine is suspended. So after a suspension the
+/// end of a lease is noticed this late at most.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl LeaseClock for BootTime {
@@ -63,7 +63,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Goes when told.
+    /// A clock that the test moves.
     pub(crate) struct ManualTime(watch::Sender<Duration>);
 
     impl Default for ManualTime {

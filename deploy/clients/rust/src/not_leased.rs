@@ -1,4 +1,4 @@
-//! Why there is no lease, and what is known of it then. Nothing was sent to a service by any of these.
+//! Why there is no lease. None of these errors means that a service was sent anything.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use crate::{gateway_line::Unanswered, standing_word::Lost};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotLeased {
-    /// Ask again later, or with a longer wait.
+    /// Another holder has a key. Ask again later, or with a longer wait.
     #[error("another one holds a key of {keys:?}, and the wait is over; nothing was dispatched")]
     Locked { keys: Vec<String> },
-    /// By the gateway. `reason` is a word of its list, `detail` a sentence for people.
+    /// The gateway has refused. `reason`: a word of its list; `detail`: a sentence for people.
     #[error("the gateway refuses a lease with {status} `{reason}`: {detail}; nothing was dispatched")]
     Refused { status: u16, reason: String, detail: String, retry_after: Option<Duration> },
-    /// The question may have been heard all the same. A lease that nobody knows of ends by itself after its ttl, and until
-    /// then its keys are held.
+    /// There was no answer, but the gateway may have granted a lease. Such a lease holds its keys until it ends after
+    /// its ttl.
     #[error(
         "ask the gateway for a lease; nothing was dispatched, and what was granted unheard ends after its ttl"
     )]
     Unanswered(#[source] Unanswered),
-    /// It was granted, and could not be proven before its time ended. It was given back.
+    /// The lease was granted, but its time ended before it was proven. It was given back.
     #[error("the lease was over before it could be used; nothing was dispatched")]
     TooLate(#[source] Lost),
 }
 
-/// Why it is not known that a lease was given back. It ends by itself after its ttl; its holder has stopped already.
+/// Why it is not known whether a lease was given back. It ends by itself after its ttl. Its holder has stopped already.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotReleased {

@@ -1,4 +1,4 @@
-//! Looks after one lease in the background: asks for it, renews it, and gives it back.
+//! The background task of one lease: asks for it, renews it, and gives it back.
 
 use std::{cmp, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     told_lease::{AskedLease, ToldLease},
 };
 
-/// What somebody wants, of whom.
+/// A request for a lease, with its gateway and its clock.
 pub(crate) struct Applied {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) clock: SharedLeaseClock,
@@ -23,36 +23,36 @@ pub(crate) struct Applied {
     pub(crate) notice: Option<Duration>,
 }
 
-/// Whoever renews a lease.
+/// The renewing task.
 struct Renewing {
     line: Line,
     clock: SharedLeaseClock,
     told: Told,
     notice: Option<Duration>,
-    /// A third of what the gateway promised last.
+    /// A third of the time that the gateway last promised.
     third: Duration,
     next: Moment,
 }
 
-/// What an answer says of the time.
+/// The times in an answer.
 struct Promise {
     proven: Proven,
     third: Duration,
 }
 
-/// Beside what a lease may wait for: for the gateway, and the ways.
+/// The time limit for an answer, added to the wait for another holder.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Nobody asks more often, however little is promised.
+/// The shortest time between two questions, however little the gateway promises.
 const SELDOM: Duration = Duration::from_millis(20);
 
-/// From the question to the end. Whoever has the lease tells what becomes of it.
+/// Runs from the question to the end of the lease.
 pub(crate) async fn lease(applied: Applied, mut told: oneshot::Sender<Result<Lease, NotLeased>>) {
     let mut line = Line::to(applied.gateway.clone());
     let granted = tokio::select! {
-        // First: what was granted is not forgotten because nobody waits for it any more.
+        // The answer is checked first, so that a granted lease is not forgotten if the caller goes at that moment.
         biased;
         granted = applied.granted(&mut line) => granted,
-        // The connection closes, and the gateway gives up the place in the line.
+        // The connection is closed here, and the gateway gives up the place in the line.
         () = told.closed() => return,
     };
     let begun = match granted {
@@ -63,7 +63,7 @@ pub(crate) async fn lease(applied: Applied, mut told: oneshot::Sender<Result<Lea
         Ok((renewing, word)) => {
             let (back, wish) = oneshot::channel();
             let lease = Lease { word: word.clone(), told: renewing.told.clone(), back: Some(back) };
-            // Where nobody waits for it, it is dropped here, which is a wish to give it back.
+            // If the caller has gone, the lease is dropped here, and the drop gives it back.
             drop(told.send(Ok(lease)));
             renewing.until_the_end(&word, wish).await;
         }
@@ -72,7 +72,7 @@ pub(crate) async fn lease(applied: Applied, mut told: oneshot::Sender<Result<Lea
 }
 
 impl Applied {
-    /// The lease as the gateway tells of it, and when it was asked for.
+    /// The lease as the gateway describes it, and the time of the question.
     async fn granted(&self, line: &mut Line) -> Result<(ToldLease, Moment), NotLeased> {
         let asked = self.clock.now();
         let body = serde_json::to_vec(&self.asked).expect("plain fields serialise").into();
@@ -94,7 +94,8 @@ impl Applied {
         }
     }
 
-    /// The promised time counts from the question, and that one may have waited: then another one is asked first.
+    /// Begins the renewals. The promised time counts from the question, which may have waited long. Then one renewal
+    /// comes first.
     async fn begin(
         self,
         line: Line,
@@ -126,7 +127,7 @@ impl Applied {
 enum Failed {
     /// The lease is over.
     Over,
-    /// Nobody has answered, or without an answer to the question.
+    /// There was no answer, or none that decides.
     Untold,
 }
 
@@ -137,20 +138,20 @@ impl Renewing {
             wish = &mut wish => wish,
             lost = self.renews(word) => {
                 word.ends(lost);
-                // Whoever worked under it may need the time of the notice to stop, and says when it is done with it. Nobody
-                // renews it until then.
+                // The holder may need the time of the notice to stop, and says when it is done. The lease is not
+                // renewed any more.
                 wish.await
             }
         };
         word.ends(Lost::Released);
         let given_back = self.gives_back().await;
         if let Ok(releasing) = wish {
-            // Nobody waits for the answer any more, perhaps.
+            // This fails if nobody waits for the result any more.
             releasing.send(given_back).ok();
         }
     }
 
-    /// For as long as the lease is held.
+    /// Renews for as long as the lease is held.
     async fn renews(&mut self, word: &StandingWord) -> Lost {
         loop {
             self.clock.reaches(cmp::min(self.next, word.until())).await;
@@ -158,7 +159,7 @@ impl Renewing {
                 return lost;
             }
             let asked = self.clock.now();
-            // No answer within a third: another connection may have one, and there is time for that.
+            // If no answer comes within a third of the time, there is still time to try another connection.
             let limit = cmp::min(asked.after(self.third), word.until());
             let pause = match self.asked_once(limit).await {
                 Ok(Promise { proven, third }) => {
@@ -175,7 +176,7 @@ impl Renewing {
         }
     }
 
-    /// Renews it; no later answer than at `limit` is waited for.
+    /// Renews once, and waits for the answer until `limit`.
     async fn asked_once(&mut self, limit: Moment) -> Result<Promise, Failed> {
         let asked = self.clock.now();
         let path = format!("/{}/renew", self.told.reference);
@@ -196,7 +197,7 @@ impl Renewing {
                 }
             }
             StatusCode::PRECONDITION_FAILED => Err(Failed::Over),
-            // A gateway that starts, or a balancer: another one may know.
+            // The answer may come from a starting gateway or a balancer; another gateway may know more.
             _ => Err(Failed::Untold),
         }
     }
@@ -214,7 +215,7 @@ impl Renewing {
         Err(NotReleased::Refused { status: answer.status.as_u16(), reason: answer.problem().reason })
     }
 
-    /// Nobody has used it.
+    /// Gives an unused lease back.
     async fn too_late(&mut self) -> NotLeased {
         drop(self.gives_back().await);
         NotLeased::TooLate(Lost::Unproven)
@@ -231,7 +232,7 @@ impl Told {
 }
 
 impl Promise {
-    /// `asked`: before the question was sent.
+    /// `asked`: a moment before the question was sent.
     fn of(document: &ToldLease, asked: Moment, notice: Option<Duration>) -> Self {
         let held_for = Duration::from_millis(document.held_for_ms.unwrap_or_default());
         let notice = notice.unwrap_or(held_for / 10).min(held_for / 2);

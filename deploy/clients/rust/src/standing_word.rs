@@ -1,4 +1,4 @@
-//! Until when a lease is proven, by what the gateway has told; what is once over is over for good.
+//! Knows how long a lease is proven, by the answers of the gateway. A lease that is once lost stays lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,33 +10,34 @@ use crate::lease_clock::{Moment, SharedLeaseClock};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lost {
-    /// By whoever had it: it was released, or dropped.
+    /// Its holder has released or dropped it.
     #[error("the lease was given back by its holder")]
     Released,
-    /// The gateway says so: it expired, an operator ended it, its session was lost, or nobody knows what came of a request
-    /// under it.
+    /// The gateway says that it is over: it expired, an operator ended it, its session was lost, or the outcome of a
+    /// request under it is unknown.
     #[error("the gateway has ended the lease")]
     Over,
-    /// No answer has proven in time that it goes on: the gateway does not answer, or has no word from its lock service.
+    /// No answer has proven in time that it goes on: the gateway does not answer, or gets no answer from its lock
+    /// service.
     #[error("nothing has proven in time that the lease goes on")]
     Unproven,
 }
 
-/// What the background and the holder both know.
+/// The state that the renewing task and the holder share.
 pub(crate) struct StandingWord {
     clock: SharedLeaseClock,
     word: watch::Sender<Word>,
 }
 
 struct Word {
-    /// Nobody else can hold before. It only grows.
+    /// Nobody else can hold before this moment. It only moves forward.
     until: Moment,
     lost: Option<Lost>,
     revocation: Option<Arc<str>>,
     ticket: Option<Arc<str>>,
 }
 
-/// What one answer has told.
+/// The content of one answer.
 pub(crate) struct Proven {
     pub(crate) until: Moment,
     pub(crate) revocation: Option<Arc<str>>,
@@ -49,7 +50,8 @@ impl StandingWord {
         Self { clock, word: watch::Sender::new(Word { until, lost: None, revocation, ticket }) }
     }
 
-    /// An answer that came after the time had ended changes nothing: somebody may have been told already that it is lost.
+    /// Takes an answer. If it comes after the end of the proven time, it changes nothing, because the holder may have
+    /// heard already that the lease is lost.
     pub(crate) fn is_proven(&self, proven: Proven) -> Result<(), Lost> {
         let mut outcome = Ok(());
         self.word.send_modify(|word| {
@@ -65,7 +67,7 @@ impl StandingWord {
         outcome
     }
 
-    /// The first reason stays.
+    /// Ends the lease. Only the first reason counts.
     pub(crate) fn ends(&self, why: Lost) {
         self.word.send_modify(|word| {
             word.lapse(self.clock.now());
@@ -73,13 +75,13 @@ impl StandingWord {
         });
     }
 
-    /// How long nobody else can hold yet, as far as it is proven; why not.
+    /// How long nobody else can hold, by the present proof; or why the lease is lost.
     pub(crate) fn remaining(&self) -> Result<Duration, Lost> {
         let word = self.word.borrow();
         if let Some(lost) = word.lost {
             return Err(lost);
         }
-        // The clock comes last: whoever is paused before it hears what is true afterwards.
+        // The clock is read last, so that a pause before it cannot make the answer too long.
         let rest = self.clock.now().until(word.until);
         if rest.is_zero() { Err(Lost::Unproven) } else { Ok(rest) }
     }
@@ -92,11 +94,11 @@ impl StandingWord {
         self.word.borrow().ticket.clone()
     }
 
-    /// Returns when it is over.
+    /// Returns when the lease is lost.
     pub(crate) async fn lost(&self) -> Lost {
         let mut word = self.word.subscribe();
         loop {
-            // Marked as seen before the look: what changes after it wakes us.
+            // Marked as seen before the look, so that a change after the look wakes us.
             word.mark_unchanged();
             if let Err(lost) = self.remaining() {
                 self.ends(lost);
@@ -109,7 +111,7 @@ impl StandingWord {
         }
     }
 
-    /// Returns when somebody has asked for it back; `None` when it is over before.
+    /// Returns when somebody has asked for the lease back; `None` if it is lost before.
     pub(crate) async fn revoked(&self) -> Option<Arc<str>> {
         let mut word = self.word.subscribe();
         tokio::select! {
@@ -165,7 +167,7 @@ mod tests {
     async fn whoever_slept_past_its_time_is_never_told_again_that_it_holds() {
         let (clock, word) = held_for(SECOND);
         clock.goes(60 * SECOND);
-        // The answer to a renewal, which was on its way for a minute, and proves a time that has not ended.
+        // This answer was on its way for a minute, and proves a time that has not ended.
         let late = word.is_proven(proven(clock.now().after(SECOND)));
         assert_eq!(late, Err(Lost::Unproven));
         assert_eq!(word.remaining(), Err(Lost::Unproven));

@@ -1,9 +1,9 @@
-//! How leases are spoken of: the field of their requests, and the JSON of questions and answers.
+//! The interface of leases: the header field of requests, and the JSON of questions and answers.
 
 use http::HeaderName;
 use serde::{Deserialize, Serialize};
 
-/// The field with which a request goes under a lease.
+/// The header field that puts a request under a lease.
 pub const FENCING_LEASE: HeaderName = HeaderName::from_static("fencing-lease");
 
 /// `POST /.fencegate/v1/leases`.
@@ -20,10 +20,10 @@ pub(crate) struct AskedLease {
     pub(crate) note: Option<String>,
 }
 
-/// A lease, as its client is told of it. What else is said is for others.
+/// A lease as the gateway describes it. Further fields are ignored.
 #[derive(Deserialize)]
 pub(crate) struct ToldLease {
-    /// The secret.
+    /// The secret of the lease.
     pub(crate) lease: Option<String>,
     pub(crate) reference: String,
     pub(crate) state: String,
@@ -41,7 +41,7 @@ pub(crate) struct ToldLease {
 pub(crate) struct Problem {
     pub(crate) reason: String,
     pub(crate) title: String,
-    /// What its client can do about it.
+    /// The advice for the client.
     pub(crate) detail: Option<String>,
 }
 

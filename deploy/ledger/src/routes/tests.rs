@@ -1,4 +1,4 @@
-//! The promises of the service, asked over its HTTP face.
+//! Tests the promises of the service over its HTTP interface.
 
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ async fn fifty_debits_at_once_are_exact_and_their_executions_do_not_overlap() {
     for dispatch in 1..=CLIENTS {
         let ledger = Arc::clone(&ledger);
         clients.spawn(async move {
-            // They arrive in any order: an overtaken one comes back with a newer token, as through the gateway.
+            // Requests arrive in any order. A stale one is tried again with a newer token, as the gateway does.
             for epoch in 1.. {
                 let token = token(epoch, dispatch);
                 match ledger.debit(&dispatch.to_string(), ("fencing-token", &token), 7).await {
@@ -204,7 +204,7 @@ async fn a_transfer_is_fenced_by_both_accounts_and_happens_as_a_whole_or_not() {
     assert_eq!(done.status(), StatusCode::OK);
     assert_eq!(told, json!({ "operation": "first", "from": 999_900, "to": 1_000_100, "sequence": 2 }));
 
-    // Newer for the account that it takes from, stale for the one that it gives to: nothing of it stays.
+    // The token is new for the account that pays, and stale for the one that receives, so nothing may change.
     assert_eq!(transfer("to bob", 5, "carol", "bob", 1).await.0.status(), StatusCode::PRECONDITION_FAILED);
     assert_eq!(transfer("from bob", 5, "bob", "carol", 1).await.0.status(), StatusCode::PRECONDITION_FAILED);
     assert_eq!(ledger.get("/v1/refusals").await["latest"]["key"], "account/bob");

@@ -13,12 +13,12 @@ import (
 
 type accounts struct{ db *sql.DB }
 
-// Cents that an account has before anything was taken.
+// The initial balance of an account, in cents.
 const initial = 1_000_000
 
 type order struct {
 	Amount int64 `json:"amount"`
-	// Another account, to which it goes, or from which it comes.
+	// Another account, which receives the amount, or pays it.
 	To string `json:"to"`
 }
 
@@ -31,11 +31,11 @@ func (a accounts) move(id string, sign int64) fencing.HandlerFunc {
 		if err := json.NewDecoder(r.Body).Decode(&order); err != nil || order.Amount <= 0 {
 			return tell(w, http.StatusBadRequest, "an amount in cents is wanted")
 		}
-		// The gateway has locked what the policy named, and nothing else may be changed under this fence.
+		// The gateway has not locked this account for the request.
 		if !covers(fence, id) || order.To != "" && !covers(fence, order.To) {
 			return tell(w, http.StatusForbidden, "the fence is of another account")
 		}
-		// Makes the business logic slow, for tests.
+		// A pause that makes the business logic slow, for tests.
 		work, _ := strconv.Atoi(r.URL.Query().Get("work_ms"))
 		var balance int64
 		// The claim is the first statement of the transaction.

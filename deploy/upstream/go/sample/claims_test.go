@@ -25,7 +25,7 @@ type step struct {
 	Passes                   bool
 }
 
-// fresh is an empty database, as far as the recipe is concerned.
+// fresh empties the tables of the recipe.
 func fresh(t *testing.T, compare string) *sql.DB {
 	db, err := sql.Open("postgres", os.Getenv("DATABASE"))
 	if err != nil {
@@ -69,7 +69,7 @@ func TestClaimsMeetTheMarksThatTheContractSays(t *testing.T) {
 	}
 }
 
-// play sends one step through the middleware; whether its claim passes.
+// play sends one step through the middleware, and returns whether its claim passes.
 func play(t *testing.T, db *sql.DB, compare fencing.Compare, step step) bool {
 	request := httptest.NewRequest("POST", "/", nil)
 	request.Header.Set("Fencing-Key", strings.Join(step.Keys, ", "))

@@ -36,14 +36,14 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// Whoever started us reads this line instead of guessing a port.
+	// The parent process reads this line to learn the port.
 	fmt.Printf("{\"listening\":%q}\n", listener.Addr())
 	log.Fatal(http.Serve(listener, service(db, compare)))
 }
 
 func service(db *sql.DB, compare fencing.Compare) http.Handler {
 	accounts := accounts{db}
-	// A GET without the fields only looks; one with them reads in turn with the writes.
+	// A GET without the fields is not compared. One with the fields is compared with the writes.
 	fenced := fencing.New(fencing.Postgres{}, fencing.Comparing(compare), fencing.Unfenced("GET"))
 	return fenced(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, verb, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v1/accounts/"), "/")

@@ -1,9 +1,9 @@
-// The accounts, and what may be done with them.
+// The accounts and their operations.
 "use strict";
 
 const { setTimeout: sleep } = require("node:timers/promises");
 
-// Cents that an account has before anything was taken.
+// The initial balance of an account, in cents.
 const INITIAL = 1_000_000n;
 
 class NotEnough extends Error {}
@@ -14,8 +14,8 @@ class Accounts {
     this.pool = pool;
   }
 
-  // Takes an amount from an account, or gives it with the sign 1n. The claim is the first statement of the transaction.
-  // `to`: another account, to which it goes, or from which it comes. `workTime` makes the business logic slow, for tests.
+  // Takes an amount from an account, or adds it with the sign 1n. The claim is the first statement of the transaction.
+  // `to`: another account, which receives the amount, or pays it. `workTime` makes the business logic slow, for tests.
   async move(sign, fence, id, { amount, to }, workTime) {
     const change = sign * BigInt(amount);
     assertCovers(fence, id);
@@ -30,7 +30,7 @@ class Accounts {
     });
   }
 
-  // Without a fence it only looks.
+  // A read without a fence is not compared.
   async balance(fence, id) {
     if (!fence) return read(this.pool, id);
     assertCovers(fence, id);
@@ -38,7 +38,7 @@ class Accounts {
   }
 }
 
-// The gateway has locked what the policy named, and nothing else may be changed under this fence.
+// Checks that the gateway has locked this account for the request.
 function assertCovers(fence, id) {
   if (!fence.keys.includes(`account/${id}`)) throw new OtherAccount();
 }

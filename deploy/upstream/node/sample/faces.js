@@ -1,4 +1,4 @@
-// The same routes by Express and by plain http.
+// The same routes with Express and with plain http.
 "use strict";
 
 const { Stale } = require("../index.js");
@@ -7,7 +7,7 @@ const { NotEnough, OtherAccount } = require("./accounts.js");
 const SIGNS = { debit: -1n, credit: 1n };
 const isAmount = (order) => Number.isSafeInteger(order?.amount) && order.amount > 0;
 
-// What is no failure of the service.
+// Answers to errors that are no failure of the service.
 function told(error) {
   if (error instanceof NotEnough) return [422, "not enough is there"];
   if (error instanceof OtherAccount) return [403, "the fence is of another account"];

@@ -34,7 +34,7 @@ test("no way to begin an answer goes around the fence", async () => {
   }
 });
 
-test("a handler that is told of its own bytes goes on to its end", async () => {
+test("a handler that waits for its discarded bytes goes on to its end", async () => {
   let ended = false;
   const fenced = fencing({ marks: scripted([]), ...quiet });
   const listener = fenced.http(async (_request, response) => {
@@ -62,7 +62,7 @@ test("a handler's own refusal passes as it is", async () => {
   }
 });
 
-test("an answer that has begun is broken off where its handler fails", async () => {
+test("an answer that has begun is broken off when its handler fails", async () => {
   const fenced = fencing({ marks: scripted(["passes"]), ...quiet });
   const listener = fenced.http(async (_request, response, fence) => {
     await fence.claim();

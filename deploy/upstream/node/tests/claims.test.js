@@ -13,7 +13,7 @@ const { vectors } = require("./exchange.js");
 const recipe = (compare) => readFileSync(join(__dirname, "../../postgresql", `${compare}.sql`), "utf8");
 const section = (text, name) => text.split(`-- ${name}\n`)[1].split("\n\n")[0].trim();
 
-// A connection with an empty database, as far as the recipe is concerned. It ends with its test, however that ends.
+// A connection to a database with empty tables of the recipe. It is closed at the end of its test.
 async function fresh(context, compare) {
   const client = new Client(process.env.DATABASE);
   context.after(() => client.end());

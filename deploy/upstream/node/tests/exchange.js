@@ -13,7 +13,7 @@ const STAMPED = [
   ["Fencing-Mode", "exclusive"],
 ];
 
-// `listener` is that of a server, such as what Express makes.
+// `listener`: the request listener of a server, such as an Express app.
 async function exchange(listener, fields, method = "POST") {
   const server = http.createServer(listener).listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -37,7 +37,7 @@ function parsed(text) {
   return { status: Number(first.split(" ")[1]), fields, body: text.slice(end + 4) };
 }
 
-// Exactly the answer of the middleware that has this reason.
+// Checks for exactly the middleware's answer with this reason.
 function assertAnswer(answer, reason, which) {
   const { status, title, refusal } = vectors.answers.find((one) => one.reason === reason);
   assert.strictEqual(answer.status, status, `${which}: ${answer.body}`);
@@ -46,7 +46,7 @@ function assertAnswer(answer, reason, which) {
   assert.strictEqual(answer.fields.get("fencing-refusal"), refusal, which);
 }
 
-// Marks that meet what a vector says.
+// Marks with the results that a vector gives.
 const scripted = (meets) => ({
   async raise() {
     const met = meets.shift();

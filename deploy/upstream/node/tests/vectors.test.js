@@ -1,4 +1,4 @@
-// The contract's requests and handlers, by plain http and by Express.
+// The contract's requests and handlers, with plain http and with Express.
 "use strict";
 
 const assert = require("node:assert");
@@ -12,7 +12,7 @@ const FACES = {
   http: (fenced, handler) => fenced.http(handler),
   express: (fenced, handler) => {
     const app = express();
-    // Its own answer to an error has the stack in it, except here.
+    // In production Express leaves the stack out of its answer to an error.
     app.set("env", "test");
     app.all("/pay", fenced.express, (request, response) => handler(request, response, request.fence));
     app.use((error, request, response, next) => (response.headersSent ? next(error) : response.status(500).send("failed")));

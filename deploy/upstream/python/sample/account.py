@@ -66,7 +66,7 @@ def answered(environ, fence):
             assert isinstance(order["amount"], int) and order["amount"] > 0
         except (ValueError, TypeError, KeyError, AssertionError):
             return "400 Bad Request", "an amount in cents is wanted"
-    # The gateway has locked what the policy named, and nothing else may be changed under this fence.
+    # The gateway has not locked this account for the request.
     touched = {f"account/{one}" for one in (account, order.get("to")) if one}
     if fence and not touched <= set(fence.keys):
         return "403 Forbidden", "the fence is of another account"
@@ -77,7 +77,7 @@ def answered(environ, fence):
 
 
 async def asgi_application(scope, receive, send):
-    """The same, on a thread that may wait."""
+    """The same, on a thread for blocking work."""
     body, more = b"", True
     while more:
         message = await receive()
@@ -104,7 +104,7 @@ class Server(ThreadingMixIn, WSGIServer):
 
 
 class Handler(WSGIRequestHandler):
-    """Drops what would become the variable of another field, as gunicorn does."""
+    """Drops fields with `_`, which would become the variable of another field, as gunicorn does."""
 
     def get_environ(self):
         for name in [name for name in self.headers if "_" in name]:
@@ -112,7 +112,7 @@ class Handler(WSGIRequestHandler):
         return super().get_environ()
 
     def log_message(self, *_):
-        """Nobody reads it."""
+        """Logs nothing, because nobody reads the log."""
 
 
 def serve_wsgi():

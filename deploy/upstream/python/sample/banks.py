@@ -1,4 +1,4 @@
-"""Accounts in three databases, each by the driver that most people use for it."""
+"""Accounts in three databases, each with its most common driver."""
 
 import sqlite3
 from contextlib import closing
@@ -10,9 +10,9 @@ RECIPES = Path(__file__).resolve().parents[2]
 
 
 class Bank:
-    """`work` is what one transaction does, with a cursor; all of it is rolled back where it raises something.
+    """`work` does one transaction with a cursor. If it raises an exception, the transaction is rolled back.
 
-    The tables of the recipe and `account (id, cents)` have to be there, but in SQLite.
+    The tables of the recipe and `account (id, cents)` have to exist; SQLite makes them itself.
     """
 
     place = "%s"
@@ -30,7 +30,7 @@ class Bank:
                     cursor.execute(self.begin)
                     done = work(cursor)
                 except BaseException as failed:
-                    # Nothing of it is committed, whatever comes of this.
+                    # Nothing is committed, even if the rollback fails.
                     connection.rollback()
                     if isinstance(failed, self.again) and failed.args[0] in self.codes:
                         continue
@@ -89,7 +89,7 @@ class Postgresql(Bank):
 class MariaDb(Bank):
     begin = "START TRANSACTION"
     write_account = "REPLACE INTO account VALUES (%s, %s)"
-    # Deadlock: the database has ended it for the sake of another one, and nothing was done.
+    # Deadlock: the database has ended this transaction in favour of another one, and nothing was done.
     codes = (1213,)
 
     def connect(self):

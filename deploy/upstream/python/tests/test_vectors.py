@@ -1,4 +1,4 @@
-"""What the contract says (`deploy/upstream/vectors.json`), played by both kinds of middleware."""
+"""Runs the contract (`deploy/upstream/vectors.json`) against both kinds of middleware."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ GOOD = VECTORS["requests"][0]["fields"]
 
 
 class Scripted:
-    """Marks whose claims end as it is written."""
+    """Marks whose claims end as the vector says."""
 
     def raise_mark(self, tx, key, mode, mark):
         if tx == "error":
@@ -33,7 +33,7 @@ class Scripted:
 
 
 def claims_of(vector):
-    """Plays the handler of a vector up to its answer; raises where it gives none."""
+    """Runs the handler of a vector up to its answer; raises if it gives none."""
 
     def play(fence):
         for claim in vector["claims"]:
@@ -57,7 +57,7 @@ class Wsgi:
 
     @staticmethod
     def asked(fields, handler, settings, method="POST"):
-        """`handler(fence)` gives a status, or fails."""
+        """`handler(fence)` returns a status, or raises an exception."""
         environ = {"REQUEST_METHOD": method, "PATH_INFO": "/a", "QUERY_STRING": "secret=1"}
         for name, value in fields:
             variable = "HTTP_" + name.upper().replace("-", "_")
@@ -256,7 +256,7 @@ class Contract(unittest.TestCase):
 
 class InSqlite(unittest.TestCase):
     def bank(self, form):
-        """An empty one, which commits each statement by itself unless told otherwise."""
+        """An empty database, which commits each statement by itself unless a transaction is begun."""
         bank = sqlite3.connect(":memory:", isolation_level=None)
         self.addCleanup(bank.close)
         bank.executescript(section("sqlite", form, "table"))
@@ -280,7 +280,7 @@ class InSqlite(unittest.TestCase):
             with self.assertRaises(upstream.NoTransaction):
                 upstream.sqlite().raise_mark(tx, "a", "exclusive", token)
         self.assertEqual(bank.execute("SELECT count(*) FROM fence").fetchone(), (0,))
-        # A connection as most have it begins by itself, and commits when it is told to.
+        # A default connection begins transactions by itself, and commits them only when told to.
         bank.isolation_level = ""
         self.assertTrue(upstream.sqlite().raise_mark(bank, "a", "exclusive", token))
         self.assertTrue(bank.in_transaction)

@@ -80,10 +80,10 @@ const NUMBER_SQL: &str = include_str!("../../sqlite/number.sql");
 
 /// An answer that is no success.
 enum Failed {
-    /// The layer makes the answer of it.
+    /// The layer replaces this answer.
     Stale,
     Database(rusqlite::Error),
-    /// The gateway has locked what the policy named, and nothing else may be changed under this fence.
+    /// The order names an account that the gateway has not locked for this request.
     OtherKey,
     Amount,
 }
@@ -92,7 +92,7 @@ enum Failed {
 struct Order {
     /// Cents.
     amount: i64,
-    /// To whom they go.
+    /// The account that receives them.
     to: Option<String>,
 }
 
@@ -114,14 +114,14 @@ async fn pay(
     if order.amount <= 0 {
         return Err(Failed::Amount);
     }
-    // SQLite blocks, so it runs on a thread that may.
+    // SQLite blocks, so it runs on a thread for blocking work.
     let work = Duration::from_millis(work.work_ms);
     let debit = move || debit(&mut locked(&bank), &fence, &id, &order, work);
     let left = tokio::task::spawn_blocking(debit).await.expect("it does not panic")?;
     Ok(Json(json!({ "balance": left })))
 }
 
-/// With a fence where a gateway has made it a read under one, and without where it comes as it is.
+/// A read. It has a fence if it came through a gateway in mode `shared`, and none otherwise.
 async fn look(
     State(bank): State<Bank>,
     fence: Option<Extension<Fence>>,
@@ -166,7 +166,7 @@ fn section(recipe: &'static str, mode: Mode) -> &'static str {
 }
 
 fn locked(bank: &Bank) -> MutexGuard<'_, Connection> {
-    // A panic while it was held left no half-done transaction: SQLite rolls it back.
+    // A poisoned lock does no harm: SQLite rolls an unfinished transaction back.
     bank.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -199,7 +199,7 @@ impl IntoResponse for Failed {
     }
 }
 
-/// Another instance may be at it.
+/// Makes the tables. Another instance may do the same at this moment.
 fn make(bank: &mut Connection, recipe: &'static str) -> rusqlite::Result<()> {
     let transaction = bank.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if !transaction.table_exists(None, "account")? {

@@ -1,46 +1,46 @@
-//! What a request is told in the place of its handler's answer, and where the log hears of it.
+//! The answers that replace a handler's answer, and their place in the log.
 
 use std::fmt;
 
 use http::{HeaderValue, Method, Response, StatusCode, header::CONTENT_TYPE};
 
-/// Why.
+/// Why a request is refused, or its answer replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The field that is compared is not there.
+    /// The field to compare is missing.
     TokenMissing,
-    /// No gateway has written these fields.
+    /// The fields do not have the form that a gateway writes.
     TokenMalformed,
-    /// A newer request was let in; nothing was done.
+    /// A newer request was executed before. Nothing was done.
     Stale,
-    /// The handler says that it is done, and has compared nothing.
+    /// The handler answers with a success, but has not claimed the fence.
     Unclaimed,
-    /// One claim has passed and another one was stale: nobody knows which of their transactions was committed.
+    /// One claim has passed and another one was stale, so it is not known whether a transaction was committed.
     ClaimedTwice,
 }
 
-/// Makes answers of refusals. [`Problems`] does as the contract says; a service with answers of its own brings another.
+/// Turns refusals into answers. [`Problems`] follows the contract; a service can bring answers of its own.
 pub trait Answers<B> {
     fn answer(&self, refusal: Refusal) -> Response<B>;
 
-    /// What a developer has to mend.
+    /// Logs a missing claim, which is a mistake in the service.
     fn log(&self, unclaimed: &Unclaimed<'_>) {
         eprintln!("{unclaimed}");
     }
 }
 
-/// `application/problem+json` (RFC 9457).
+/// Answers as `application/problem+json` (RFC 9457).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Problems;
 
-/// A handler that says that it is done, and has compared nothing.
+/// A success of a handler that has not claimed its fence.
 #[derive(Debug, Clone, Copy)]
 pub struct Unclaimed<'a> {
     pub method: &'a Method,
-    /// Without the query.
+    /// The path, without the query.
     pub path: &'a str,
     pub status: StatusCode,
-    /// The token, or the number where there is none.
+    /// The token, or the number if there is no token.
     pub mark: &'a str,
 }
 
@@ -69,8 +69,8 @@ impl Refusal {
             Self::TokenMissing => "there is no token: the way in is the gateway",
             Self::TokenMalformed => "the token cannot be read",
             Self::Stale => "a newer request was let in; nothing was done",
-            Self::Unclaimed => "the service compared nothing; what came of the request is not known",
-            Self::ClaimedTwice => "the service tried twice; what came of the first time is not known",
+            Self::Unclaimed => "the service did not compare the token; the outcome of the request is unknown",
+            Self::ClaimedTwice => "the service claimed twice; the outcome of the first claim is unknown",
         }
     }
 }
@@ -78,7 +78,7 @@ impl Refusal {
 impl<B: From<String>> Answers<B> for Problems {
     fn answer(&self, refusal: Refusal) -> Response<B> {
         let (status, reason, title) = (refusal.status(), refusal.reason(), refusal.title());
-        // Plain words: nothing in them has to be escaped.
+        // The texts are plain, so nothing has to be escaped.
         let body = format!(r#"{{"title":"{title}","status":{},"reason":"{reason}"}}"#, status.as_u16());
         let mut answer = Response::new(B::from(body));
         *answer.status_mut() = status;

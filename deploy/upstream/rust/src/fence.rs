@@ -1,4 +1,4 @@
-//! The fence of one request: it is claimed in the transaction that has the effect.
+//! The fence of one request. A handler claims it in the transaction that makes the change.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use crate::{
     stamp::{Compare, Mode, Stamp},
 };
 
-/// What a handler is given, as an extension of its request. Clones are the same fence.
+/// A fence, which handlers find among the extensions of their request. Clones are the same fence.
 #[derive(Debug, Clone)]
 pub struct Fence(Arc<Held>);
 
@@ -18,14 +18,14 @@ struct Held {
     seen: Mutex<Seen>,
 }
 
-/// What came of all calls of `claim`.
+/// The results of all claims.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     passed: bool,
     stale: bool,
 }
 
-/// A mark to be compared, and raised if it is not stale.
+/// A token or number to compare with the mark of a key. If it is not stale, it becomes the new mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Raise<'a> {
     pub key: &'a str,
@@ -35,9 +35,9 @@ pub struct Raise<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark<'a> {
-    /// Greater than the marks, by bytes.
+    /// It has to be greater than the marks, by bytes.
     Token(&'a str),
-    /// Not smaller than the marks.
+    /// It must not be smaller than the marks.
     Number(i64),
 }
 
@@ -47,35 +47,35 @@ pub enum Raised {
     Stale,
 }
 
-/// A transaction of some database, in which marks are raised.
+/// A database transaction in which marks are compared and raised.
 pub trait Transaction {
     type Error;
 
     /// Compares and raises the mark of one key, by one statement of a recipe.
     ///
     /// # Errors
-    /// When the database fails; whether it was raised does not matter, because nothing will be committed.
+    /// The database has failed. Nothing will be committed, so a raised mark does not matter.
     fn raise(&mut self, raise: Raise<'_>) -> Result<Raised, Self::Error>;
 }
 
-/// The same of a database that is waited for.
+/// The same for an asynchronous database client.
 pub trait AsyncTransaction {
     type Error;
 
-    /// As [`Transaction::raise`]. Dropping the future claims nothing.
+    /// Like [`Transaction::raise`]. Dropping the future claims nothing.
     fn raise(&mut self, raise: Raise<'_>) -> impl Future<Output = Result<Raised, Self::Error>> + Send;
 }
 
 /// The transaction has to be rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotClaimed<E> {
-    /// A newer request was let in.
+    /// A newer request was executed before.
     Stale,
     Database(E),
 }
 
 impl Raised {
-    /// By how many rows the statement has changed.
+    /// The result, from the number of rows that the statement has changed.
     pub fn by_rows(rows: usize) -> Self {
         if rows == 0 { Self::Stale } else { Self::Passes }
     }
@@ -98,13 +98,13 @@ impl Fence {
         self.claim_keys(transaction, &self.0.stamp.keys)
     }
 
-    /// The same of keys that the handler names, ascending.
+    /// Like [`Fence::claim`], for keys that the handler names, in ascending order.
     ///
     /// # Errors
     /// [`NotClaimed`]: roll back.
     ///
     /// # Panics
-    /// If there is no key: nothing would be compared.
+    /// If `keys` is empty, because nothing would be compared.
     pub fn claim_keys<T: Transaction>(
         &self,
         transaction: &mut T,
@@ -119,13 +119,13 @@ impl Fence {
         Ok(())
     }
 
-    /// As [`Fence::claim`]. Dropping the future claims nothing.
+    /// Like [`Fence::claim`], for an asynchronous client. Dropping the future claims nothing.
     ///
     /// # Errors
     /// [`NotClaimed`]: roll back.
     ///
     /// # Panics
-    /// If the service was to name the keys: nothing would be compared.
+    /// If the request has no keys, because nothing would be compared.
     pub async fn claim_async<T: AsyncTransaction>(
         &self,
         transaction: &mut T,
@@ -163,10 +163,11 @@ impl Fence {
         self.0.seen.lock().unwrap_or_else(PoisonError::into_inner).passed = true;
     }
 
-    /// What is told in the place of the handler's answer; `None` where that may be told. `success`: it says that it is done.
+    /// The refusal that replaces the handler's answer; `None` if that answer is correct. `success`: the handler has
+    /// answered with a success.
     pub(crate) fn overrules(&self, success: bool) -> Option<Refusal> {
         match (*self.0.seen.lock().unwrap_or_else(PoisonError::into_inner), success) {
-            // One of the two was committed, or not: this is not for us to say.
+            // It is not known whether the transaction of the passed claim was committed.
             (Seen { passed: true, stale: true }, _) => Some(Refusal::ClaimedTwice),
             (Seen { passed: true, stale: false }, _) => None,
             (Seen { passed: false, .. }, true) => Some(Refusal::Unclaimed),

@@ -1,4 +1,4 @@
-//! Stands around the handlers of fenced routes: gives each request its fence, and looks whether it was claimed.
+//! A tower layer around the handlers of fenced routes: gives each request its fence, and checks that it was claimed.
 
 use std::{
     pin::Pin,
@@ -24,7 +24,7 @@ pub struct FenceLayer<A = Problems> {
     answers: A,
 }
 
-/// A service that sees fenced requests only, each with its [`Fence`] among the extensions.
+/// A service whose inner handler gets fenced requests, each with its [`Fence`] among the extensions.
 #[derive(Debug, Clone)]
 pub struct Fenced<S, A = Problems> {
     inner: S,
@@ -34,7 +34,7 @@ pub struct Fenced<S, A = Problems> {
 type Answered<B, E> = Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>>;
 
 impl FenceLayer {
-    /// With the answers of the contract.
+    /// A layer with the answers of the contract.
     pub fn new(settings: Settings) -> Self {
         Self { compare: settings.compare(), settings: Arc::new(settings), answers: Problems }
     }
@@ -85,7 +85,7 @@ where
     }
 }
 
-/// The handler's answer, or another one in its place.
+/// The handler's answer, or the one that replaces it.
 fn judged<B, E>(
     fence: &Fence,
     answered: Result<Response<B>, E>,
@@ -108,7 +108,7 @@ fn judged<B, E>(
     Ok(answers.answer(refusal))
 }
 
-/// The handler has told it in its own words.
+/// Whether the handler's own answer already says that the request is stale.
 fn is_stale<B>(answer: &Response<B>) -> bool {
     let word = answer.headers().get("fencing-refusal");
     answer.status() == StatusCode::PRECONDITION_FAILED && word.is_some_and(|word| word == "stale")

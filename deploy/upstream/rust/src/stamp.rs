@@ -1,4 +1,4 @@
-//! Reads the four fields by which a request says what it may work on, and refuses what no gateway has written.
+//! Reads the four fields that a gateway stamps on a request, and refuses values that no gateway writes.
 
 mod value;
 
@@ -11,35 +11,36 @@ use crate::answer::Refusal;
 
 pub use value::{Number, Token};
 
-/// What has to have grown since the last request that was let in.
+/// What to compare with the last executed request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Compare {
-    /// The token must be greater: refuses the past and duplicates.
+    /// The token must be greater. This refuses stale requests and duplicates.
     #[default]
     Token,
-    /// The number must not be smaller: refuses the past; for services that see one tenure several times.
+    /// The number must not be smaller. This refuses stale requests, for services that get several requests of one
+    /// tenure.
     Number,
 }
 
-/// Whether a request writes or reads what its keys name.
+/// Whether a request writes or reads the resources of its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Exclusive,
     Shared,
 }
 
-/// What a request says of itself.
+/// The stamp of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
-    /// Always there where tokens are compared.
+    /// Always present if tokens are compared.
     pub token: Option<Token>,
     pub number: Number,
-    /// Ascending. Empty only where the service names them ([`Settings::keys_named_by_the_service`]).
+    /// Ascending. Empty only if the service names the keys itself ([`Settings::keys_named_by_the_service`]).
     pub keys: Vec<String>,
     pub mode: Mode,
 }
 
-/// How fields are called, which of them is compared, and what passes without.
+/// The names of the fields, which of them is compared, and which methods need none.
 #[derive(Debug, Clone)]
 pub struct Settings {
     compare: Compare,
@@ -57,7 +58,7 @@ enum KeysFrom {
 
 const KEY: HeaderName = HeaderName::from_static("fencing-key");
 const MODE: HeaderName = HeaderName::from_static("fencing-mode");
-/// As many as a gateway takes for one request.
+/// The most keys that a gateway takes for one request.
 const MOST_KEYS: usize = 16;
 const LONGEST_KEY: usize = 512;
 
@@ -79,13 +80,13 @@ impl Settings {
         Self { compare, ..self }
     }
 
-    /// The fields as the policy of the gateway calls them, where it has `fields:`.
+    /// Sets the names of the fields, if the gateway's policy has `fields:`.
     #[must_use]
     pub fn fields(self, token: HeaderName, number: HeaderName) -> Self {
         Self { token, number, ..self }
     }
 
-    /// Requests of these methods that have none of our fields pass without a fence.
+    /// Lets requests of these methods pass without a fence if they have none of the fields.
     #[must_use]
     pub fn unfenced(self, methods: impl IntoIterator<Item = Method>) -> Self {
         Self { unfenced: methods.into_iter().collect(), ..self }
@@ -101,7 +102,7 @@ impl Settings {
         self.compare
     }
 
-    /// What the request says, or `None` where it passes without a fence.
+    /// The stamp of a request; `None` if it passes without a fence.
     ///
     /// # Errors
     /// [`Refusal::TokenMissing`] and [`Refusal::TokenMalformed`].
@@ -145,7 +146,7 @@ impl Settings {
     }
 }
 
-/// The one value of a field, or none. `None` outside where it is there twice, or in another spelling.
+/// The value of a field, if it is present. The outer `None`: the field is there twice, or in another spelling.
 fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Option<&'h HeaderValue>> {
     let mut found = headers.iter().filter(|(other, _)| are_alike(other, name));
     match (found.next(), found.next()) {
@@ -155,13 +156,13 @@ fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Option<&'h Heade
     }
 }
 
-/// Some server takes the one for the other: all but letters and digits is the same to it.
+/// Whether a server could take the one name for the other: some treat all characters but letters and digits alike.
 fn are_alike(one: &HeaderName, other: &HeaderName) -> bool {
     let fold = |byte: u8| if byte.is_ascii_alphanumeric() { byte } else { b'-' };
     one.as_str().bytes().map(fold).eq(other.as_str().bytes().map(fold))
 }
 
-/// Keys as a gateway lists them: ascending, none twice, separated by a comma and one blank.
+/// Reads keys as a gateway lists them: ascending, none twice, separated by a comma and one space.
 fn list(value: &[u8]) -> Option<Vec<String>> {
     let text = str::from_utf8(value).ok()?;
     let keys: Vec<String> = text.split(", ").map(str::to_owned).collect();

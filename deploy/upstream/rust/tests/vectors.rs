@@ -1,4 +1,4 @@
-//! What the contract says of requests and handlers (`deploy/upstream/vectors.json`), played by this layer.
+//! Runs the contract for requests and handlers (`deploy/upstream/vectors.json`) against this layer.
 
 use std::{
     convert::Infallible,
@@ -16,7 +16,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 type Body = Full<bytes::Bytes>;
 
-/// A transaction whose claims end as it is written.
+/// A transaction whose claims end as the vector says.
 struct Scripted(&'static str);
 
 impl Transaction for Scripted {
@@ -102,7 +102,7 @@ fn fields_have_other_names_where_the_policy_says_so() {
         }
         let fields = headers(&serde_json::from_str(&renamed).expect("JSON"));
         let read = settings.read(&Method::POST, &fields);
-        // Look-alikes of the usual names mean nothing here.
+        // Look-alikes of the default names mean nothing when the fields have other names.
         if !renamed.contains("encing.")
             && !renamed.contains("encing~")
             && !renamed.contains("encing!")
@@ -145,7 +145,7 @@ fn a_service_that_names_its_keys_needs_neither_key_nor_mode() {
     assert!(read(&[("Fencing-Key", "a b")]).is_err() && read(&[("Fencing-Mode", "both")]).is_err());
 }
 
-/// What the handler of a vector does, with each of the two ways to claim.
+/// Runs the handler of a vector, with each of the two ways to claim.
 async fn handled(
     vector: &Value,
     waiting: bool,
@@ -237,7 +237,7 @@ async fn assert_answers(answer: Response<Body>, reason: &str) {
     assert_eq!(body, members);
 }
 
-/// The gateway looks at the word of a 412, and the service may say more.
+/// The gateway only reads the field of a 412, so the service may choose the body.
 #[tokio::test]
 async fn a_handler_may_tell_that_it_is_stale_in_its_own_words() {
     let handler = service_fn(async |request: Request<Body>| {

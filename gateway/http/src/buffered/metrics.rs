@@ -22,11 +22,12 @@ impl BufferedMetrics {
             "Bodies that could not be buffered: a request was refused, an answer was passed on unbuffered.",
         );
         let metrics = Self {
-            bytes: families.register(IntGauge::new(
-                "buffered_bytes",
-                "Memory of buffered bodies above 4 KiB.",
+            bytes: families
+                .register(IntGauge::new("buffered_bytes", "Memory of buffered bodies above 4 KiB.")),
+            limit: families.register(IntGauge::new(
+                "buffered_limit_bytes",
+                "Most memory that buffered bodies may take.",
             )),
-            limit: families.register(IntGauge::new("buffered_limit_bytes", "Most memory that buffered bodies may take.")),
             without_room: families.register(IntCounterVec::new(without_room, &["kind"])),
         };
         for kind in [REQUEST, ANSWER] {

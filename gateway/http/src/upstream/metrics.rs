@@ -54,11 +54,7 @@ impl EndpointMetrics {
         let gauges =
             |name, help, labels: &[&str]| families.register(IntGaugeVec::new(Opts::new(name, help), labels));
         Self {
-            endpoints: gauges(
-                "upstream_endpoints",
-                "Endpoints, by state.",
-                &["upstream", "state"],
-            ),
+            endpoints: gauges("upstream_endpoints", "Endpoints, by state.", &["upstream", "state"]),
             connections: gauges(
                 "upstream_connections",
                 "Connections to an upstream, in use or idle.",

@@ -1,4 +1,4 @@
-//! Leases of a gateway that is played by the test, by a clock that goes when told.
+//! Leases of a gateway that the test plays, by a clock that the test moves.
 
 use serde_json::{Value, json};
 use tokio::{
@@ -12,14 +12,14 @@ use crate::{Client, lease_clock::tests::ManualTime};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A gateway that asks the test what to answer.
+/// A gateway that takes its answers from the test.
 struct Played {
     client: Client,
     clock: Arc<ManualTime>,
     heard: mpsc::UnboundedReceiver<Heard>,
 }
 
-/// One question, and how to answer it. Dropped unanswered, it ends its connection.
+/// One question, and the sender for its answer. If that is dropped, the connection ends.
 struct Heard {
     line: String,
     answer: oneshot::Sender<(u16, Value)>,
@@ -40,7 +40,7 @@ impl Played {
         Self { client, clock, heard }
     }
 
-    /// Waits for a question of this form, and gives the means to answer it.
+    /// Waits for a question that begins like this, and returns the sender for its answer.
     async fn hears(&mut self, line: &str) -> oneshot::Sender<(u16, Value)> {
         let heard = self.heard.recv().await.expect("somebody asks");
         assert_eq!(heard.line, line);
@@ -94,7 +94,7 @@ async fn converse(stream: TcpStream, tell: mpsc::UnboundedSender<Heard>) {
                 Ok(answer) => answer,
                 Err(_) => return,
             },
-            // Whoever asked has hung up.
+            // The client has hung up.
             _ = stream.fill_buf() => return,
         };
         let body = body.to_string();

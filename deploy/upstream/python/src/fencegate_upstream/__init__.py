@@ -1,4 +1,4 @@
-"""Gives each request of a fenced route its fence, and looks whether the handler has claimed it."""
+"""Gives each request of a fenced route its fence, and checks that the handler has claimed it."""
 
 from .asgi import AsgiFence
 from .fence import Fence, NoTransaction, Stale

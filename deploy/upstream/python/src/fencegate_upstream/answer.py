@@ -1,4 +1,4 @@
-"""What a request is told in the place of its handler's answer."""
+"""The answers that replace a handler's answer."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ UNCLAIMED = Answer(
     "unclaimed",
     500,
     "Internal Server Error",
-    "the service compared nothing; what came of the request is not known",
+    "the service did not compare the token; the outcome of the request is unknown",
 )
 CLAIMED_TWICE = Answer(
     "claimed-twice",
     500,
     "Internal Server Error",
-    "the service tried twice; what came of the first time is not known",
+    "the service claimed twice; the outcome of the first claim is unknown",
 )
 
 
 def tell_unclaimed(method: str, path: str, status: int, mark: str) -> None:
-    """`path` has no query: that may hold what is secret."""
+    """`path` is without the query, which may hold secrets."""
     LOG.error(
         "%s %s (%s) answered %d without a claim: it may have taken effect, and a stale request would have as well; "
         "call claim() in the transaction of the effect",

@@ -22,7 +22,7 @@ class AsgiFence:
 
     async def __call__(self, scope: Message, receive: Any, send: Send) -> None:
         if scope["type"] == "websocket":
-            # A tunnel has no answer that could be taken back.
+            # A WebSocket has no answer that could be replaced.
             await send({"type": "websocket.close", "code": 1008})
             return
         if scope["type"] != "http":
@@ -51,7 +51,7 @@ class AsgiFence:
 
 
 class Judge:
-    """Looks at the head of the handler's answer before it is sent."""
+    """Checks the head of the handler's answer before it is sent."""
 
     def __init__(self, fence: Fence, stamp: Stamp, scope: Message, send: Send) -> None:
         self._fence = fence

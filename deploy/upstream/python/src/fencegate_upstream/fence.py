@@ -1,4 +1,4 @@
-"""The fence of one request: it is claimed in the transaction that has the effect."""
+"""The fence of one request. A handler claims it in the transaction that makes the change."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .stamp import Stamp
 
 
 class Stale(Exception):
-    """A newer request was let in: roll the transaction back, and let this go up to the middleware."""
+    """A newer request was executed before: roll back, and let this exception go up to the middleware."""
 
 
 class NoTransaction(Exception):
-    """Marks would be committed by themselves, before the effect or without it."""
+    """There is no transaction, so the marks would be committed without the change."""
 
 
 class Fence:
-    """What a handler is given."""
+    """The fence of a request, as its handler gets it."""
 
     def __init__(self, stamp: Stamp, compare: str, marks: Any) -> None:
         self.token = stamp.token
@@ -28,33 +28,33 @@ class Fence:
         self.mode = stamp.mode
         self._mark = stamp.token if compare == "token" else stamp.number
         self._marks = marks
-        # Handlers may claim on other threads than the one that judges.
+        # Handlers may claim on other threads than the middleware's.
         self._lock = threading.Lock()
         self._passed = False
         self._stale = False
 
     def claim(self, tx: Any) -> None:
-        """Compares and raises the marks of all keys, first in the transaction of the effect.
+        """Compares and raises the marks of all keys. Call it first in the transaction of the change.
 
-        `tx`: a connection or a cursor of the database. Raises Stale, and what the database raises: roll back.
+        `tx`: a connection or a cursor of the database. Raises Stale, or the database's own errors; then roll back.
         """
         for key in self.keys:
             self._goes_on(self._marks.raise_mark(tx, key, self.mode, self._mark))
         self._has_passed()
 
     async def claim_async(self, tx: Any) -> None:
-        """The same of a database that is waited for."""
+        """The same for an asynchronous database driver."""
         for key in self.keys:
             raised = self._marks.raise_mark_async(tx, key, self.mode, self._mark)
             self._goes_on(await raised if inspect.isawaitable(raised) else raised)
         self._has_passed()
 
     def overrules(self, success: bool) -> Optional[Answer]:
-        """What is told in the place of the handler's answer; None where that may be told."""
+        """The answer that replaces the handler's; None if the handler's answer is correct."""
         with self._lock:
             passed, stale = self._passed, self._stale
         if passed:
-            # One of the two was committed, or not: this is not for us to say.
+            # It is not known whether the transaction of the passed claim was committed.
             return CLAIMED_TWICE if stale else None
         if success:
             return UNCLAIMED

@@ -1,4 +1,4 @@
-"""How marks are compared and raised in a database: the statements of the recipes, for drivers that follow PEP 249."""
+"""Compares and raises marks in a database, by the statements of the recipes, with drivers that follow PEP 249."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Values = Dict[str, Mark]
 
 
 class Marks:
-    """The statements of one recipe in the style of one driver."""
+    """The statements of one recipe, in the parameter style of one driver."""
 
     def __init__(self, write: str, read: str, row: Optional[str] = None, paramstyle: str = "named") -> None:
-        """`row` comes before the others, where the database needs two statements."""
+        """`row` comes before the others, for a database that needs two statements."""
         self._statements = {"exclusive": Statement(write, paramstyle), "shared": Statement(read, paramstyle)}
         self._row = Statement(row, paramstyle) if row else None
 
     def raise_mark(self, tx: Any, key: str, mode: str, mark: Mark) -> bool:
-        """Does it pass? Then it is raised, in this transaction."""
+        """True if the claim passes; then the mark is raised in this transaction."""
         _look_for_transaction(tx)
         values = _values(key, mark)
         cursor = tx if hasattr(tx, "rowcount") else tx.cursor()
@@ -35,7 +35,7 @@ class Marks:
                 cursor.close()
 
     async def raise_mark_async(self, tx: Any, key: str, mode: str, mark: Mark) -> bool:
-        """The same of drivers whose `execute` is waited for and answers a cursor, such as psycopg's and aiosqlite's."""
+        """The same for asynchronous drivers whose `execute` returns a cursor, such as psycopg's and aiosqlite's."""
         _look_for_transaction(tx)
         values = _values(key, mark)
         if self._row:
@@ -45,7 +45,7 @@ class Marks:
 
 
 class Statement:
-    """With parameters as the driver writes them."""
+    """The statement with parameters in the driver's style."""
 
     STYLES = {"named": r":\1", "pyformat": r"%(\1)s", "qmark": "?"}
     PARAMETER = re.compile(r":(key|token|number)\b")
@@ -58,7 +58,7 @@ class Statement:
 
     def with_values(self, values: Values) -> Tuple[str, Union[Values, Tuple[Mark, ...]]]:
         if self._places is None:
-            # Some drivers do not like a name that is not in the statement.
+            # Some drivers refuse a parameter that is not in the statement.
             return self._text, {name: value for name, value in values.items() if name in self._text}
         return self._text, tuple(values[name] for name in self._places)
 
@@ -88,7 +88,7 @@ def _changed(rows: int) -> bool:
 
 
 def _look_for_transaction(tx: Any) -> None:
-    """Raises NoTransaction where the driver can tell that there is none, and that the next statement begins none."""
+    """Raises NoTransaction if the driver tells that there is none, and that the next statement begins none."""
     connection = getattr(tx, "connection", None) or tx
     if _commits_by_itself(connection) and _is_in_transaction(connection) is False:
         raise NoTransaction("begin a transaction first: this claim would be committed by itself")
@@ -100,12 +100,12 @@ def _commits_by_itself(connection: Any) -> bool:
         return autocommit
     if hasattr(connection, "get_autocommit"):
         return bool(connection.get_autocommit())
-    # sqlite3 as it was before Python 3.12, and is since unless told otherwise.
+    # The only mode of sqlite3 before Python 3.12, and the default since.
     return getattr(connection, "isolation_level", "") is None
 
 
 def _is_in_transaction(connection: Any) -> Optional[bool]:
-    """None where the driver does not tell."""
+    """None if the driver does not tell."""
     if hasattr(connection, "in_transaction"):
         return bool(connection.in_transaction)
     if hasattr(getattr(connection, "info", None), "transaction_status"):
@@ -113,6 +113,6 @@ def _is_in_transaction(connection: Any) -> Optional[bool]:
     if hasattr(connection, "get_transaction_status"):
         return int(connection.get_transaction_status()) != 0
     if hasattr(connection, "server_status"):
-        # SERVER_STATUS_IN_TRANS of the protocol of MySQL.
+        # SERVER_STATUS_IN_TRANS in the protocol of MySQL.
         return bool(connection.server_status & 1)
     return None

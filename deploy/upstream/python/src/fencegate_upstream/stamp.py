@@ -1,4 +1,4 @@
-"""Reads the four fields by which a request says what it may work on, and refuses what no gateway has written."""
+"""Reads the four fields that a gateway stamps on a request, and refuses values that no gateway writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Dict, FrozenSet, Iterable, List, Optional, Tuple
 
 from .answer import TOKEN_MALFORMED, TOKEN_MISSING, Answer
 
-# `\Z` and not `$`, which a line feed may follow; digits by name, because `\d` and `int` take those of other scripts.
+# `\Z` and not `$`, because a line feed may follow `$`. `[0-9]`, because `\d` and `int` accept digits of other scripts.
 TOKEN = re.compile(rb"v1-([0-7][0-9a-f]{15})-[0-9a-f]{8}-[0-9a-f]{8}\Z")
 NUMBER = re.compile(rb"(?:0|[1-9][0-9]{0,18})\Z")
 KEY = re.compile(rb"[!-~]{1,512}\Z")
@@ -19,7 +19,7 @@ Fields = List[Tuple[bytes, bytes]]
 
 
 class Refused(Exception):
-    """The request ends here."""
+    """The request is refused with this answer."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.reason)
@@ -28,7 +28,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a request says of itself."""
+    """The stamp of a request."""
 
     token: Optional[str]
     number: int
@@ -41,7 +41,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Settings:
-    """How fields are called, which of them is compared, and what passes without."""
+    """The names of the fields, which of them is compared, and which methods need none."""
 
     compare: str = "token"
     token_field: str = "Fencing-Token"
@@ -56,7 +56,7 @@ class Settings:
         object.__setattr__(self, "unfenced", frozenset(self.unfenced))
 
     def read(self, method: str, fields: Iterable[Tuple[bytes, bytes]]) -> Optional[Stamp]:
-        """What the request says; None where it passes without a fence.
+        """The stamp of a request; None if it passes without a fence.
 
         Raises Refused. `fields`: as they were sent, each name and value as bytes.
         """
@@ -71,7 +71,7 @@ class Settings:
         return stamp
 
     def _ours(self, fields: Iterable[Tuple[bytes, bytes]]) -> Dict[bytes, Fields]:
-        """Of each of our fields what was sent, in any spelling that some server takes for it."""
+        """The values of each of our fields, in any spelling that some server takes for it."""
         names = (self.token_field, self.number_field, "fencing-key", "fencing-mode")
         ours: Dict[bytes, Fields] = {self._name(name): [] for name in names}
         folded = {_folded(name): found for name, found in ours.items()}
@@ -109,7 +109,7 @@ class Settings:
 
 
 def _folded(name: bytes) -> bytes:
-    """Case does not count in `name`, and to some server a character that is no letter and no digit is as good as `-`."""
+    """Lower case, with `-` for all but letters and digits: some servers treat these characters alike."""
     return re.sub(rb"[^a-z0-9]", b"-", name)
 
 

@@ -45,7 +45,7 @@ class WsgiFence:
 
 
 class Judge:
-    """Keeps the head of the handler's answer back until its body begins, and then looks at it."""
+    """Holds the head of the handler's answer back until its body begins, and then checks it."""
 
     def __init__(self, environ: Environ, start_response: Any, fence: Fence, stamp: Stamp) -> None:
         self._environ = environ
@@ -64,7 +64,7 @@ class Judge:
         return self._write
 
     def begin(self) -> List[bytes]:
-        """Sends the head, or another answer: then its body is all that is sent."""
+        """Sends the head, or another answer, whose body then replaces the handler's."""
         if self._begun or self._head is None:
             return []
         self._begun = True
@@ -77,7 +77,7 @@ class Judge:
         return []
 
     def failed(self) -> List[bytes]:
-        """Called where an exception is on its way."""
+        """Called while an exception is on its way."""
         answer = None if self._begun else self._fence.overrules(success=False)
         if answer is None:
             raise  # noqa: PLE0704
@@ -104,7 +104,7 @@ class Judge:
 
 
 class Body:
-    """The body of the handler's answer, or of the one that is sent in its place."""
+    """The body of the handler's answer, or of the answer that replaces it."""
 
     def __init__(self, judge: Judge, body: Iterable[bytes]) -> None:
         self._judge = judge
@@ -131,7 +131,7 @@ class Body:
 
 
 def _fields(environ: Environ) -> Iterator[Tuple[bytes, bytes]]:
-    """As far as they can be told: a server has folded names and joined values already."""
+    """The fields as far as WSGI shows them: the server has folded names and joined values already."""
     for name, value in environ.items():
         if name.startswith("HTTP_"):
             yield name[5:].replace("_", "-").encode("latin-1"), value.encode("latin-1")
@@ -142,4 +142,4 @@ def _body(environ: Environ, answer: Answer) -> List[bytes]:
 
 
 def _nowhere(_: bytes) -> None:
-    """Nothing is written before the head."""
+    """Refuses a write before the head."""

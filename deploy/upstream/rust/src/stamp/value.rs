@@ -1,4 +1,4 @@
-//! The two values that are compared, and their only spellings.
+//! Token and number, each with its only valid spelling.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub struct Token([u8; 37]);
 pub struct Number(i64);
 
 impl Token {
-    /// Exactly the form that gateways write; its epoch is below 2^63.
+    /// Reads exactly the form that gateways write, with an epoch below 2^63.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let bytes: [u8; 37] = value.try_into().ok()?;
         let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -27,14 +27,14 @@ impl Token {
         str::from_utf8(&self.0).expect("digits and dashes")
     }
 
-    /// Its epoch, which is what `Fencing-Number` says.
+    /// Its epoch, which is the value of `Fencing-Number`.
     pub fn number(&self) -> Number {
         Number(i64::from_str_radix(&self.as_str()[3..19], 16).expect("16 digits, the first below 8"))
     }
 }
 
 impl Number {
-    /// Decimal digits alone, without a leading zero: what libraries read beyond that is nobody's number.
+    /// Reads decimal digits without a leading zero, and none of the other forms that libraries accept.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
         let plain = digits && (value.len() == 1 || value[0] != b'0');

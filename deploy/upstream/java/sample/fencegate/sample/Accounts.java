@@ -8,9 +8,9 @@ import java.sql.SQLException;
 import java.util.concurrent.locks.LockSupport;
 import javax.sql.DataSource;
 
-/** The accounts, and what may be done with them. */
+/** The accounts and their operations. */
 final class Accounts {
-    /** Cents that an account has before anything was taken. */
+    /** The initial balance of an account, in cents. */
     private static final long INITIAL = 1_000_000;
 
     private final DataSource database;
@@ -20,9 +20,9 @@ final class Accounts {
     }
 
     /**
-     * Takes an amount from an account, or gives it where it is negative; what is there then. The claim is the first statement of the transaction.
+     * Takes an amount from an account, or adds it if negative. Returns the new balance. The claim is the transaction's first statement.
      *
-     * @param to another account, to which it goes, or from which it comes; null where there is none
+     * @param to another account, which receives the amount, or pays it; null if there is none
      * @param workMillis makes the business logic slow, for tests
      */
     long take(Fence fence, String id, long amount, String to, long workMillis) throws SQLException, NotEnough, OtherAccount {
@@ -41,14 +41,14 @@ final class Accounts {
             }
             return balance;
         });
-        // Committed all the same: who is told so is not overtaken by an older one that gets some.
+        // Committed all the same: after this answer no older request may succeed.
         if (after < 0) {
             throw new NotEnough();
         }
         return after;
     }
 
-    /** Without a fence it only looks. */
+    /** A read without a fence is not compared. */
     long balance(Fence fence, String id) throws SQLException, OtherAccount {
         if (fence != null) {
             covered(fence, id);
@@ -59,7 +59,7 @@ final class Accounts {
         }
     }
 
-    /** The gateway has locked what the policy named, and nothing else may be changed under this fence. */
+    /** Checks that the gateway has locked this account for the request. */
     private static void covered(Fence fence, String id) throws OtherAccount {
         if (!fence.keys().contains("account/" + id)) {
             throw new OtherAccount();
@@ -84,12 +84,12 @@ final class Accounts {
         }
     }
 
-    /** The fence is not about this one. */
+    /** The gateway has not locked this account. */
     static final class OtherAccount extends Exception {
         private static final long serialVersionUID = 1;
     }
 
-    /** Less is there than was wanted. */
+    /** The balance is too small. */
     static final class NotEnough extends Exception {
         private static final long serialVersionUID = 1;
     }

@@ -17,7 +17,7 @@ final class AccountsServlet extends HttpServlet {
     private static final long serialVersionUID = 1;
     private static final Pattern MOVE = Pattern.compile("/([^/]+)/(debit|credit)");
     private static final Pattern ACCOUNT = Pattern.compile("/([^/]+)");
-    /** A service has a reader of JSON; this one does without a library. */
+    /** Reads the amount. A real service has a JSON parser; this one needs no library. */
     private static final Pattern AMOUNT = Pattern.compile("\"amount\"\\s*:\\s*([1-9][0-9]{0,8})\\b");
 
     private static final Pattern TO = Pattern.compile("\"to\"\\s*:\\s*\"([^\"\\\\]+)\"");

@@ -25,7 +25,7 @@ public final class Service {
         try (Connection connection = database.getConnection(); Statement statement = connection.createStatement()) {
             statement.execute("CREATE TABLE IF NOT EXISTS accounts (id text PRIMARY KEY, balance bigint NOT NULL)");
         }
-        // A GET without the fields only looks; one with them reads in turn with the writes.
+        // A GET without the fields is not compared. One with the fields is compared with the writes.
         Settings settings = Settings.of(new PostgresMarks())
                 .comparing(Compare.valueOf(arguments[2].toUpperCase()))
                 .unfenced("GET");
@@ -36,19 +36,19 @@ public final class Service {
         tomcat.setBaseDir(folder.getPath());
         tomcat.setPort(Integer.parseInt(arguments[1]));
         tomcat.getConnector().setProperty("address", "127.0.0.1");
-        // As many connections to the database are open at once.
+        // This bounds the connections to the database as well.
         tomcat.getConnector().setProperty("maxThreads", "20");
         Context context = tomcat.addContext("", null);
         fence(context, new FenceFilter(settings));
         Tomcat.addServlet(context, "accounts", new AccountsServlet(new Accounts(database)));
         context.addServletMapping("/v1/accounts/*", "accounts", false);
         tomcat.start();
-        // Whoever started us reads this line instead of guessing a port.
+        // The parent process reads this line to learn the port.
         System.out.println("{\"listening\":\"127.0.0.1:" + tomcat.getConnector().getLocalPort() + "\"}");
         tomcat.getServer().await();
     }
 
-    /** What stands in web.xml elsewhere. */
+    /** The settings that other services have in web.xml. */
     private static void fence(Context context, FenceFilter filter) {
         FilterDef definition = new FilterDef();
         definition.setFilterName("fence");

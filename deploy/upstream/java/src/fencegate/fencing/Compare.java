@@ -1,9 +1,9 @@
 package fencegate.fencing;
 
-/** What has to have grown since the last request for a key. */
+/** What is compared with the last executed request of a key. */
 public enum Compare {
-    /** A greater token; so duplicates are refused as well. */
+    /** The token has to be greater, so duplicates are refused as well. */
     TOKEN,
-    /** A number that is not smaller: for services that see one tenure several times. */
+    /** The number must not be smaller. For services that get several requests of one tenure. */
     NUMBER
 }

@@ -6,7 +6,7 @@ import java.sql.SQLException;
 import java.util.List;
 import javax.sql.DataSource;
 
-/** What a handler claims with, in the transaction of its effect. */
+/** A handler claims this, in the transaction that makes its change. */
 public final class Fence {
     private final Stamp stamp;
     private final Settings settings;
@@ -36,8 +36,8 @@ public final class Fence {
      * that has the effect. After a rollback, a claim in a new transaction may be tried.
      *
      * @throws Stale when a newer request was let in
-     * @throws SQLException that of the database
-     * @throws IllegalStateException when each statement is a transaction of its own
+     * @throws SQLException when the database fails
+     * @throws IllegalStateException when the connection commits each statement by itself
      */
     public void claim(Connection transaction) throws SQLException {
         if (transaction.getAutoCommit()) {
@@ -66,7 +66,7 @@ public final class Fence {
             } catch (SQLException | RuntimeException | Error failure) {
                 try {
                     connection.rollback();
-                    // Only now: before the rollback this would commit.
+                    // Set only after the rollback, because it would commit an open transaction.
                     connection.setAutoCommit(before);
                 } catch (SQLException worse) {
                     failure.addSuppressed(worse);
@@ -76,7 +76,7 @@ public final class Fence {
         }
     }
 
-    /** What is done in a transaction. */
+    /** The work of a transaction. */
     @FunctionalInterface
     public interface Work<T> {
         T run(Connection transaction) throws SQLException;
@@ -91,14 +91,14 @@ public final class Fence {
     }
 
     /**
-     * What has to be told in the place of an answer with this status; null where it may be given.
+     * The problem that replaces an answer with this status; null if the answer is correct.
      *
-     * @param ownRefusal the handler says by itself that the request was stale
+     * @param ownRefusal whether the handler itself answers that the request is stale
      */
     synchronized Problem objection(int status, boolean ownRefusal) {
         boolean success = status < 400;
         if (passed && stale) {
-            // Which of the two was committed is not for us to say.
+            // It is not known which of the two transactions was committed.
             return Problem.CLAIMED_TWICE;
         }
         if (success && !passed) {

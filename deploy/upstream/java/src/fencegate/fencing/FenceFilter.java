@@ -43,7 +43,7 @@ public final class FenceFilter extends HttpFilter {
         try {
             chain.doFilter(new Synchronous(request), answer);
         } catch (IOException | ServletException | RuntimeException failure) {
-            // Of a stale one the answer is ours. All others the container makes, as it does without us.
+            // The filter answers a stale request itself. The container answers all other failures, as it does without the filter.
             if (answer.isGiven(HttpServletResponse.SC_INTERNAL_SERVER_ERROR)) {
                 throw failure;
             }
@@ -55,7 +55,7 @@ public final class FenceFilter extends HttpFilter {
         answer.finish();
     }
 
-    /** Frameworks wrap what a handler throws. */
+    /** Looks through the causes, because frameworks wrap what a handler throws. */
     private static boolean isStale(Throwable failure) {
         for (Throwable cause = failure; cause != null; cause = cause.getCause()) {
             if (cause instanceof Stale) {

@@ -9,7 +9,7 @@ import java.io.OutputStreamWriter;
 import java.io.PrintWriter;
 import java.lang.System.Logger.Level;
 
-/** Holds the handler's answer back until its head is known, and decides then whether it may be given. */
+/** Holds the handler's answer back until its head is known, and then decides whether it may be sent. */
 final class HeldAnswer extends HttpServletResponseWrapper {
     private enum State { HELD, GIVEN, REPLACED }
 
@@ -35,7 +35,7 @@ final class HeldAnswer extends HttpServletResponseWrapper {
         body.release();
     }
 
-    /** Decides once, when the answer begins; whether what the handler writes goes out. */
+    /** Decides once, when the answer begins. True if the handler's bytes are sent. */
     boolean isGiven(int status) throws IOException {
         if (state == State.HELD) {
             Problem problem = fence.objection(status, "stale".equals(getHeader(Problem.REFUSAL)));
@@ -52,7 +52,7 @@ final class HeldAnswer extends HttpServletResponseWrapper {
         return state == State.GIVEN;
     }
 
-    /** Where the bytes of an answer go that is given. */
+    /** The stream for the bytes of the handler's answer. */
     ServletOutputStream outlet() throws IOException {
         return super.getOutputStream();
     }
@@ -65,7 +65,7 @@ final class HeldAnswer extends HttpServletResponseWrapper {
     @Override
     public PrintWriter getWriter() throws IOException {
         if (writer == null) {
-            // Says it in Content-Type, as the container's own writer does.
+            // Adds the charset to Content-Type, as the container's own writer does.
             setCharacterEncoding(getCharacterEncoding());
             writer = new PrintWriter(new OutputStreamWriter(body, getCharacterEncoding()));
         }
@@ -104,7 +104,7 @@ final class HeldAnswer extends HttpServletResponseWrapper {
         }
     }
 
-    /** That of Servlet 6.1, by its parts: what this is compiled with may be older. */
+    /** The method of Servlet 6.1, made of its parts, because this may be compiled with an older version. */
     public void sendRedirect(String location, int status, boolean clearBuffer) throws IOException {
         if (clearBuffer) {
             resetBuffer();

@@ -7,7 +7,7 @@ import java.io.IOException;
 
 /** Keeps the first bytes of a body until its answer may begin. */
 final class HeldBody extends ServletOutputStream {
-    /** As much as a container itself keeps back before it sends the status. */
+    /** As many bytes as a container buffers before it sends the status. */
     private static final int MOST = 8 * 1024;
 
     private final HeldAnswer answer;
@@ -17,7 +17,7 @@ final class HeldBody extends ServletOutputStream {
         this.answer = answer;
     }
 
-    /** Lets out what was held, or lets it go. */
+    /** Sends the held bytes, or discards them. */
     void release() throws IOException {
         if (answer.isGiven(answer.getStatus())) {
             held.writeTo(answer.outlet());

@@ -3,8 +3,8 @@ package fencegate.fencing;
 import java.sql.Connection;
 import java.sql.SQLException;
 
-/** The rows that say what was let in last, in the database that has the effect. */
+/** The rows with the newest tokens, in the database that the handler changes. */
 public interface Marks {
-    /** Compares the mark of one key and raises it, in one step; false where the stamp is stale. */
+    /** Compares the mark of one key and raises it, in one step. False if the stamp is stale. */
     boolean raise(Connection transaction, String key, Stamp stamp, Compare compare) throws SQLException;
 }

@@ -10,7 +10,7 @@ import java.util.Map;
 public final class PostgresMarks implements Marks {
     /**
      * Each changes one row, or the request is stale. A row that is new is made and compared in the same statement.
-     * Nothing is let in that is not above the floor, below which rows may be deleted.
+     * A mark up to the floor is never let in, because rows below the floor may be deleted.
      */
     static final Map<Compare, Map<Mode, String>> STATEMENTS = Map.of(
             Compare.TOKEN, Map.of(Mode.EXCLUSIVE, """
@@ -37,7 +37,7 @@ public final class PostgresMarks implements Marks {
                     """));
 
     /**
-     * A transaction in which a statement has failed can only be rolled back. A handler that goes on all the same meets
+     * After a failed statement a transaction can only be rolled back. A handler that goes on meets
      * this.
      */
     private static final String END = "DO $$BEGIN RAISE EXCEPTION 'a newer request was let in'; END$$";
@@ -61,7 +61,7 @@ public final class PostgresMarks implements Marks {
         try (Statement end = transaction.createStatement()) {
             end.execute(END);
         } catch (SQLException wanted) {
-            // Where the connection broke instead, the transaction is over as well.
+            // If the connection is broken, the transaction is over as well.
         }
         return false;
     }

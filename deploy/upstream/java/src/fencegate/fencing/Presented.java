@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
 
-/** The values of the four fields as they were sent, and what looks like one of them. */
+/** The values of the four fields as they were sent, and look-alikes of them. */
 record Presented(
         List<String> tokens,
         List<String> numbers,
@@ -17,7 +17,7 @@ record Presented(
         boolean hasLookAlike) {
 
     static Presented by(HttpServletRequest request, Settings settings) {
-        // A container may tell a name once for each spelling, and all values for each of them.
+        // A container may list a name once per spelling, each time with all values.
         Set<String> names = new TreeSet<>(String.CASE_INSENSITIVE_ORDER);
         names.addAll(Collections.list(request.getHeaderNames()));
         List<List<String>> values = List.of(new ArrayList<>(), new ArrayList<>(), new ArrayList<>(), new ArrayList<>());

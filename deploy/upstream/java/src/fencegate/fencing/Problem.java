@@ -9,8 +9,8 @@ enum Problem {
     TOKEN_MISSING(403, "token-missing", "there is no token: the way in is the gateway"),
     TOKEN_MALFORMED(400, "token-malformed", "the token cannot be read"),
     STALE(412, "stale", "a newer request was let in; nothing was done"),
-    UNCLAIMED(500, "unclaimed", "the service compared nothing; what came of the request is not known"),
-    CLAIMED_TWICE(500, "claimed-twice", "the service tried twice; what came of the first time is not known");
+    UNCLAIMED(500, "unclaimed", "the service did not compare the token; the outcome of the request is unknown"),
+    CLAIMED_TWICE(500, "claimed-twice", "the service claimed twice; the outcome of the first claim is unknown");
 
     /** Tells the gateway that a 412 is about the fence, and not about a client's {@code If-Match}. */
     static final String REFUSAL = "Fencing-Refusal";
@@ -30,7 +30,7 @@ enum Problem {
     }
 
     void writeTo(HttpServletResponse response) throws IOException {
-        // The fields of an answer that is not given go as well.
+        // The fields of the replaced answer are removed as well.
         response.reset();
         response.setStatus(status);
         if (this == STALE) {
@@ -41,11 +41,11 @@ enum Problem {
         response.setContentType("application/problem+json");
         response.setContentLength(body.length);
         response.getOutputStream().write(body);
-        // Sent: nobody puts another status in its place.
+        // Sent at once, so that nothing can replace the status.
         response.flushBuffer();
     }
 
-    /** The request does not come to its handler. */
+    /** Thrown before the handler gets the request. */
     static final class Refused extends RuntimeException {
         private static final long serialVersionUID = 1;
         final Problem problem;

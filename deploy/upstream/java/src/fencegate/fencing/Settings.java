@@ -6,13 +6,13 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /**
- * How a service is fenced.
+ * The settings of a fence.
  *
  * @param marks where the marks are
- * @param compare what has to have grown
- * @param tokenField what the field of the token is called
- * @param numberField what the field of the number is called
- * @param unfenced methods whose requests pass without a fence, where they have none of the fields
+ * @param compare what is compared
+ * @param tokenField the name of the token's field
+ * @param numberField the name of the number's field
+ * @param unfenced methods whose requests pass without a fence if they have none of the fields
  */
 public record Settings(Marks marks, Compare compare, String tokenField, String numberField, Set<String> unfenced) {
     static final String KEY_FIELD = "Fencing-Key";
@@ -26,7 +26,7 @@ public record Settings(Marks marks, Compare compare, String tokenField, String n
         }
     }
 
-    /** Tokens are compared, the fields have their own names, and every request is fenced. */
+    /** Compares tokens, with the default names of the fields, and fences every request. */
     public static Settings of(Marks marks) {
         return new Settings(marks, Compare.TOKEN, "Fencing-Token", "Fencing-Number", Set.of());
     }
@@ -35,7 +35,7 @@ public record Settings(Marks marks, Compare compare, String tokenField, String n
         return new Settings(marks, other, tokenField, numberField, unfenced);
     }
 
-    /** As {@code fields:} of the policy says. */
+    /** Sets the names of the fields, as {@code fields:} of the policy does. */
     public Settings fields(String token, String number) {
         return new Settings(marks, compare, token, number, unfenced);
     }

@@ -1,10 +1,10 @@
 package fencegate.fencing;
 
-/** Which names of fields servers take for one another. */
+/** Tells which field names some server takes for the same. */
 final class Spelling {
     private Spelling() {}
 
-    /** One spelling for all that some server takes for one name: CGI and its heirs make one variable of - and _. */
+    /** One spelling for all names that some server takes for the same: CGI and its heirs make one variable of - and _. */
     static String plain(String name) {
         return lower(name).replaceAll("[^a-z0-9]", "-");
     }
@@ -13,7 +13,7 @@ final class Spelling {
         return lower(name).equals(lower(other));
     }
 
-    /** Without the letters of other alphabets, of which some become ASCII in lower case. */
+    /** ASCII only, because some letters of other alphabets become ASCII in lower case. */
     private static String lower(String name) {
         StringBuilder lower = new StringBuilder(name);
         for (int at = 0; at < name.length(); at++) {

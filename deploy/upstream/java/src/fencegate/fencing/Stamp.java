@@ -5,9 +5,9 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * What the gateway says of a request.
+ * The gateway's stamp on a request.
  *
- * @param token null where the number came alone, which it may where numbers are compared
+ * @param token null if only the number was sent, which is allowed if numbers are compared
  * @param number equal within a tenure
  * @param keys ascending, none twice
  * @param mode a write or a read
@@ -18,7 +18,7 @@ public record Stamp(String token, long number, List<String> keys, Mode mode) {
     /** The form is checked before a number is read: parseLong takes +5, and digits of all alphabets. */
     private static final Pattern NUMBER = Pattern.compile("0|[1-9][0-9]{0,18}");
     private static final Pattern KEY = Pattern.compile("[!-~]{1,512}");
-    /** What no gateway exceeds. */
+    /** Bounds that no gateway exceeds. */
     private static final int MOST_KEYS = 16;
 
     /** Nothing is trimmed, and no part of it is guessed. */
@@ -36,7 +36,7 @@ public record Stamp(String token, long number, List<String> keys, Mode mode) {
         if (keys == null || mode == null) {
             throw malformed();
         }
-        // One of them is there: the one that is compared.
+        // The compared field is present, so at least one of the two is.
         long number = written == null ? epoch(token) : number(written);
         if (token != null && epoch(token) != number) {
             throw malformed();
@@ -44,7 +44,7 @@ public record Stamp(String token, long number, List<String> keys, Mode mode) {
         return new Stamp(token, number, keys(keys), Mode.parse(mode));
     }
 
-    /** Tells it from others in a log. */
+    /** Identifies the stamp in a log. */
     String name() {
         return token == null ? Long.toString(number) : token;
     }

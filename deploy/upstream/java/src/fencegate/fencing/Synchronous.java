@@ -6,7 +6,7 @@ import jakarta.servlet.ServletResponse;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletRequestWrapper;
 
-/** A request that is answered before its handler returns: after that nobody would hold the answer back. */
+/** A request without asynchronous answers, because nothing could hold them back after the handler has returned. */
 final class Synchronous extends HttpServletRequestWrapper {
     Synchronous(HttpServletRequest request) {
         super(request);

@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 
-/** What the tests have in common: the vectors, and a word for what is wrong. */
+/** Shared by the tests: the vectors, and the checks. */
 final class Check {
     private Check() {}
 

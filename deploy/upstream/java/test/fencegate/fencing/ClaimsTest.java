@@ -25,7 +25,7 @@ public final class ClaimsTest {
         return text.split("-- " + name + "\n")[1].split("\n\n")[0].strip();
     }
 
-    /** A connection with an empty database, as far as the recipe is concerned. */
+    /** A connection to a database with empty tables of the recipe. */
     private static Connection fresh(Compare compare) throws Exception {
         Connection connection = DriverManager.getConnection(System.getProperty("database"));
         try (Statement statement = connection.createStatement()) {

@@ -23,7 +23,7 @@ import org.apache.tomcat.util.descriptor.web.FilterMap;
 
 /** A real Tomcat whose filter and handler change with each vector, asked byte by byte. */
 final class Site implements AutoCloseable {
-    /** What a handler does with a request that comes to it. */
+    /** The work of a handler. */
     interface Handler {
         void serve(HttpServletRequest request, HttpServletResponse response) throws Exception;
     }
@@ -86,7 +86,7 @@ final class Site implements AutoCloseable {
         return new Answer(Integer.parseInt(lines[0].split(" ")[1]), fields, text.substring(end + 4));
     }
 
-    /** Exactly the answer of the filter that has this reason. */
+    /** Checks for exactly the filter's answer with this reason. */
     static void assertAnswer(Answer came, String reason, String which) throws Exception {
         for (Map<String, Object> answer : Check.vectors("answers")) {
             if (!reason.equals(answer.get("reason"))) {

@@ -89,7 +89,7 @@ public final class VectorsTest {
         }
     }
 
-    /** How the last of the claims that failed has failed. */
+    /** The failure of the last failed claim. */
     private static Exception claimed(HttpServletRequest request, List<String> claims) {
         Exception failed = new IllegalStateException("without a reason");
         for (int claim = 0; claim < claims.size(); claim++) {

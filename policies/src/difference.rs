@@ -1,4 +1,4 @@
-//! Says what another plan changes, and whose locks would mean something else.
+//! Says what changes from one plan to another, and which requests get another lock.
 
 mod handed;
 
@@ -14,26 +14,27 @@ use crate::{
     plan::{Conditions, Enforce, Gateway, OnceStore, Plan, Route, Unmatched, Upstream, UpstreamId},
 };
 
-/// From the plan in force to another one. Names are in the order of the plan that has them.
+/// The changes from the plan in force to another plan. Names are in the order of the plan that has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Difference {
     pub added: Vec<String>,
     pub removed: Vec<String>,
-    /// Routes that are in both and not alike.
+    /// Routes that both plans have, with different settings.
     pub changed: Vec<String>,
-    /// Those by which a request would take another lock than before, or none, or one where it took none. Beside some of the
-    /// above, routes that are as they were, where one of the above took requests of theirs, or left them some.
+    /// Routes by which a request would take another lock than before, or would begin or cease to take a lock. Some of
+    /// these are unchanged themselves: a changed route above them takes some of their requests, or leaves them some
+    /// of its own.
     pub rekeyed: Vec<String>,
     /// Upstreams that are not alike, new, or gone.
     pub upstreams: Vec<String>,
-    /// What else differs and is taken over: fields of the file, or the order of its routes.
+    /// Other fields that differ and are taken over at once, and the order of the routes.
     pub settings: Vec<String>,
-    /// Routes in both plans whose operations are named by another rule, or remembered elsewhere: what was done before
-    /// the change is not recognised when it is repeated after it.
+    /// Routes in both plans that name their operations by another rule, or remember them elsewhere. After the change,
+    /// the repeat of an operation that was done before is not recognised.
     #[serde(default)]
     pub forgets: Vec<String>,
-    /// What differs and has no effect before the process is started anew.
+    /// Fields that differ and have no effect before a restart.
     pub restart: Vec<String>,
 }
 
@@ -41,7 +42,7 @@ impl Difference {
     pub fn between(old: &Gateway, new: &Gateway) -> Self {
         let (before, after) = (&old.serving, &new.serving);
         let pairs = pairs(before, after);
-        // Routes of one name have it once in each plan.
+        // Two routes of one name: each plan has one of them.
         let both: HashSet<&str> = pairs.iter().map(|(old, _)| &*old.name).collect();
         let lone = |route: &&Route| !both.contains(&*route.name);
         let removed: Vec<&Route> = before.routes.routes().iter().filter(lone).collect();
@@ -50,7 +51,7 @@ impl Difference {
         let moved = |(old, new): &&(&Route, &Route)| !locks_alike(before, old, after, new);
         let names = |routes: &[&Route]| routes.iter().map(|route| route.name.to_string()).collect();
         let fenced = added.iter().chain(&removed).filter(|route| route.fence.is_some());
-        // Another order is another first match, so any of them may take the requests of another.
+        // In another order another route may be the first that matches, so each route may take requests of another.
         let reordered = !in_order(&pairs);
         let any_lock = |(_, new): &&(&Route, &Route)| reordered && new.fence.is_some();
         let moved = pairs.iter().filter(|pair| moved(pair) || any_lock(pair)).map(|(_, new)| new);
@@ -69,8 +70,8 @@ impl Difference {
         }
     }
 
-    /// The same, told by a process that was started with `started`: whatever the files in between said, that is what it
-    /// still uses of what needs a restart.
+    /// The same changes, as a process tells them that was started with `started`. Of fields that need a restart the
+    /// process still uses the values of `started`, whatever the files in between said.
     #[must_use]
     pub fn since(self, started: &Gateway, new: &Gateway) -> Self {
         Self { restart: restart(started, new), ..self }
@@ -106,7 +107,7 @@ fn settings(old: &Gateway, new: &Gateway, reordered: bool) -> Vec<String> {
         ("unmatched", passed(before) == passed(after)),
         ("log", before.log == after.log),
         ("allow_mixed", old.mixed == new.mixed),
-        // That there are any needs a restart.
+        // To begin or to end granting leases needs a restart.
         ("leases", old.leases == new.leases || old.leases.is_some() != new.leases.is_some()),
         ("order of routes", !reordered),
     ];
@@ -119,21 +120,21 @@ fn forgetting(pairs: &[(&Route, &Route)], before: &Plan, after: &Plan) -> Vec<St
         let (Some(old_once), new_once) = (once(old), once(new)) else { return false };
         let ours = |plan: &Plan, route: &Route| plan.upstream(route.upstream).endpoints.clone();
         let (here, there) = (ours(before, old), ours(after, new));
-        // A guard remembers for itself; one that stays among the endpoints goes on.
+        // A guard keeps its own journal. As long as one guard stays among the endpoints, operations are recognised.
         let elsewhere = old_once.store == OnceStore::Guard && !here.iter().any(|one| there.contains(one));
         elsewhere || new_once.is_none_or(|new_once| new_once.identity() != old_once.identity())
     };
     pairs.iter().filter(forgets).map(|(_, new)| new.name.to_string()).collect()
 }
 
-/// Numbers of routes and upstreams are those of their own plan.
+/// The numbers of routes and upstreams differ between plans, so they are not compared.
 fn alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
     named(before, old.upstream) == named(after, new.upstream)
         && *old == Route { id: old.id, upstream: old.upstream, ..new.clone() }
 }
 
-/// Every request that either of them takes has the same lock with both, and has it with the new one if it might do without
-/// with the old one.
+/// Every request that either route takes has the same lock by both routes. False where the old route may let a
+/// request pass without a lock and the new route does not.
 fn locks_alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
     let lock = |route: &Route| {
         route
@@ -148,8 +149,8 @@ fn locks_alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
             && (observes(new) || !observes(old))
 }
 
-/// How long a holder waits after one that left without a word. A tenure that began with another delay would leave a record
-/// that is too short, or none.
+/// The delay of the route's upstream. A tenure that began with another delay leaves a record that is too short, or no
+/// record.
 fn delay(plan: &Plan, route: &Route) -> Option<Duration> {
     plan.upstream(route.upstream).fencing.delay()
 }
@@ -159,7 +160,7 @@ fn observes(route: &Route) -> bool {
     route.fence.as_ref().is_some_and(|fence| fence.enforce == Enforce::Observe)
 }
 
-/// Which requests a route takes, where no other does.
+/// The part of a route that says which requests it takes, when no other route takes them first.
 fn taken(route: &Route) -> (&[String], &PathTemplate, &Conditions) {
     (&route.methods, &route.path, &route.conditions)
 }
@@ -171,7 +172,7 @@ fn named(plan: &Plan, id: UpstreamId) -> &str {
 fn upstreams(before: &Plan, after: &Plan) -> Vec<String> {
     let other = |plan: &Plan, name: &str| plan.upstreams.iter().position(|upstream| &*upstream.name == name);
     let alike = |old: &Upstream, new: &Upstream| {
-        // What the routes make of it is told with the routes.
+        // Both depend on the routes, and changes of routes are listed with the routes.
         *old == Upstream { has_fenced_routes: old.has_fenced_routes, service: old.service, ..new.clone() }
     };
     let unlike = after
@@ -182,7 +183,7 @@ fn upstreams(before: &Plan, after: &Plan) -> Vec<String> {
     unlike.chain(gone).map(|upstream| upstream.name.to_string()).collect()
 }
 
-/// Sockets that are open, and sessions that hold locks.
+/// Sections that hold open sockets or sessions with locks.
 fn restart(old: &Gateway, new: &Gateway) -> Vec<String> {
     let (before, after) = (&old.serving, &new.serving);
     let fields = [

@@ -1,7 +1,7 @@
 //! The answers that the gateway gives itself, and the one place that turns reasons into HTTP.
 //!
-//! [`reason`] is the table of all reasons, with what of [`below`] each of them translates; [`translated`] takes along what else
-//! was said.
+//! [`reason`] is the table of all reasons. It says which refusals of [`below`] each reason stands for; [`translated`]
+//! keeps the further facts of such a refusal.
 
 mod below;
 mod reason;
@@ -23,9 +23,9 @@ pub use self::{
 };
 use crate::headers::{FENCING_OUTCOME, SERVED_METHODS};
 
-/// The page that has a section for each reason: `deploy/docs/PROBLEMS.md`, where its reader may have put it. It is the name
-/// that all addresses of documents begin with, as those of the runbook in the alerts do. Whoever publishes the page writes
-/// its address here, and programs go by `reason` in any case.
+/// The page with a section for each reason: `deploy/docs/PROBLEMS.md`. The host is the common one of all links to
+/// documents, as in the runbook links of the alerts. Whoever publishes the page replaces it. Programs read `reason`,
+/// whatever the address is.
 pub const PROBLEMS: &str = "https://fencegate.example/PROBLEMS.md";
 
 /// An answer of our own, instead of an upstream's.
@@ -33,21 +33,21 @@ pub const PROBLEMS: &str = "https://fencegate.example/PROBLEMS.md";
 #[error("{}: {detail}", .reason.word())]
 pub struct Refusal {
     pub reason: Reason,
-    /// For the log: may name hosts, keys, and causes. The client gets the reason's title.
+    /// For the log: may name hosts, keys and causes. The client gets the title of the reason.
     pub detail: Cow<'static, str>,
-    /// Where the route says otherwise than the reason.
+    /// The status of the route, where it differs from the reason's own.
     status: Option<StatusCode>,
-    /// What an operator finds the operation by.
+    /// The reference by which an operator finds the operation.
     reference: Option<String>,
-    /// What its client can do about it, beside the title.
+    /// What the client can do, beside the title.
     advice: Option<&'static str>,
-    /// What the service answered when the operation was carried out.
+    /// The status that the service answered when it executed the operation.
     recorded: Option<u16>,
-    /// The methods that there are, where the reason is that it was another one; else all that are served.
+    /// The permitted methods, if the method was wrong; `None` for all that are served.
     allow: Option<Box<HeaderValue>>,
-    /// It is known when it helps to ask again.
+    /// When another attempt can help, if that is known.
     after: Option<Duration>,
-    /// Nothing was dispatched, and yet nothing may be under the same tenure any more.
+    /// Nothing was dispatched, but the tenure must not be used any more.
     retires: bool,
 }
 
@@ -66,32 +66,32 @@ impl Refusal {
         }
     }
 
-    /// About the operation with this reference.
+    /// Names the operation by this reference.
     pub fn about(self, reference: String) -> Self {
         Self { reference: Some(reference), ..self }
     }
 
-    /// With a word to the client on what it can do.
+    /// Tells the client what it can do.
     pub fn advising(self, advice: &'static str) -> Self {
         Self { advice: Some(advice), ..self }
     }
 
-    /// The service answered the operation with this status, before.
+    /// Adds the status that the service answered when it executed the operation.
     pub fn recorded(self, status: u16) -> Self {
         Self { recorded: Some(status), ..self }
     }
 
-    /// It may be asked for by these methods.
+    /// Adds the permitted methods.
     pub fn allowing(self, methods: HeaderValue) -> Self {
         Self { allow: Some(Box::new(methods)), ..self }
     }
 
-    /// It does not help to ask again before then.
+    /// Another attempt cannot help before `rest` has passed.
     pub fn after(self, rest: Duration) -> Self {
         Self { after: Some(rest), ..self }
     }
 
-    /// The tenure is over, although nothing of this request was dispatched.
+    /// Ends the tenure, although nothing of this request was dispatched.
     pub fn retiring(self) -> Self {
         Self { retires: true, ..self }
     }
@@ -100,7 +100,7 @@ impl Refusal {
         self.reference.as_deref()
     }
 
-    /// Nothing may be dispatched any more under the tenure that met this.
+    /// True if nothing may be dispatched any more under the tenure of this request.
     pub fn retires(&self) -> bool {
         self.retires || self.outcome() == Outcome::Unknown
     }
@@ -119,14 +119,14 @@ impl Refusal {
         self.status.unwrap_or_else(|| self.reason.status())
     }
 
-    /// `Fencing-Refusal`: the words in which a guard tells a gateway that it let nothing through, or told before what
-    /// came of it. `None` for what ends a request before the guard's own question.
+    /// `Fencing-Refusal`: the word by which a guard tells a gateway that it let nothing in, or how an earlier request
+    /// ended. `None` for a refusal that came before the guard's own decision.
     pub fn word_of_guard(&self) -> Option<&'static str> {
         self.reason.is_of_a_guard().then(|| self.reason.word())
     }
 
-    /// When it may help to ask again: seconds, for a refusal that time can change. Never where the outcome is unknown:
-    /// a client that obeyed would pay twice.
+    /// The seconds after which another attempt may help, for a refusal that ends by itself. Never for an unknown
+    /// outcome: a client that obeyed could pay twice.
     fn retry_after(&self) -> Option<Duration> {
         let later =
             matches!(self.status().as_u16(), 423 | 429 | 503) && self.outcome() == Outcome::NotDispatched;
@@ -134,7 +134,7 @@ impl Refusal {
             return Some(Duration::from_secs(rest.as_secs() + 1));
         }
         let seconds = match self.reason {
-            // Room comes when something has been kept long enough.
+            // Room comes only when an operation has been kept for its time.
             Reason::ClientOperations | Reason::RouteOperations | Reason::OperationsFull => 60,
             Reason::InProgress | Reason::DeadlockAvoided => 1,
             _ if later => 1,
@@ -176,7 +176,7 @@ impl Refusal {
     }
 }
 
-/// Its body.
+/// The body of a refusal.
 #[derive(Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) struct Problem<'a> {
@@ -185,7 +185,7 @@ pub(crate) struct Problem<'a> {
     kind: String,
     title: &'static str,
     status: u16,
-    /// The name of that section.
+    /// The word of the reason, and the name of that section.
     reason: &'static str,
     /// `done`, `replayed`, `not-dispatched` or `unknown`.
     outcome: &'static str,
@@ -201,7 +201,7 @@ pub(crate) struct Problem<'a> {
 mod tests {
     use super::*;
 
-    /// A client that meets this one has to be told what it may ask by (RFC 9110, 15.5.6).
+    /// A refusal of the method has to name the permitted methods (RFC 9110, 15.5.6).
     #[test]
     fn who_asks_by_a_method_that_is_not_served_is_told_which_are() {
         let told = |reason| Refusal::new(reason, "").into_reply().headers().get(ALLOW).cloned();

@@ -20,24 +20,25 @@ use crate::plan::peer_listener::Forward;
 pub struct Fence {
     /// At least one, and exactly one unless [`Fence::set`]; in the order of the file.
     pub keys: Vec<KeyTemplate>,
-    /// Written as `keys`, be it one: all are taken at once, and given back after the request.
+    /// The key or keys of a request are a set: all are taken at once, and released after the request. True also for a
+    /// set with one key.
     pub set: bool,
-    /// Where the locks of its keys lie, and how many hold one; only native for a set.
+    /// Where the locks lie, and how many holders one has; always native for a set.
     pub placing: Placing,
-    /// The lock that its requests take as well, while a fleet turns from that one to this one.
+    /// The lock that requests take as well, while a fleet migrates from it to the lock of this fence.
     pub former: Option<Former>,
     pub mode: ModeRule,
     /// How long a request waits for its lock. Default 5 s.
     pub wait: Duration,
     /// Waiting requests per key and gateway. Default 100.
     pub queue: usize,
-    /// Requests of one client that wait for or hold keys of the route at this gateway. Default: as many as it likes.
+    /// The most requests of one client that wait for or hold keys of the route at this gateway. Default: no limit.
     pub client_share: Option<usize>,
     /// Always [`Hold::Strict`] for a set and for permits.
     pub hold: Hold,
     pub forward: Forward,
     pub nested: Nested,
-    /// Status of a refusal because another one holds the key: 423 unless configured (409, 429, 503).
+    /// The status of a refusal because another request holds the key: 423, or 409, 429 or 503 where configured.
     pub locked_status: u16,
     /// An answer up to this size is taken in full before the key is given on. Default 1 MiB.
     pub max_response: usize,
@@ -56,62 +57,63 @@ pub struct Former {
     pub placing: Placing,
 }
 
-/// What a request has to say of a body that a key is taken from.
+/// What a request must declare about a body from which a key is taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BodyType {
-    /// That it is JSON in UTF-8, and not compressed.
+    /// The body is JSON in UTF-8, and not compressed.
     #[default]
     Json,
-    /// Whatever it says: the service takes every body for JSON.
+    /// Nothing: the service reads every body as JSON, whatever is declared.
     Any,
 }
 
-/// What becomes of a request whose body is larger than what is taken in full before the lock is asked for.
+/// What happens to a request whose body is too large to be taken in full before the lock is requested.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LargeBodies {
     #[default]
     Refuse,
-    /// It goes up under the lock, while it comes.
+    /// The body is sent under the lock, while it arrives.
     Stream {
-        /// From the dispatch to its last byte: a slow client holds the lock no longer than that.
+        /// The longest time from the dispatch to the last byte: a slow client holds the lock no longer than that.
         within: Duration,
     },
 }
 
 impl LargeBodies {
-    /// Unless a route says otherwise.
+    /// The default of `within`.
     pub const WITHIN: Duration = Duration::from_secs(60);
 }
 
-/// What becomes of a request that was called from a dispatch, by a service that shows the ticket and the token of it.
+/// What happens to a request that a service sends while it works on a dispatch, and that shows the ticket and the
+/// token of that dispatch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Nested {
-    /// Nobody reads what it shows: it waits for its key as every other one.
+    /// The gateway ignores ticket and token. The request waits for its key as any other.
     #[default]
     Ignore,
-    /// It runs inside that dispatch where it is about the same key, and waits for nothing. Dispatches carry tickets, whatever
-    /// their upstream compares.
+    /// A request for the same key runs inside that dispatch, and waits for nothing. Dispatches then carry tickets at
+    /// every level of the upstream.
     Allow,
 }
 
-/// What becomes of a request that shows the lease of a client (`Fencing-Lease`), and of one that does not.
+/// What happens to requests with the lease of a client (`Fencing-Lease`), and to requests without one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LeaseUse {
-    /// One that shows a lease is refused: it would wait for its own lock.
+    /// A request with a lease is refused: it would wait for its own lock.
     #[default]
     Never,
-    /// It runs under the lease. One without takes the lock for itself.
+    /// A request with a lease runs under it. A request without one takes the lock itself.
     Optional,
-    /// It runs under the lease. One without is refused.
+    /// A request with a lease runs under it. A request without one is refused.
     Required,
 }
 
-/// Whether what should be refused is refused.
+/// Whether the gateway refuses requests that should be refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Enforce {
     #[default]
     Refuse,
-    /// It passes, and is reported: how one adopts fencing in production.
+    /// Such a request passes and is reported. Adoption in production begins with this.
     Observe,
 }
 
@@ -126,7 +128,7 @@ impl LeaseUse {
 }
 
 impl Fence {
-    /// Some requests of this one and some of `other` may lock one key, as far as the templates show.
+    /// True if some request of this fence and some request of `other` can lock one key, as far as the templates show.
     pub fn may_share_key(&self, other: &Self) -> bool {
         self.templates().any(|ours| other.templates().any(|theirs| ours.shape() == theirs.shape()))
     }
@@ -147,12 +149,12 @@ impl Fence {
         Body::parse(bytes, self.pointers())
     }
 
-    /// So many requests hold one key at once; `None` where one does, or readers do.
+    /// The number of permits of a key; `None` where one request, or any number of readers, can hold it.
     pub fn permits(&self) -> Option<Permits> {
         self.placing.permits()
     }
 
-    /// Those of its keys, and that of the lock that it is migrated from.
+    /// The templates of the fence's keys, and of the lock from which it is migrated.
     pub fn templates(&self) -> impl Iterator<Item = &KeyTemplate> {
         self.keys.iter().chain(self.former.iter().map(|former| &former.key))
     }
@@ -168,7 +170,7 @@ impl Fence {
         self.templates().chain(once).flat_map(KeyTemplate::pointers)
     }
 
-    /// What makes a request of that method an operation; what changes nothing may happen often.
+    /// The rule by which a request with that method is an operation; `None` where the method only reads.
     pub fn once(&self, method: &str) -> Option<&Once> {
         self.once.as_ref().filter(|_| self.mode.mode(method) == Mode::Exclusive)
     }
@@ -187,7 +189,7 @@ impl Fence {
         }
     }
 
-    /// Of a fence that is migrated: which of both locks a key is of shows in the key.
+    /// The site of one key of a migrated fence. The key shows to which of the two locks it belongs.
     fn site_beside(&self, former: &Former, key: &ResourceKey) -> Result<LockSite, BadKey> {
         match self.keys.iter().find(|template| template.values_of(key).is_some()) {
             Some(template) => self.placing.site(template, key),
@@ -201,7 +203,7 @@ impl Fence {
         placing.site(template, key).ok()
     }
 
-    /// The keys of one request: at least one, each of them once, in the order in which everybody sorts them.
+    /// The keys of one request: at least one, each once, in the order that all gateways use.
     pub fn expand_all(&self, values: &dyn Values) -> Result<Vec<ResourceKey>, BadKey> {
         let keys = self.templates().map(|key| key.expand(values));
         let mut keys = keys.collect::<Result<Vec<_>, _>>()?;
@@ -218,7 +220,7 @@ impl Fence {
 pub enum Mode {
     /// Nobody.
     Exclusive,
-    /// Everybody who shares it, too.
+    /// Other requests that share the key.
     Shared,
 }
 
@@ -254,7 +256,7 @@ impl ModeRule {
         }
     }
 
-    /// Some request shares its key.
+    /// True if some request shares its key.
     pub fn shares(self) -> bool {
         self != Self::Exclusive
     }
@@ -284,7 +286,7 @@ pub struct Caching {
     pub linger: Duration,
     /// Requests that may still be let in once somebody else wants the key; at least 1. Default 64.
     pub max_local: u32,
-    /// None is let in any more this long after somebody else began to want the key. Default 100 ms.
+    /// Nobody is let in later than this after another gateway began to want the key. Default 100 ms.
     pub max_hold: Duration,
     /// The longest that one node is kept, even when nobody else wants it. Default 10 min.
     pub max_tenure: Duration,

@@ -1,4 +1,4 @@
-//! What operators command of a gateway's process: to read its file again, or to end.
+//! Commands of operators to a gateway's process: read the file again, or end.
 
 use fencegate_policies::difference::Difference;
 use serde::{Deserialize, Serialize};
@@ -6,32 +6,32 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{agreement::FleetReport, metrics::Reloaded};
 
-/// What came of reading the file again.
+/// The result of reading the file again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReloadReport {
     pub result: Reloaded,
     /// What the file changes, or would.
     pub difference: Difference,
-    /// What is to be said of the file: errors and warnings, each with its place and remedy.
+    /// The errors and warnings about the file, each with its place and remedy.
     pub said: Vec<String>,
-    /// What the file means beside the other gateways, where that was asked for and can be told.
+    /// The comparison with other gateways, if it was asked for and is possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetReport>,
 }
 
-/// What an operator commands of the process.
+/// A command of an operator to the process.
 #[derive(Debug)]
 pub enum Command {
-    /// The file is to be read again.
+    /// Read the file again.
     Reload {
-        /// Only to be told what would change.
+        /// Only report what would change.
         dry: bool,
         told: oneshot::Sender<ReloadReport>,
     },
-    /// Only to be told what the file would mean beside the other gateways.
+    /// Only report how the file agrees with the plans of other gateways.
     Compare { told: oneshot::Sender<Result<FleetReport, String>> },
-    /// The process is to end in order.
+    /// End in order.
     Drain,
 }
 
@@ -45,21 +45,21 @@ pub fn channel() -> (Commands, mpsc::UnboundedReceiver<Command>) {
 }
 
 impl Commands {
-    /// `None`: the process stops and reads no files any more.
+    /// `None`: the process is stopping and reads no more files.
     pub async fn reload(&self, dry: bool) -> Option<ReloadReport> {
         let (told, report) = oneshot::channel();
         self.0.send(Command::Reload { dry, told }).ok()?;
         report.await.ok()
     }
 
-    /// `None`: the process stops. `Err`: why it cannot be told.
+    /// `None`: the process is stopping. `Err`: why the comparison is not possible.
     pub async fn compare(&self) -> Option<Result<FleetReport, String>> {
         let (told, report) = oneshot::channel();
         self.0.send(Command::Compare { told }).ok()?;
         report.await.ok()
     }
 
-    /// As SIGTERM.
+    /// Ends the process as SIGTERM does.
     pub fn drain(&self) {
         // Fails when nobody takes commands any more: then the process is draining already.
         self.0.send(Command::Drain).ok();

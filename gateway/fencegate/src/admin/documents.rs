@@ -1,4 +1,4 @@
-//! What the admin API tells of locks, waits and members: the JSON that `gateway/API.md` describes.
+//! The JSON of the admin API about locks, waits and members, as `gateway/API.md` describes it.
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::shown::Names;
@@ -20,14 +20,14 @@ use fencegate_lock::{
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Locks {
     pub gateway: String,
-    /// Keys that are held here, of all.
+    /// All keys that are held here.
     pub held: usize,
-    /// Requests that wait here.
+    /// All requests that wait here.
     pub waiting: usize,
-    /// Keys that they wait for.
+    /// The keys for which they wait.
     pub wanted: usize,
     pub locks: Vec<Lock>,
-    /// There are more: ask again with `after`, the key of the last one.
+    /// There are more keys: ask again with `after`, the last key of this list.
     pub more: bool,
 }
 
@@ -38,10 +38,10 @@ pub struct Lock {
     pub key: String,
     pub held: Vec<Held>,
     pub waiting: usize,
-    /// The first of those who wait.
+    /// The first waiting requests.
     pub line: Vec<Waiter>,
     pub why: Option<String>,
-    /// For so long a delay is sat out here yet, after a holder that left without a word.
+    /// How long this gateway still waits for a delay, after a holder that ended without releasing the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_rest_ms: Option<u64>,
 }
@@ -59,11 +59,11 @@ pub struct Held {
     pub keeping: String,
     pub age_ms: u64,
     pub in_flight: u32,
-    /// Somebody waits who cannot hold beside it.
+    /// Somebody waits who cannot hold the key at the same time.
     pub contended: bool,
-    /// A request under this tenure may write now: its session is proven.
+    /// The session is proven, so a request under this tenure may write now.
     pub proven: bool,
-    /// Nothing is started under it any more.
+    /// Nothing new is started under it.
     pub ending: bool,
 }
 
@@ -82,15 +82,16 @@ pub struct Waiter {
 pub struct One {
     pub gateway: String,
     pub key: String,
-    /// At this gateway; none where nobody here wants it.
+    /// The key at this gateway; null if nobody here wants it.
     pub here: Option<Lock>,
-    /// Everybody who stands in line for it in ZooKeeper, whatever their gateway; none where ZooKeeper does not answer.
+    /// All lock nodes of the key in ZooKeeper, of all gateways; null if ZooKeeper does not answer.
     pub line: Option<Vec<LineEntry>>,
     pub line_error: Option<String>,
-    /// How its last holder left, where nobody compares tokens: `held`, without a word or not yet, or `clean`.
+    /// How the last holder ended, where nobody compares tokens: `clean`, or `held` if the holder has not ended or has
+    /// not said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<GrantRecord>,
-    /// Why it is waited for, in a sentence.
+    /// Why requests wait for the key, in a sentence.
     pub says: String,
 }
 
@@ -111,7 +112,7 @@ pub struct HotKey {
     /// Requests that had to ask for the lock.
     pub requests: u64,
     pub refused: u64,
-    /// Together; the truth is at most `over_ms` less.
+    /// The waits of these requests together. The true value is at most `over_ms` less.
     pub waited_ms: f64,
     pub over_ms: f64,
 }
@@ -134,7 +135,7 @@ pub struct Operations {
     pub operations: Vec<Unfinished>,
 }
 
-/// An operation of which nobody knows what came of it.
+/// An operation whose outcome is unknown.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Unfinished {
@@ -142,12 +143,12 @@ pub struct Unfinished {
     pub keys: Vec<String>,
     pub token: Token,
     pub method: String,
-    /// Path and query; none where keys are not shown in plain.
+    /// Path and query; null if the log does not show keys.
     pub target: Option<String>,
     pub idempotency_key: Option<String>,
     /// Seconds since 1970.
     pub admitted: u64,
-    /// The lock that it was sent under is still held: it may be running now.
+    /// The lock under which it was sent is still held, so it may be running.
     pub may_run: bool,
 }
 
@@ -216,7 +217,7 @@ fn word(why: Why) -> &'static str {
     }
 }
 
-/// Why a key is waited for, as far as ZooKeeper and this gateway together can tell.
+/// Why requests wait for a key, as far as ZooKeeper and this gateway can tell.
 pub fn says(gateway: &str, here: Option<&survey::Lock>, line: Option<&[LineEntry]>) -> String {
     let waiting = here.map_or(0, |lock| lock.waiting);
     let by_us = here.and_then(|lock| lock.held.first());
@@ -239,7 +240,7 @@ pub fn says(gateway: &str, here: Option<&survey::Lock>, line: Option<&[LineEntry
     }
     match line {
         Some([]) | None if waiting > 0 => "ZooKeeper has not answered the request for it yet.".into(),
-        // A node that everybody makes was given back, and is about to be made.
+        // An exclusive node was removed, and a new one is about to be made.
         Some(line @ [first, ..]) if line.iter().all(|one| !one.holds) => {
             format!("Nobody holds it at this moment; {} is next.", first.whose())
         }
@@ -265,7 +266,7 @@ pub fn plural(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// A key as a segment of a path, for a link: by its name or its number, as the log may call it.
+/// The key as a segment of a path, for a link: its name, or its number where the log shows numbers.
 pub fn segment(key: &ResourceKey, names: Names) -> String {
     encoded(&names.of(key))
 }

@@ -1,5 +1,5 @@
-//! The plan in force as operators see it: every value that counts, also those that nobody has written. Of secrets only
-//! where they are read from is in a plan, and not even that is shown.
+//! The plan in force for operators, with every value that counts, also the defaults. A plan has only the places of
+//! secrets, and not even these are shown.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Effective {
-    /// Equal among gateways whose locks mean the same.
+    /// Equal in gateways that take the same locks.
     pub fingerprint: String,
     pub listener: String,
     pub tls: bool,
@@ -21,7 +21,7 @@ pub struct Effective {
     pub routes: Vec<Shown>,
     pub upstreams: Vec<EffectiveUpstream>,
     pub tickets: bool,
-    /// None where clients can hold no locks by themselves.
+    /// Null if the plan grants no leases.
     pub leases: Option<EffectiveLeases>,
 }
 
@@ -40,10 +40,10 @@ pub struct Ensemble {
 pub struct Shown {
     pub name: String,
     pub upstream: String,
-    /// Empty: all.
+    /// Empty means every method.
     pub methods: Vec<String>,
     pub path: String,
-    /// None on unfenced routes.
+    /// Null on unfenced routes.
     pub fence: Option<EffectiveFence>,
 }
 
@@ -52,7 +52,7 @@ pub struct Shown {
 pub struct EffectiveFence {
     pub keys: Vec<String>,
     pub layout: &'static str,
-    /// How many hold a key at once; absent where one does, or readers do.
+    /// The number of permits; absent if one request, or any number of readers, can hold the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permits: Option<u16>,
     pub mode: &'static str,
@@ -90,7 +90,7 @@ pub struct EffectiveLeases {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EffectivePrincipal {
     pub name: String,
-    /// By what it is known; the file of a token is not told.
+    /// How the principal is recognised. The file of a token is not shown.
     pub shows: String,
     pub keys: Vec<String>,
     pub operator: bool,

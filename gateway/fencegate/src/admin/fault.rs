@@ -1,4 +1,4 @@
-//! Why the admin listener does not do what it was asked: a word for programs, a sentence for people.
+//! Why the admin listener refuses a request: a word for programs and a sentence for people.
 
 use axum::{
     Extension, Json,
@@ -10,16 +10,16 @@ use serde::Serialize;
 
 use crate::admin::deed::Deed;
 
-/// An answer that is none. Told as `{"error": ..., "reason": ...}`.
+/// A refusal. Sent as `{"error": ..., "reason": ...}`.
 #[derive(Debug)]
 pub struct Fault {
     pub word: Word,
     pub said: String,
-    /// What was done, or may have been done, although the answer is a fault.
+    /// What was done, or may have been done, in spite of the refusal.
     pub did: Option<Deed>,
 }
 
-/// The body of an answer that is none.
+/// The body of a refusal.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Fault))]
 pub(crate) struct FaultTold {
@@ -36,25 +36,25 @@ pub enum Word {
     Host,
     CrossOrigin,
     Credentials,
-    /// What is asked for is for those only who have shown who they are, and this listener asks nobody.
+    /// Only authenticated callers may do this, but this listener asks for no credentials.
     Open,
     Confirm,
     Malformed,
-    /// The body is.
+    /// The body is too large.
     TooLarge,
     NotFound,
-    /// What is asked for is not asked for by this method.
+    /// The path does not have this method.
     Method,
     /// What the operator saw has changed meanwhile.
     Changed,
-    /// What is asked for is unsafe, and the operator has not said `force`.
+    /// The request is unsafe and lacks `force`.
     Force,
-    /// It is done by somebody else.
+    /// Another process does this.
     Elsewhere,
-    /// Nobody who could do it answers.
+    /// The process that could do this does not answer.
     Away,
     Late,
-    /// What is asked for may have been done.
+    /// The request may have been carried out.
     Unknown,
 }
 
@@ -80,7 +80,7 @@ impl Fault {
         Self { word, said: said.into(), did: None }
     }
 
-    /// The same fault, with what the line in the log is to say was done.
+    /// Adds what was done, for the line in the log.
     pub fn having(mut self, did: Deed) -> Self {
         self.did = Some(did);
         self

@@ -1,5 +1,5 @@
-//! What operators say to both roles, in paths, queries, bodies and forms. What cannot be read is a fault as any other one: the
-//! HTTP library's own refusals are texts, which no program reads.
+//! Reads what operators send to both roles: paths, queries, bodies and forms. Bad input becomes a fault like any
+//! other, because the refusals of the web library are plain texts that no program reads.
 
 use axum::{
     body::Bytes,
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::fault::{Fault, Word};
 
-/// What came of an operation.
+/// The outcome that an operator gives to an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -22,7 +22,7 @@ pub enum ResolvedAs {
     NotDone,
 }
 
-/// What the path of a request names.
+/// The subject in the path of a request.
 pub(super) struct Named(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
@@ -64,8 +64,7 @@ impl<S: Send + Sync> FromRequest<S> for Given {
     }
 }
 
-/// Reads the body of a request. Its media type is not asked for: whether its sender is another site, the door has
-/// asked.
+/// Reads the body of a request. Its media type is not checked: a request from another site was refused before.
 pub(super) fn parsed<T: DeserializeOwned>(Given(body): &Given) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|bad| Fault::new(Word::Malformed, format!("the body: {bad}")))
 }

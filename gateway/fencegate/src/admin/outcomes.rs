@@ -1,4 +1,4 @@
-//! What a guard shows and lets an operator decide: operations and executions whose outcome nobody saw.
+//! Shows operations and executions with an unknown outcome, and lets an operator resolve them.
 
 pub mod guard_seen;
 
@@ -20,7 +20,7 @@ use crate::admin::{
     input::{Given, Named, ResolvedAs, parsed},
 };
 
-/// What an operator says of an operation.
+/// An operator's word on an operation.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -48,9 +48,9 @@ pub(crate) struct Forgotten {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) struct KnownKey {
     key: String,
-    /// The newest token that was announced for it, of requests that write.
+    /// The newest token that was announced for the key by a writing request.
     write: Option<Token>,
-    /// And of those that read.
+    /// The same for reading requests.
     read: Option<Token>,
     in_flight: Vec<Token>,
     in_doubt: Vec<Token>,
@@ -65,7 +65,7 @@ pub(crate) struct StaleRefusals {
     latest: Option<StaleRefusal>,
 }
 
-/// The last one of them.
+/// The last of these refusals.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) struct StaleRefusal {
@@ -88,7 +88,7 @@ pub(super) fn routes() -> Router<GuardSeen> {
         .route("/api/v1/refusals", get(refusals))
 }
 
-/// 200 when something could be admitted now: on some keys, that is.
+/// 200 if the guard could admit something now, at least on some keys.
 async fn ready(State(seen): State<GuardSeen>) -> (StatusCode, String) {
     if seen.drain.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
@@ -108,7 +108,7 @@ async fn ready(State(seen): State<GuardSeen>) -> (StatusCode, String) {
     }
 }
 
-/// As SIGTERM: the process ends when everything that runs has ended.
+/// Ends the process as SIGTERM does, when everything that runs has ended.
 async fn drain(State(seen): State<GuardSeen>) -> (StatusCode, Extension<Deed>, Json<DrainBegun>) {
     seen.end.cancel();
     draining()
@@ -129,7 +129,7 @@ async fn resolve(
     Ok(resolved(did, reference))
 }
 
-/// A finished operation and its kept answer are forgotten at once.
+/// Forgets a finished operation and its kept answer at once.
 async fn forget(State(seen): State<GuardSeen>, Named(reference): Named) -> Done<Forgotten> {
     match seen.guard.forget(&reference).await {
         Ok(true) => {

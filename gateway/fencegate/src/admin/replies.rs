@@ -1,14 +1,14 @@
-//! The answers to operators that are alike for a gateway and a guard.
+//! Answers to operators that gateway and guard share.
 
 use axum::{Extension, Json, http::StatusCode};
 use serde::Serialize;
 
 use super::{deed::Deed, fault::Fault};
 
-/// The answer to an operator who looks at something.
+/// The answer to a question.
 pub(super) type Looked<T> = Result<Json<T>, Fault>;
 
-/// The answer to an operator who had something done. What was done goes with it into the log.
+/// The answer to an action, with a description of it for the log.
 pub(super) type Done<T> = Result<(Extension<Deed>, Json<T>), Fault>;
 
 /// The process ends when everything that runs has ended.
@@ -18,7 +18,7 @@ pub(crate) struct DrainBegun {
     draining: bool,
 }
 
-/// What came of the operation is written down.
+/// The outcome of the operation is recorded.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) struct ResolvedOperation {

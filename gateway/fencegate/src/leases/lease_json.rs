@@ -1,4 +1,4 @@
-//! The JSON of leases: what clients say, and what they are told.
+//! The JSON of the lease interface, as clients send and receive it.
 
 use std::time::Duration;
 
@@ -18,19 +18,19 @@ use crate::ticketing::Ticketing;
     "keys": ["job/nightly"], "mode": "exclusive", "ttl_ms": 15_000, "wait_ms": 0, "note": "10.0.0.7:8080"
 })))]
 pub struct LeaseRequest {
-    /// 1 to 16, all or none.
+    /// 1 to 16 keys. The lease holds all of them or none.
     #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 16))]
     pub keys: Vec<String>,
     #[serde(default = "exclusive")]
     pub mode: Mode,
-    /// After so long without a renewal the lock is given back. The policy has a default and bounds.
+    /// The lock is released after this long without a renewal. The policy has a default and bounds.
     pub ttl_ms: Option<u64>,
-    /// How long to wait for another holder; not at all unless said. With `Prefer: respond-async`: for as long as it is
-    /// renewed, unless said.
+    /// How long to wait for another holder. Default: no wait; with `Prefer: respond-async` as long as the lease is
+    /// renewed.
     pub wait_ms: Option<u64>,
     /// So many may hold the key at once, each with a permit and marks of its own. All who ask for the key say the same.
     pub permits: Option<u16>,
-    /// What others are told who ask who holds: an address, for instance. 256 bytes at most.
+    /// A note for those who ask who holds the key, such as an address. At most 256 bytes.
     pub note: Option<String>,
 }
 
@@ -43,7 +43,7 @@ fn exclusive() -> Mode {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Renewal {
-    /// As before, unless said.
+    /// The new time to live. Default: as before.
     pub ttl_ms: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ pub struct Renewal {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Revocation {
-    /// For its client.
+    /// The reason for the client.
     pub why: String,
 }
 
@@ -60,10 +60,10 @@ pub struct Revocation {
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LeaseDocument {
-    /// For its client only: whoever has it may use the lease.
+    /// The id, a secret of its client: whoever has it may use the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
-    /// What lists and logs call it.
+    /// The name of the lease in lists and logs.
     pub reference: String,
     pub gateway: String,
     /// `waiting`, `held` or `over`.
@@ -77,27 +77,27 @@ pub struct LeaseDocument {
     pub keys: Vec<String>,
     pub mode: Mode,
     pub note: Option<String>,
-    /// While it is held: which of several permits of its key it has.
+    /// While it is held: the number of its permit, where the key has permits.
     pub permit: Option<u16>,
     /// While it is held.
     pub token: Option<Token>,
-    /// `Fencing-Number` of all that is sent under it.
+    /// `Fencing-Number` of everything that is sent under the lease.
     pub number: Option<u64>,
     /// For its client, where the policy has tickets: what a guard or a service verifies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<String>,
     pub age_ms: u64,
     pub ttl_ms: u64,
-    /// It is over then, unless it is renewed.
+    /// The lease is over after this time unless it is renewed.
     pub expires_in_ms: u64,
-    /// For so long after this was *asked* nobody else can hold, whatever becomes of the gateway. Who works outside of the
-    /// gateway stops by then.
+    /// For this long after the *question* nobody else can hold the key, whatever happens to the gateway. Work outside
+    /// of the gateway must stop by then.
     pub held_for_ms: Option<u64>,
-    /// While it waits: lock nodes before it, when it was last looked.
+    /// While it waits: the lock nodes before it at the last look.
     pub ahead: Option<usize>,
-    /// By how long leases of this gateway have held their locks of late.
+    /// Estimated from the times for which recent leases of this gateway held their locks.
     pub expected_wait_ms: Option<u64>,
-    /// Why somebody asks for it back.
+    /// Why an operator asks the client to give the lease back.
     pub revocation: Option<String>,
 }
 
@@ -114,9 +114,9 @@ pub struct LeaseList {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct KeyDocument {
     pub key: String,
-    /// Of each lock node, those that hold first.
+    /// The lock nodes of the key, holders first.
     pub line: Vec<LineNode>,
-    /// What a lease waits that is asked for now, by how long leases of this gateway have held their locks of late.
+    /// How long a new lease would wait, estimated from recent leases of this gateway.
     pub expected_wait_ms: Option<u64>,
 }
 
@@ -128,7 +128,7 @@ pub struct LineNode {
     pub mode: Mode,
     pub holds: bool,
     pub number: Option<u64>,
-    /// Where this gateway holds it as a lease.
+    /// If this gateway holds the node as a lease.
     pub reference: Option<String>,
     pub note: Option<String>,
     pub age_ms: Option<u64>,
@@ -146,7 +146,7 @@ pub struct ElectionDocument {
     pub waiting: usize,
 }
 
-/// Who leads, and since which token.
+/// The leader, and its token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Leader {
@@ -155,15 +155,15 @@ pub struct Leader {
     /// Where the leader is a lease of a gateway that could be asked.
     pub token: Option<Token>,
     pub reference: Option<String>,
-    /// What it said of itself when it stood.
+    /// The note of the candidate.
     pub note: Option<String>,
 }
 
-/// Whom a document is for.
+/// The reader of a document.
 #[derive(Clone, Copy)]
 pub enum Reader<'t> {
     Client(Option<&'t Ticketing>),
-    /// Without the secret.
+    /// The document without the secret.
     Others,
 }
 
@@ -205,7 +205,7 @@ impl LeaseDocument {
                 document.state = HELD.into();
                 (document.token, document.number) = (Some(token), Some(token.number()));
                 document.permit = lock.permit().map(Permit::number);
-                // Nobody else has asked anything that it could be counted from.
+                // Only the client has sent a question from which the time can count.
                 document.held_for_ms = matches!(reader, Reader::Client(_)).then(|| millis(held_for));
                 if let Reader::Client(Some(tickets)) = reader {
                     let ticket = tickets.ticket(&lease.shown_keys(&lock), token, lease.mode, lock.session());
@@ -236,17 +236,17 @@ pub const WAITING: &str = "waiting";
 pub const HELD: &str = "held";
 pub const OVER: &str = "over";
 
-/// Rounded down: never longer than it is.
+/// Milliseconds, rounded down, so that no time is reported too long.
 pub fn millis(duration: Duration) -> u64 {
     duration.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-/// Candidates of an election hold or wait for it.
+/// True for a key of an election.
 pub fn is_of_election(key: &ResourceKey) -> bool {
     key.as_str().starts_with("election/")
 }
 
-/// The key that candidates of an election hold or wait for.
+/// The key of an election.
 pub fn election_key(name: &str) -> Option<ResourceKey> {
     ResourceKey::parse(&format!("election/{name}")).ok()
 }

@@ -1,5 +1,5 @@
-//! What can come of asking for a lock, of sending a request on, of an exchange, and of reading the file again: each a
-//! word of a label, so that all of them are known before one is counted.
+//! The results of a request for a lock, of forwarding, of an exchange and of a reload. Each is a word of a label, so
+//! that all are known before one is counted.
 
 use std::time::Duration;
 
@@ -17,22 +17,22 @@ pub(super) const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 pub(super) const UPSTREAM_ERRORS: [&str; 7] =
     ["connect", "full", "timeout", "proof", "protocol", "unsent", "broken"];
 
-/// What came of asking for a lock.
+/// The result of a request for a lock.
 pub enum Acquired<'a> {
-    /// Held by this gateway, and free.
+    /// This gateway held the lock, and it was free.
     Warm,
     AtOnce,
     Waited,
-    /// Called from a dispatch that has it.
+    /// The request was called inside a dispatch that has the lock.
     Inside,
-    /// From a request of this gateway that was before.
+    /// An earlier request of this gateway passed the lock on.
     HandedOn,
     ClientGone,
     Refused(&'a Refused),
 }
 
 impl Acquired<'_> {
-    /// What came of it, and whether another holder was before us.
+    /// The result, and whether another holder was in the way.
     pub(super) fn words(&self) -> (&'static str, &'static str) {
         match self {
             Self::Warm => ("warm", "no"),
@@ -41,7 +41,7 @@ impl Acquired<'_> {
             Self::Waited | Self::HandedOn => ("granted", "yes"),
             Self::ClientGone => ("client-gone", "yes"),
             Self::Refused(Refused::Elsewhere(_)) => SENT_ON,
-            // There is no lock to be had from ZooKeeper, either way.
+            // In both cases ZooKeeper grants no lock.
             Self::Refused(Refused::NotInitialised(_)) => (Reason::LockService.word(), "no"),
             Self::Refused(refused) => {
                 let contended = if refused.is_for_another_holder() { "yes" } else { "no" };
@@ -51,10 +51,10 @@ impl Acquired<'_> {
     }
 }
 
-/// Another gateway keeps the key, and is asked instead.
+/// Another gateway keeps the key and gets the request.
 const SENT_ON: (&str, &str) = ("forwarded", "yes");
 
-/// All that can be counted of asking for locks: mode, and what came of it.
+/// All label values for requests for a lock: mode and result.
 pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
     let refused = [
         Refused::Locked,
@@ -72,16 +72,16 @@ pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static st
     words.flat_map(|words| MODES.map(|mode| (mode.word(), words)))
 }
 
-/// What came of sending a request on to the gateway that keeps its key.
+/// The result of sending a request to the gateway that keeps its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forwarding {
-    /// That gateway's answer was passed on.
+    /// The answer of that gateway was passed on.
     Answered,
-    /// Nothing was dispatched, and it queued here.
+    /// Nothing was dispatched, and the request queued here.
     Back,
-    /// Its client went away while the other gateway had it.
+    /// The client left while the other gateway had the request.
     Gone,
-    /// Nobody knows what came of it.
+    /// The outcome is unknown.
     Unknown,
 }
 
@@ -98,16 +98,16 @@ impl Forwarding {
     }
 }
 
-/// What came of reading the file again.
+/// The result of a reload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Reloaded {
     Applied,
-    /// It means what the plan in force means.
+    /// The file means the same as the plan in force.
     Unchanged,
     Refused,
-    /// Nothing was to be changed.
+    /// A dry run: nothing was to be changed.
     Dry,
 }
 
@@ -122,7 +122,7 @@ impl Reloaded {
     }
 }
 
-/// An upstream may answer any number from 100 to 999; the class of it cannot make series without bound.
+/// The class of a status. An upstream may answer any number from 100 to 999, and series must not grow without bound.
 pub(super) fn class(status: StatusCode) -> &'static str {
     match status.as_u16() / 100 {
         1 => "1xx",

@@ -1,4 +1,4 @@
-//! What clients ask a gateway about leases, keys and elections, on the listener that requests come to.
+//! The lease interface for clients: leases, keys and elections, on the public listener.
 
 use super::described::{Described, PathOperation};
 use crate::{
@@ -27,7 +27,7 @@ pub(super) fn described() -> Described {
     api
 }
 
-/// What every request may meet before anybody has looked what it is about.
+/// Refusals that any request can meet before its subject is known.
 const ANY: [Reason; 12] = [
     Reason::Malformed,
     Reason::SlowRequest,
@@ -43,7 +43,7 @@ const ANY: [Reason; 12] = [
     Reason::Loop,
 ];
 
-/// Of one that another gateway may hold.
+/// Refusals for a lease that another gateway may hold.
 const OF_A_LEASE: [Reason; 5] = [
     Reason::LeaseRequired,
     Reason::LeaseForbidden,
@@ -52,7 +52,7 @@ const OF_A_LEASE: [Reason; 5] = [
     Reason::LockService,
 ];
 
-const REFERENCE: &str = "What lists and logs call the lease: 16 hex digits.";
+const REFERENCE: &str = "The reference of the lease in lists and logs: 16 hex digits.";
 const EVENTS: &str = "text/event-stream";
 
 fn of_a_lease(operation: PathOperation<'_>) -> PathOperation<'_> {
@@ -69,47 +69,37 @@ fn of_a_lease(operation: PathOperation<'_>) -> PathOperation<'_> {
 }
 
 fn clients(api: &mut Described) {
-    api.asked(
-        "post",
-        "/.fencegate/v1/leases",
-        "acquireLease",
-        "Asks for a lease of all of these keys, or of none.",
-    )
-    .given::<LeaseRequest>()
-    .tells::<LeaseDocument>(201, "It is held. `Location` names it.")
-    .tells::<LeaseDocument>(202, "With `Prefer: respond-async`: it waits. `Location` names it.")
-    .refuses(&ANY)
-    .refuses(&[
-        Reason::KeyInvalid,
-        Reason::LeaseCredentials,
-        Reason::LeaseForbidden,
-        Reason::Locked,
-        Reason::LeaseLimit,
-        Reason::LockService,
-        Reason::Suspended,
-        Reason::KeyLimit,
-        Reason::NotInitialised,
-        Reason::RolledBack,
-    ])
-    .end();
-    of_a_lease(api.asked(
-        "get",
-        "/.fencegate/v1/leases/{reference}",
-        "showLease",
-        "What has become of a lease.",
-    ))
-    .asks::<WatchQuery>()
-    .tells::<LeaseDocument>(
-        200,
-        "The lease. With `Accept: text/event-stream` the same at each change, as events.",
-    )
-    .shows(200, EVENTS, "The lease. With `Accept: text/event-stream` the same at each change, as events.")
-    .end();
+    api.asked("post", "/.fencegate/v1/leases", "acquireLease", "Asks for a lease of all of these keys.")
+        .given::<LeaseRequest>()
+        .tells::<LeaseDocument>(201, "The lease is held. `Location` names it.")
+        .tells::<LeaseDocument>(202, "With `Prefer: respond-async`: the lease waits. `Location` names it.")
+        .refuses(&ANY)
+        .refuses(&[
+            Reason::KeyInvalid,
+            Reason::LeaseCredentials,
+            Reason::LeaseForbidden,
+            Reason::Locked,
+            Reason::LeaseLimit,
+            Reason::LockService,
+            Reason::Suspended,
+            Reason::KeyLimit,
+            Reason::NotInitialised,
+            Reason::RolledBack,
+        ])
+        .end();
+    of_a_lease(api.asked("get", "/.fencegate/v1/leases/{reference}", "showLease", "The state of a lease."))
+        .asks::<WatchQuery>()
+        .tells::<LeaseDocument>(
+            200,
+            "The lease. With `Accept: text/event-stream` the same at each change, as events.",
+        )
+        .shows(200, EVENTS, "The lease. With `Accept: text/event-stream` the same at each change, as events.")
+        .end();
     of_a_lease(api.asked(
         "post",
         "/.fencegate/v1/leases/{reference}/renew",
         "renewLease",
-        "It lives on for its ttl, from now.",
+        "Renews a lease: it lives on for its ttl, from now.",
     ))
     .may_give::<Renewal>()
     .tells::<LeaseDocument>(200, "The lease.")
@@ -118,9 +108,9 @@ fn clients(api: &mut Described) {
         "delete",
         "/.fencegate/v1/leases/{reference}",
         "releaseLease",
-        "Gives it back. One that is over is given back.",
+        "Gives a lease back. A lease that is over counts as given back.",
     ))
-    .says(204, "It is over. What runs under it ends before the lock is given on.")
+    .says(204, "The lease is over. Requests under it end before the lock is released.")
     .end();
 }
 
@@ -129,9 +119,9 @@ fn operators(api: &mut Described) {
         "get",
         "/.fencegate/v1/leases",
         "listLeases",
-        "The leases of this gateway: all for operators, else one's own.",
+        "The leases of this gateway: all of them for operators, and for other clients their own.",
     )
-    .tells::<LeaseList>(200, "Without what only their clients know.")
+    .tells::<LeaseList>(200, "The leases, without their secrets.")
     .refuses(&ANY)
     .refuses(&[Reason::LeaseCredentials])
     .end();
@@ -139,20 +129,25 @@ fn operators(api: &mut Described) {
         "post",
         "/.fencegate/v1/leases/{reference}/revoke",
         "revokeLease",
-        "Asks its client to give it back.",
+        "Asks the client of a lease to give it back.",
     )
     .named_like("reference", "^[0-9a-f]{16}$", REFERENCE)
     .given::<Revocation>()
-    .tells::<RevokedLease>(200, "The client sees it.")
+    .tells::<RevokedLease>(200, "The client sees the reason when it renews or watches.")
     .refuses(&ANY)
     .refuses(&[Reason::LeaseCredentials, Reason::LeaseForbidden, Reason::NoRoute])
     .end();
-    api.asked("post", "/.fencegate/v1/leases/{reference}/break", "breakLease", "Ends it without its client.")
-        .named_like("reference", "^[0-9a-f]{16}$", REFERENCE)
-        .tells::<BrokenLease>(200, "It is over.")
-        .refuses(&ANY)
-        .refuses(&[Reason::LeaseCredentials, Reason::LeaseForbidden, Reason::NoRoute])
-        .end();
+    api.asked(
+        "post",
+        "/.fencegate/v1/leases/{reference}/break",
+        "breakLease",
+        "Ends a lease without its client.",
+    )
+    .named_like("reference", "^[0-9a-f]{16}$", REFERENCE)
+    .tells::<BrokenLease>(200, "The lease is over.")
+    .refuses(&ANY)
+    .refuses(&[Reason::LeaseCredentials, Reason::LeaseForbidden, Reason::NoRoute])
+    .end();
 }
 
 fn others(api: &mut Described) {
@@ -160,10 +155,10 @@ fn others(api: &mut Described) {
         "get",
         "/.fencegate/v1/keys/{key}",
         "keyLine",
-        "Who holds and waits for a key that one may hold.",
+        "The holders and waiters of a key that the caller may hold.",
     )
     .named("key", "The key, with `/` as `%2F`.")
-    .tells::<KeyDocument>(200, "Who, and how long somebody waits who asks now.")
+    .tells::<KeyDocument>(200, "The lock nodes, and the expected wait of a new request.")
     .refuses(&ANY)
     .refuses(&[Reason::KeyInvalid, Reason::LeaseCredentials, Reason::LeaseForbidden, Reason::LockService])
     .end();
@@ -171,7 +166,7 @@ fn others(api: &mut Described) {
         "get",
         "/.fencegate/v1/elections/{name}",
         "election",
-        "Who leads: who holds the key `election/` and the name.",
+        "The leader of an election: the holder of the key `election/` and the name.",
     )
     .named("name", "The name of the election.")
     .tells::<ElectionDocument>(
@@ -190,7 +185,7 @@ fn others(api: &mut Described) {
         "get",
         "/.fencegate/v1/elections/{name}/leader",
         "leads",
-        "Whether a lease of this gateway leads: for balancers.",
+        "Whether a lease of this gateway leads. For load balancers.",
     )
     .known_by_nothing()
     .named("name", "The name of the election.")

@@ -1,4 +1,4 @@
-//! Puts an OpenAPI document together, of what is said of each operation and of the types of its answers.
+//! Builds an OpenAPI document from the description of each operation and the types of its answers.
 
 use std::collections::BTreeMap;
 
@@ -21,18 +21,18 @@ use crate::{
     refusal::{Problem, Reason, Refusal},
 };
 
-/// A document that is being written.
+/// A document under construction.
 pub(super) struct Described {
     title: &'static str,
     says: &'static str,
     server: &'static str,
-    /// What a caller shows.
+    /// The description of the credential.
     bearer: &'static str,
     paths: Paths,
     schemas: BTreeMap<String, RefOr<Schema>>,
 }
 
-/// One operation of it.
+/// One operation of the document.
 pub(super) struct PathOperation<'d> {
     of: &'d mut Described,
     method: HttpMethod,
@@ -56,15 +56,15 @@ impl Described {
         Self { title, says, server, bearer, paths: Paths::new(), schemas: BTreeMap::new() }
     }
 
-    /// What a caller shows, where that is no token of an admin listener.
+    /// Describes a credential other than the token of an admin listener.
     pub(super) fn known_by(self, bearer: &'static str) -> Self {
         Self { bearer, ..self }
     }
 
-    /// Something that no admin listener is asked.
+    /// An operation that is not on an admin listener.
     ///
     /// # Panics
-    /// If no method is called so.
+    /// The method is unknown.
     pub(super) fn asked(
         &mut self,
         method: &str,
@@ -81,12 +81,12 @@ impl Described {
         self.operation(method, path, (name, says), Vec::new())
     }
 
-    /// Something that is looked at.
+    /// An operation that reads.
     pub(super) fn get(&mut self, path: &'static str, name: &str, says: &str) -> PathOperation<'_> {
         self.operation(HttpMethod::Get, path, (name, says), vec![Word::Host, Word::Credentials, Word::Late])
     }
 
-    /// Something that is done.
+    /// An operation that changes something.
     pub(super) fn post(&mut self, path: &'static str, name: &str, says: &str) -> PathOperation<'_> {
         let faults = vec![Word::Host, Word::Credentials, Word::CrossOrigin, Word::Late, Word::Unknown];
         self.operation(HttpMethod::Post, path, (name, says), faults)
@@ -111,7 +111,7 @@ impl Described {
         }
     }
 
-    /// A reference to the schema of a type, which is kept with those that it refers to.
+    /// A reference to the schema of a type. The schema is kept, with all schemas that it needs.
     fn schema<T: ToSchema>(&mut self) -> Ref {
         let mut others = Vec::new();
         T::schemas(&mut others);
@@ -145,21 +145,21 @@ impl Described {
 }
 
 impl PathOperation<'_> {
-    /// Probes and guards, which have no credentials, may ask it too.
+    /// Open to probes and guards, which have no credentials.
     pub(super) fn open(mut self) -> Self {
         self.faults.retain(|word| *word != Word::Credentials);
         self.written = self.written.securities(Some([]));
         self
     }
 
-    /// Nothing of the admin listener: it is asked for elsewhere.
+    /// The operation is not on the admin listener, but on this server.
     pub(super) fn elsewhere(mut self, server: &str) -> Self {
         self.faults.clear();
         self.written = self.written.securities(Some([])).server(Server::new(server));
         self
     }
 
-    /// What the path names.
+    /// A parameter of the path.
     pub(super) fn named(self, name: &str, says: &str) -> Self {
         self.named_like(name, VISIBLE, says)
     }
@@ -176,7 +176,7 @@ impl PathOperation<'_> {
         self
     }
 
-    /// A header field that has to be there.
+    /// A required header field.
     pub(super) fn field(mut self, name: &str, pattern: &str, says: &str) -> Self {
         let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build();
         let parameter = ParameterBuilder::new()
@@ -189,25 +189,25 @@ impl PathOperation<'_> {
         self
     }
 
-    /// Whoever asks need not be known.
+    /// No credential is needed.
     pub(super) fn known_by_nothing(mut self) -> Self {
         self.written = self.written.securities(Some([]));
         self
     }
 
-    /// What the query says.
+    /// The parameters of the query.
     pub(super) fn asks<T: IntoParams>(mut self) -> Self {
         let parameters = T::into_params(|| Some(ParameterIn::Query));
         self.written = self.written.parameters(Some(parameters));
         self.cannot_be_read(&[Word::Malformed])
     }
 
-    /// What the body says.
+    /// The required body.
     pub(super) fn given<T: ToSchema>(self) -> Self {
         self.body::<T>(Required::True)
     }
 
-    /// What the body says, if there is one.
+    /// The optional body.
     pub(super) fn may_give<T: ToSchema>(self) -> Self {
         self.body::<T>(Required::False)
     }
@@ -219,7 +219,7 @@ impl PathOperation<'_> {
         self.cannot_be_read(&[Word::Malformed, Word::TooLarge])
     }
 
-    /// Elsewhere than at an admin listener, every request may be one that cannot be read.
+    /// On other listeners any request can be malformed, so that is described once.
     fn cannot_be_read(self, words: &[Word]) -> Self {
         if self.faults.is_empty() { self } else { self.fails(words) }
     }
@@ -233,7 +233,7 @@ impl PathOperation<'_> {
         self.answer(status, says, |answer| answer.content(kind, content))
     }
 
-    /// An answer that is no document of ours.
+    /// An answer that has no schema of ours.
     pub(super) fn shows(self, status: u16, kind: &str, says: &str) -> Self {
         let text = ObjectBuilder::new().schema_type(Type::String).build();
         let content = ContentBuilder::new().schema(Some(text)).build();
@@ -261,7 +261,7 @@ impl PathOperation<'_> {
         self
     }
 
-    /// A refusal as requests have them.
+    /// The refusals of the request path.
     pub(super) fn refuses(mut self, reasons: &[Reason]) -> Self {
         self.refusals.extend(reasons);
         self
@@ -296,7 +296,7 @@ impl PathOperation<'_> {
     }
 }
 
-/// The reasons of each status, each once, and what they say.
+/// The reasons of each status, each once, and their descriptions.
 fn by_status(all: impl Iterator<Item = (u16, String, &'static str)>) -> BTreeMap<u16, (Vec<String>, String)> {
     let mut found: BTreeMap<u16, (Vec<String>, String)> = BTreeMap::new();
     for (status, reason, says) in all {
@@ -310,7 +310,7 @@ fn by_status(all: impl Iterator<Item = (u16, String, &'static str)>) -> BTreeMap
     found
 }
 
-/// A body that gives one of these reasons.
+/// A body with one of these reasons.
 fn with_reason(body: Ref, reasons: Vec<String>) -> Content {
     let reason = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(reasons));
     let one_of = ObjectBuilder::new().property("reason", reason);
@@ -320,20 +320,20 @@ fn with_reason(body: Ref, reasons: Vec<String>) -> Content {
 
 fn said(word: Word) -> &'static str {
     match word {
-        Word::Host => "the listener is not called by that name",
+        Word::Host => "the listener does not have that name",
         Word::CrossOrigin => "a page of another origin may change nothing",
-        Word::Credentials => "the token is missing, or another one",
-        Word::Open => "it is for those who have shown who they are, and the listener asks nobody",
-        Word::Confirm => "what was to be confirmed is not what was said",
-        Word::Malformed => "it cannot be read",
+        Word::Credentials => "the token is missing or wrong",
+        Word::Open => "only authenticated callers may do this, and the listener asks for no credentials",
+        Word::Confirm => "the confirmation does not match",
+        Word::Malformed => "the request cannot be read",
         Word::TooLarge => "the body has more than 16 KiB",
-        Word::NotFound => "there is nothing of that name",
-        Word::Method => "it is asked for by another method",
-        Word::Changed => "it is not as it was seen any more; nothing was done",
-        Word::Force => "it is unsafe, and `force` was not said; nothing was done",
-        Word::Elsewhere => "others do that",
-        Word::Away => "who could tell or do it does not answer; nothing was done",
-        Word::Late => "no answer in time; what was asked for may go on",
-        Word::Unknown => "it may have been done, or a part of it: look again",
+        Word::NotFound => "nothing has that name",
+        Word::Method => "the path has another method",
+        Word::Changed => "the subject has changed meanwhile; nothing was done",
+        Word::Force => "the request is unsafe and lacks `force`; nothing was done",
+        Word::Elsewhere => "another process does this",
+        Word::Away => "the process that could do this does not answer; nothing was done",
+        Word::Late => "no answer in time; the request may still be carried out",
+        Word::Unknown => "all of it or a part may have been done: look again",
     }
 }

@@ -1,4 +1,4 @@
-//! What the admin listener of a gateway is asked, and what it answers.
+//! The operations of a gateway's admin listener.
 
 use super::described::Described;
 use crate::admin::{
@@ -30,9 +30,9 @@ fn probes(api: &mut Described) {
     api.get("/ready", "ready", "A lock could be granted now. Services and guards are not asked.")
         .open()
         .shows(200, "text/plain", "It could.")
-        .shows(503, "text/plain", "It could not, and why.")
+        .shows(503, "text/plain", "No lock could be granted, and why.")
         .end();
-    api.get("/metrics", "metrics", "What has been counted, for Prometheus.")
+    api.get("/metrics", "metrics", "The metrics, for Prometheus.")
         .shows(200, "text/plain", "All families, in the text format of Prometheus.")
         .end();
     api.get("/jwks.json", "ticketKeys", "The public keys of our tickets, for guards to fetch.")
@@ -43,20 +43,20 @@ fn probes(api: &mut Described) {
 }
 
 fn locks(api: &mut Described) {
-    api.get("/api/v1/locks", "locks", "What is held and waited for at this gateway.")
+    api.get("/api/v1/locks", "locks", "The keys that this gateway holds or waits for.")
         .asks::<LocksPage>()
-        .tells::<Locks>(200, "A page of it.")
+        .tells::<Locks>(200, "A page of the list.")
         .fails(&[Word::Changed])
         .end();
     api.get("/api/v1/locks/{key}", "lock", "One key: here, and in ZooKeeper with the nodes of all gateways.")
         .named("key", KEY)
-        .tells::<One>(200, "Who holds it and who waits.")
+        .tells::<One>(200, "The holders and waiters of the key.")
         .fails(&[Word::Malformed, Word::NotFound, Word::Changed])
         .end();
     api.post("/api/v1/locks/{key}/break", "breakLock", "Removes the lock node of whoever holds the key.")
         .named("key", KEY)
         .given::<Breaking>()
-        .tells::<BrokenLock>(200, "What was removed.")
+        .tells::<BrokenLock>(200, "The nodes that were removed.")
         .fails(&[Word::Confirm, Word::Changed, Word::Force, Word::Away])
         .end();
 }
@@ -70,31 +70,35 @@ fn leases(api: &mut Described) {
     api.get(
         "/api/v1/leases/{reference}",
         "lease",
-        "One lease of this gateway; for a while also one that is over.",
+        "One lease of this gateway, also for a while after its end.",
     )
     .named_like("reference", REFERENCE, CALLED)
-    .tells::<LeaseTold>(200, "What is known of it.")
+    .tells::<LeaseTold>(200, "The lease.")
     .fails(&[Word::NotFound])
     .end();
-    api.post("/api/v1/leases/{reference}/revoke", "revokeLease", "Asks its client to give it back.")
-        .named_like("reference", REFERENCE, CALLED)
-        .given::<AskingBack>()
-        .tells::<LeaseTold>(200, "The client sees it when it looks.")
-        .fails(&[Word::NotFound, Word::Changed])
-        .end();
-    api.post("/api/v1/leases/{reference}/break", "breakLease", "Ends it without its client.")
+    api.post(
+        "/api/v1/leases/{reference}/revoke",
+        "revokeLease",
+        "Asks the client of a lease to give it back.",
+    )
+    .named_like("reference", REFERENCE, CALLED)
+    .given::<AskingBack>()
+    .tells::<LeaseTold>(200, "The client sees the reason when it renews or watches.")
+    .fails(&[Word::NotFound, Word::Changed])
+    .end();
+    api.post("/api/v1/leases/{reference}/break", "breakLease", "Ends a lease without its client.")
         .named_like("reference", REFERENCE, CALLED)
         .given::<BreakingLease>()
         .tells::<LeaseTold>(
             200,
-            "It is over. Its keys are given on when what its client was told is over, too.",
+            "The lease is over. Its keys are released when the promise to its client is over, too.",
         )
         .fails(&[Word::Confirm, Word::NotFound, Word::Changed])
         .end();
 }
 
 const REFERENCE: &str = "^[0-9a-f]{16}$";
-const CALLED: &str = "What lists and logs call the lease: 16 hex digits.";
+const CALLED: &str = "The reference of the lease in lists and logs: 16 hex digits.";
 
 const KEY: &str = "The key, with `/` as `%2F`; or its number, where keys are not shown in plain.";
 
@@ -105,15 +109,11 @@ fn others(api: &mut Described) {
         "The keys that requests waited for longest in the last minutes.",
     )
     .asks::<Hottest>()
-    .tells::<Contention>(200, "The first of them.")
+    .tells::<Contention>(200, "The first keys.")
     .end();
-    api.get(
-        "/api/v1/config",
-        "config",
-        "The plan in force, with the values that nobody wrote, and without secrets.",
-    )
-    .tells::<Effective>(200, "The plan.")
-    .end();
+    api.get("/api/v1/config", "config", "The plan in force, with all defaults, and without secrets.")
+        .tells::<Effective>(200, "The plan.")
+        .end();
     api.get(
         "/api/v1/members",
         "members",
@@ -122,23 +122,27 @@ fn others(api: &mut Described) {
     .tells::<Members>(200, "All of them.")
     .fails(&[Word::Away])
     .end();
-    api.get("/api/v1/operations", "operations", "Operations of which nobody knows what came of them.")
+    api.get("/api/v1/operations", "operations", "Operations whose outcome is unknown.")
         .tells::<Operations>(200, "The first thousand.")
         .fails(&[Word::Away])
         .end();
-    api.post("/api/v1/operations/{reference}/resolve", "resolveOperation", "Says what came of an operation.")
-        .named("reference", "As the list of operations tells it.")
-        .given::<ResolveAtGateway>()
-        .tells::<ResolvedOperation>(200, "It is written down.")
-        .fails(&[Word::NotFound, Word::Force, Word::Away])
-        .end();
+    api.post(
+        "/api/v1/operations/{reference}/resolve",
+        "resolveOperation",
+        "Records the outcome of an operation.",
+    )
+    .named("reference", "The reference from the list of operations.")
+    .given::<ResolveAtGateway>()
+    .tells::<ResolvedOperation>(200, "The outcome is recorded.")
+    .fails(&[Word::NotFound, Word::Force, Word::Away])
+    .end();
 }
 
 fn commands(api: &mut Described) {
     api.post("/api/v1/reload", "reload", "Reads the file of the policy again.")
         .asks::<Dry>()
-        .tells::<ReloadReport>(200, "It is in force, or would be.")
-        .tells::<ReloadReport>(422, "It is not sound, and nothing has changed.")
+        .tells::<ReloadReport>(200, "The file is in force, or would be.")
+        .tells::<ReloadReport>(422, "The file has mistakes, and nothing has changed.")
         .fails(&[Word::Away])
         .end();
     api.post("/api/v1/drain", "drain", "As SIGTERM: the process ends when everything that runs has ended.")

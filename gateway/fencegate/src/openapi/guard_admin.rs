@@ -1,4 +1,5 @@
-//! What a guard is asked: at its admin listener by operators, and where requests come in by gateways.
+//! The operations of a guard: those for operators on its admin listener, and the one for gateways on its public
+//! listener.
 
 use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
 
@@ -26,7 +27,7 @@ pub(super) fn described() -> Described {
         "Who the guard is: gateways ask before the first request on each connection.",
     )
     .elsewhere("http://127.0.0.1:8081")
-    .tells::<Announcement>(200, "What it says of itself.")
+    .tells::<Announcement>(200, "The announcement of the guard.")
     .tells_as::<Problem>(503, "application/problem+json", "Its store cannot be asked, or it is overloaded.")
     .end();
     api
@@ -34,39 +35,39 @@ pub(super) fn described() -> Described {
 
 fn probes(api: &mut Described) {
     api.get("/live", "live", "The process lives.").open().shows(200, "text/plain", "It does.").end();
-    api.get("/ready", "ready", "Something could be let in now.")
+    api.get("/ready", "ready", "Whether a request could be let in now.")
         .open()
-        .shows(200, "text/plain", "It could, on some keys at least.")
-        .shows(503, "text/plain", "It could not, and why.")
+        .shows(200, "text/plain", "The guard could let requests in, at least on some keys.")
+        .shows(503, "text/plain", "The guard could let nothing in, and why.")
         .end();
-    api.get("/metrics", "metrics", "What has been counted, for Prometheus.")
+    api.get("/metrics", "metrics", "The metrics, for Prometheus.")
         .shows(200, "text/plain", "All families, in the text format of Prometheus.")
         .end();
 }
 
 fn outcomes(api: &mut Described) {
-    const REFERENCE: &str = "As the list of operations tells it.";
-    api.get(
-        "/api/v1/operations",
-        "operations",
-        "Operations and executions of which nobody knows what came of them.",
-    )
-    .tells::<Doubtful>(200, "The first thousand.")
-    .fails(&[Word::Away])
-    .end();
-    api.post("/api/v1/operations/{reference}/resolve", "resolveOperation", "Says what came of one.")
-        .named("reference", REFERENCE)
-        .given::<ResolveAtGuard>()
-        .tells::<ResolvedOperation>(200, "It is written down.")
-        .fails(&[Word::NotFound, Word::Away])
+    const REFERENCE: &str = "The reference from the list of operations.";
+    api.get("/api/v1/operations", "operations", "Operations and executions whose outcome is unknown.")
+        .tells::<Doubtful>(200, "The first thousand.")
+        .fails(&[Word::Away])
         .end();
+    api.post(
+        "/api/v1/operations/{reference}/resolve",
+        "resolveOperation",
+        "Records the outcome of an operation or execution.",
+    )
+    .named("reference", REFERENCE)
+    .given::<ResolveAtGuard>()
+    .tells::<ResolvedOperation>(200, "The outcome is recorded.")
+    .fails(&[Word::NotFound, Word::Away])
+    .end();
     api.post(
         "/api/v1/operations/{reference}/forget",
         "forgetOperation",
         "Forgets a finished operation and its kept answer.",
     )
     .named("reference", REFERENCE)
-    .tells::<Forgotten>(200, "It is forgotten.")
+    .tells::<Forgotten>(200, "The operation is forgotten.")
     .fails(&[Word::NotFound, Word::Away])
     .end();
 }
@@ -74,14 +75,14 @@ fn outcomes(api: &mut Described) {
 fn others(api: &mut Described) {
     api.get("/api/v1/keys/{key}", "key", "The marks of a key, and what is in flight and in doubt under it.")
         .named("key", "The key, with `/` as `%2F` or as it is.")
-        .tells::<KnownKey>(200, "What is known of it.")
+        .tells::<KnownKey>(200, "The marks and requests of the key.")
         .fails(&[Word::NotFound, Word::Away])
         .end();
     api.get("/api/v1/refusals", "refusals", "Stale dispatches since the start, and the last one.")
-        .tells::<StaleRefusals>(200, "How many, and which.")
+        .tells::<StaleRefusals>(200, "Their number, and the last one.")
         .end();
-    api.post("/api/v1/backup", "backup", "A backup of the store, for those who have shown who they are.")
-        .shows(200, "application/octet-stream", "The backup; one that is cut off is none.")
+    api.post("/api/v1/backup", "backup", "A backup of the store, for authenticated callers only.")
+        .shows(200, "application/octet-stream", "The backup. One that is cut off is not valid.")
         .fails(&[Word::Open, Word::Elsewhere, Word::Away])
         .end();
     api.post("/api/v1/drain", "drain", "As SIGTERM: the process ends when everything that runs has ended.")

@@ -1,4 +1,4 @@
-//! The documents that are committed are those that the types make, and say something of every path that is answered.
+//! Compares the committed documents with the types, and checks that every served path is described.
 //!
 //! After a change: `REWRITE=1 cargo test -p fencegate --features openapi openapi`, then read the difference.
 
@@ -25,7 +25,7 @@ fn the_documents_are_what_the_types_make() {
     keep_current("leases.json", &leases());
 }
 
-/// The paths that a source gives to the router, as a document writes them, each with what it is asked by.
+/// The paths and methods that a source registers with the router, in the form of a document.
 fn routed(sources: &[&str]) -> BTreeSet<(String, String)> {
     let routes = sources.iter().flat_map(|source| source.split(".route(").skip(1));
     let read = |route: &str| {

@@ -1,4 +1,4 @@
-//! What the admin listener of a guard looks at, and what of it nobody knows the outcome of.
+//! The state of a guard that its admin listener shows, and the requests whose outcome is unknown.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -29,27 +29,27 @@ use crate::{
     unbelieved::Unbelieved,
 };
 
-/// What the admin listener of a guard shows, and whom it asks for the end.
+/// What the admin listener of a guard shows, and how it ends the process.
 #[derive(Clone)]
 pub struct GuardSeen {
     pub guard: Arc<Guard>,
-    /// Whom it did not believe.
+    /// The callers that the guard did not believe.
     pub unbelieved: Arc<Unbelieved>,
     pub metrics: Arc<Metrics>,
     pub drain: CancellationToken,
-    /// Asks the process to end in order.
+    /// Ends the process in order.
     pub end: CancellationToken,
     pub csrf: Csrf,
     pub names: Names,
-    /// One backup at a time.
+    /// Allows one backup at a time.
     pub backups: Arc<Semaphore>,
 }
 
-/// An operation or execution that nobody knows the outcome of.
+/// An operation or execution whose outcome is unknown.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Open {
-    /// What an operator names it by: the reference of an operation, or the token of an execution that is no operation.
+    /// The name for operators: the reference of an operation, or the token of an execution without one.
     pub reference: String,
     pub kind: Kind,
     /// As the guard's file lets its log call them.
@@ -64,7 +64,7 @@ pub struct Open {
     /// Seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admitted: Option<u64>,
-    /// How long it takes until the keys are free again without anybody's word.
+    /// How long until the keys are free again if nobody resolves it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closes_key_for_ms: Option<u64>,
 }
@@ -73,17 +73,17 @@ pub struct Open {
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Kind {
-    /// Happens at most once: nobody may repeat it before somebody has said what came of it.
+    /// Happens at most once: nobody may repeat it before somebody has recorded its outcome.
     Operation,
-    /// Closes its keys for a while, and is remembered no longer than that.
+    /// Closes its keys for a while, and is forgotten afterwards.
     Execution,
 }
 
-/// Operations shown at most.
+/// The most operations that are shown.
 const MOST: usize = 1000;
 
 impl GuardSeen {
-    /// Everything that nobody knows the outcome of.
+    /// All operations and executions with an unknown outcome.
     pub(in crate::admin) async fn open(&self) -> Result<Vec<Open>, Refused> {
         let guard = &self.guard;
         let unfinished = guard.unfinished(MOST).await?;
@@ -99,7 +99,7 @@ impl GuardSeen {
             token: entry.token,
             method: Some(entry.method),
             target: names.shows_targets().then_some(entry.target),
-            // It may be the name of an order.
+            // The idempotency key may be the name of an order.
             idempotency_key: entry.name.filter(|_| names.shows_targets()),
             admitted: Some(entry.admitted),
         };
@@ -120,7 +120,7 @@ impl GuardSeen {
         Ok(open)
     }
 
-    /// An operator knows what came of it.
+    /// Records the outcome that an operator knows.
     pub(in crate::admin) async fn resolve(
         &self,
         reference: &str,

@@ -1,4 +1,4 @@
-//! What operators see and do: all leases of this gateway, and an end to one of them.
+//! Lets operators list the leases of this gateway, and end one.
 
 use axum::{
     Extension,
@@ -67,7 +67,7 @@ pub(super) async fn break_lease(
 }
 
 impl Leases {
-    /// Those of this gateway that `meant` says yes to, without their secrets.
+    /// The leases of this gateway that `meant` selects, without their secrets.
     pub fn list(&self, meant: impl Fn(&Lease) -> bool) -> LeaseList {
         let all = self.living();
         let meant = all.iter().filter(|lease| meant(lease));
@@ -78,7 +78,7 @@ impl Leases {
 
 fn unheeded(why: Unheeded) -> Result<(), Refusal> {
     Err(match why {
-        // That is what was wanted.
+        // The lease is over, which is the wanted result.
         Unheeded::Over => return Ok(()),
         Unheeded::Unknown => Refusal::new(Reason::NoRoute, "no lease of this gateway is called so"),
         Unheeded::NoLine => {

@@ -27,13 +27,13 @@ use crate::{
     refusal::{Reason, Refusal},
 };
 
-/// How a client looks at a lease.
+/// How a client watches a lease.
 pub(super) struct Watching {
     /// How long it waits for a change.
     pub(super) longest: Duration,
-    /// What it knows already.
+    /// The revision that the client knows already.
     seen: Option<u64>,
-    /// It wants to be told of every change from now on.
+    /// The client wants every change from now on.
     pub(super) streams: bool,
 }
 
@@ -41,18 +41,18 @@ pub(super) struct Watching {
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WatchQuery {
-    /// Answer when it changes, and after so many seconds at the latest; 60 at most.
+    /// Answer when the lease changes, or after so many seconds; at most 60.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", param(maximum = 4_294_967_295_i64))]
     watch: u32,
-    /// The revision that is known already.
+    /// The last known revision.
     #[cfg_attr(feature = "openapi", param(value_type = i64, required = false, minimum = 0))]
     seen: Option<u64>,
 }
 
-/// Nobody waits longer at a time.
+/// The longest wait of one question, in seconds.
 const LONGEST: u64 = 60;
-/// The least time between two of them.
+/// The least time between two questions to another gateway.
 const SHORTEST: Duration = Duration::from_millis(250);
 /// How long one question to another gateway waits for a change.
 const ROUND: u64 = 20;
@@ -69,21 +69,21 @@ impl Watching {
         })
     }
 
-    /// Until it has changed since it was seen; without a word on that, since now.
+    /// Returns when the lease has changed since the known revision; without one, since now.
     pub(super) async fn wait(&self, lease: &Lease, drain: &CancellationToken) {
         if self.longest.is_zero() {
             return;
         }
         let seen = self.seen.unwrap_or_else(|| lease.glance().revision);
         tokio::select! {
-            // Late is as good as changed: it is looked at either way.
+            // After the time the lease is looked at as after a change.
             late = timeout(self.longest, lease.changed_since(seen)) => drop(late),
             () = drain.cancelled() => {}
         }
     }
 }
 
-/// The client asks for server-sent events.
+/// True if the client asks for server-sent events.
 pub(super) fn streams(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(ACCEPT).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|kind| {
@@ -92,7 +92,7 @@ pub(super) fn streams(headers: &HeaderMap) -> bool {
 }
 
 impl Interface {
-    /// Tells of a lease that is held here, until it is over.
+    /// Reports the changes of a lease of this gateway, until it is over.
     pub(super) fn stream_here(self, lease: Arc<Lease>) -> Response {
         let begin = (self, lease, Some(0));
         let events = stream::unfold(begin, async |(interface, lease, seen)| {
@@ -107,7 +107,7 @@ impl Interface {
         sse(events)
     }
 
-    /// The same of one that another gateway holds: it is asked again and again.
+    /// The same for a lease of another gateway, which is asked again and again.
     pub(super) fn stream_from(self, id: LeaseId, headers: HeaderMap) -> Response {
         let begin = (self, id, headers, Some(0));
         let events = stream::unfold(begin, async |(interface, id, headers, seen)| {
@@ -119,10 +119,10 @@ impl Interface {
                     () = interface.drain.cancelled() => return None,
                 };
                 match told {
-                    // Who answers at once that nothing has changed is about to stop.
+                    // A gateway that answers early without a change is about to stop.
                     Ok(document) if document.revision == seen => sleep_until(asked + SHORTEST).await,
                     Ok(mut document) => {
-                        // An event may lie somewhere for a while: nothing in it counts from when it was asked, and no secret.
+                        // An event may be delayed. So it has no times that count from the question, and no secret.
                         (document.held_for_ms, document.lease, document.ticket) = (None, None, None);
                         let next = (document.state != OVER).then_some(document.revision);
                         seen = document.revision;
@@ -168,7 +168,7 @@ fn event(document: &LeaseDocument) -> Result<Event, Infallible> {
     Ok(Event::default().event("lease").id(document.revision.to_string()).data(text))
 }
 
-/// A stream of events; a comment now and then shows whether somebody listens.
+/// A stream of events. A comment at times shows whether somebody still listens.
 pub(super) fn sse(
     events: impl futures_util::Stream<Item = Result<Event, Infallible>> + Send + 'static,
 ) -> Response {

@@ -18,7 +18,7 @@ use crate::{
 /// The fenced routes of a plan, in the order in which they are tried, and the keys that clients may hold by themselves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
-    /// Of the written form.
+    /// The version of the written form.
     pub format: u32,
     pub routes: Vec<FencedRoute>,
     /// Patterns of keys, sorted, each once. A build that does not know of them looks at routes alone.
@@ -29,7 +29,7 @@ pub struct Published {
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FencedRoute {
-    /// For whoever reads of it: names need not agree.
+    /// Only for display: two gateways may use different names.
     pub name: String,
     /// One service if either the name or an endpoint is shared.
     pub upstream: String,
@@ -50,11 +50,11 @@ pub struct FencedRoute {
 pub enum Segment {
     Is(String),
     Any,
-    /// All that are left.
+    /// All remaining segments.
     Rest,
 }
 
-/// What a request has to carry beside method and path.
+/// The conditions of a route beside method and path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Carried {
     /// None means any.
@@ -71,13 +71,13 @@ pub struct Carried {
 pub struct Lock {
     /// Sorted, each once. Variables of the path are called by their place in it, counted from 0.
     pub keys: Vec<String>,
-    /// How its nodes are called; none for our own way. `permits 3` where several hold a key at once.
+    /// The layout of its nodes; `None` for our own. `permits 3` for a key with permits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<String>,
     /// Where its nodes stand, with the variables of the key called by their place in that; none for the place that we choose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Whoever takes it over from a holder that died sits a delay out: one that does not know of this would not.
+    /// The next holder waits for a delay after a holder that died. A gateway without this setting would not wait.
     #[serde(default, skip_serializing_if = "is_false")]
     pub delay: bool,
 }
@@ -140,7 +140,7 @@ impl Published {
             format: u32,
         }
         let foreign = |error: serde_json::Error| Unreadable::Foreign(error.to_string());
-        // First the number: of another form nothing else need be where we look for it.
+        // Read the version first: in another form the other fields may be missing.
         let Formatted { format: found } = serde_json::from_slice(bytes).map_err(foreign)?;
         if found > FORMAT {
             return Err(Unreadable::Newer { found });

@@ -15,7 +15,7 @@ use crate::{
     published::{Carried, FencedRoute, Published, Segment},
 };
 
-/// What came of comparing two plans.
+/// The result of comparing two plans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Compared {
     /// Places of routes of ours, in their order, which agree with those of the other plan not in all locks; and of patterns of
@@ -33,7 +33,7 @@ struct Side<'p> {
     routes: &'p [FencedRoute],
     spots: Vec<HashSet<Spot>>,
     conditions: Vec<Conditions>,
-    /// The place of each route in the other plan.
+    /// The index of each route's twin in the other plan.
     twin: Vec<Option<usize>>,
 }
 
@@ -112,13 +112,13 @@ fn pair(ours: &mut Side, theirs: &mut Side) {
     }
 }
 
-/// Pairs that may have taken a request from one another; `None` where there are too many to look at.
+/// Pairs in which one route may have taken a request from the other; `None` if there are too many to compare.
 fn crossing(ours: &Side, theirs: &Side) -> Option<Vec<(usize, usize)>> {
     let alone =
         |side: &Side| -> Vec<usize> { (0..side.twin.len()).filter(|at| side.twin[*at].is_none()).collect() };
     let all: Vec<usize> = (0..theirs.twin.len()).collect();
     let (alone_here, alone_there) = (alone(ours).len(), alone(theirs));
-    // Twins that stand in one order have nothing to do with each other's neighbours.
+    // If all twins have the same order in both plans, only routes without a twin matter.
     let in_order = ours.twin.iter().flatten().is_sorted();
     let (paired, others) = (ours.twin.len() - alone_here, if in_order { &alone_there } else { &all });
     let looks = alone_here.saturating_mul(all.len()).saturating_add(paired.saturating_mul(others.len()));

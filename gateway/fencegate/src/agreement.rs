@@ -32,12 +32,12 @@ use tokio::sync::watch;
 pub use self::fleet_report::{FleetReport, RouteAgreement, compared};
 use crate::metrics::Metrics;
 
-/// What all sessions of a gateway have been told.
+/// What the sessions of a gateway have learned about other gateways.
 pub struct Agreement {
     state: RwLock<State>,
-    /// Grows whenever the state may change, before it does.
+    /// Grows before each possible change of the state.
     version: AtomicU64,
-    /// Something was told.
+    /// Signals each news.
     told: watch::Sender<()>,
     metrics: Arc<Metrics>,
 }
@@ -47,43 +47,43 @@ struct State {
     mixed: Mixed,
     marks: HashMap<FencedRoute, Mark>,
     sessions: HashMap<i64, Verdict>,
-    /// By the fingerprint of what is published.
+    /// By the fingerprint of the published plan.
     plans: HashMap<String, Known>,
-    /// Routes of the first that the second locks otherwise, by both fingerprints.
+    /// By two fingerprints: the routes of the first plan that the second plan locks in another way.
     compared: HashMap<(String, String), Arc<[usize]>>,
-    /// What was said last of routes that are refused, and because of whom.
+    /// The refused routes in the last report, with the gateways that cause the refusal.
     said: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Stands for a route as it is published: equal for equal ones, also of two plans.
+/// Stands for a published route. Equal routes have equal marks, also in two plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Mark(usize);
 
-/// What was published, as it was read.
+/// A published plan that could be read.
 #[derive(Clone)]
 struct Known {
     plan: Arc<Published>,
     /// Its routes, and what stands for its patterns of leases.
     entries: Arc<[FencedRoute]>,
-    /// Of these, in their order.
+    /// The marks of the entries, in the same order.
     marks: Arc<[Mark]>,
 }
 
-/// Of one session.
+/// The verdict about one session.
 struct Verdict {
-    /// What it has published, and will go on to.
+    /// The routes that the session has published and will keep published.
     published: Arc<HashSet<Mark>>,
-    /// Those because of whom a route is refused, where it is.
+    /// For each refused route, the gateways that cause the refusal.
     because: HashMap<Mark, BTreeSet<String>>,
 }
 
-/// What was told of the routes of one plan.
+/// The verdicts about the routes of one plan.
 #[derive(Clone)]
 pub struct Accord {
     agreement: Arc<Agreement>,
     /// Of each route, where it fences.
     marks: Arc<[Option<Mark>]>,
-    /// What was seen of each route, so that a request asks no lock that workers share.
+    /// The last verdict about each route, so that a request needs no lock that workers share.
     seen: RefCell<Vec<Agreeing>>,
 }
 
@@ -98,7 +98,7 @@ struct Agreeing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     Agreed,
-    /// These gateways were there before, and lock it otherwise.
+    /// These older gateways lock the route in another way.
     Refused(String),
     /// The session has not published the route yet.
     Unknown,
@@ -118,7 +118,7 @@ impl Agreement {
         self.told.subscribe()
     }
 
-    /// Whether locks of this route may be taken by this session, for who asks without an [`Accord`].
+    /// Whether this session may take locks of this route, for callers without an [`Accord`].
     pub fn standing(&self, session: i64, route: &FencedRoute) -> Standing {
         let state = self.read();
         if state.mixed != Mixed::Refuse {
@@ -128,7 +128,7 @@ impl Agreement {
         state.standing(session, *mark)
     }
 
-    /// What sessions are to publish of a plan.
+    /// The part of a plan that its sessions publish.
     pub fn publication(gateway: &Gateway) -> Publication {
         Publication::of(Published::of(&gateway.serving, gateway.leases.as_ref()).to_bytes())
     }
@@ -210,7 +210,7 @@ impl Accord {
 impl Judge for Agreement {
     fn judge(&self, session: i64, ours: &Publication, others: &[Other]) {
         let mut state = self.write();
-        // Of what we have written ourselves nothing is unreadable.
+        // We can read everything that we have written.
         let Some(known) = state.known(ours) else { return };
         let mut because: HashMap<Mark, BTreeSet<String>> = HashMap::new();
         for other in others.iter().filter(|other| other.age != Age::Younger) {
@@ -280,7 +280,7 @@ impl State {
         *self.marks.entry(route).or_insert(next)
     }
 
-    /// `None` where it is in no form that this build reads.
+    /// `None` if this build cannot read it.
     fn known(&mut self, publication: &Publication) -> Option<Known> {
         if let Some(known) = self.plans.get(publication.fingerprint()) {
             return Some(known.clone());
@@ -296,7 +296,7 @@ impl State {
         Some(known)
     }
 
-    /// Places of entries of ours that `other` locks otherwise; all of them where that cannot be known.
+    /// The indices of our entries that `other` locks in another way; all of them if that cannot be known.
     fn unlike(&mut self, ours: &Publication, plan: &Known, other: &Other) -> Arc<[usize]> {
         let all = || (0..plan.entries.len()).collect();
         let Says::Published(theirs) = &other.says else { return all() };
@@ -322,7 +322,7 @@ impl State {
         })
     }
 
-    /// Routes that some session refuses, by name, with those because of whom.
+    /// The routes that some session refuses, by name, with the gateways that cause it.
     fn refused(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut because: HashMap<Mark, BTreeSet<String>> = HashMap::new();
         for (mark, of) in self.sessions.values().flat_map(|verdict| &verdict.because) {

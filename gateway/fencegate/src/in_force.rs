@@ -1,4 +1,4 @@
-//! The plan in force, for whoever looks: where it has the lock of a key, and who compares the tokens of one.
+//! Answers questions about the plan in force: where the lock of a key lies, and whether somebody compares its tokens.
 
 use std::{
     collections::HashMap,
@@ -22,9 +22,9 @@ pub struct InForce {
 /// been put right since may still be at work.
 #[derive(Debug, Default)]
 struct Past {
-    /// Keys of routes that nobody compares tokens for.
+    /// Keys of routes where nobody compares tokens.
     uncompared: HashMap<String, KeyTemplate>,
-    /// Keys of the others.
+    /// Keys of the other routes.
     compared: HashMap<String, KeyTemplate>,
 }
 
@@ -36,7 +36,7 @@ impl InForce {
         in_force
     }
 
-    /// Notes the keys of a plan. To be called before the first request comes under this plan.
+    /// Adds the keys of a plan. Call this before the first request comes under the plan.
     pub fn expect(&self, gateway: &Gateway) {
         let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
         for route in gateway.serving.routes.routes() {

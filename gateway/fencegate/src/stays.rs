@@ -1,5 +1,5 @@
-//! Which requests wait for a key or are at work under it, and what came of the last ones. For whoever looks: nothing is
-//! decided by it.
+//! Remembers which requests wait for or hold a key, and how the last ones ended. Only for display: nothing is decided
+//! by it.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -17,21 +17,21 @@ use smallvec::SmallVec;
 
 use crate::refusal::{Outcome, Reason};
 
-/// Of the whole gateway.
+/// One for the whole gateway.
 #[derive(Debug)]
 pub struct Stays {
     shards: [Mutex<Shard>; SHARDS],
     next: AtomicU64,
 }
 
-/// So that workers seldom meet at one lock.
+/// Many shards, so that workers rarely wait for one lock.
 const SHARDS: usize = 16;
 /// Requests that are over and still told of, in each shard; 400 KB of memory are taken for all of them.
 const TOLD: usize = 256;
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// Mostly one.
+    /// Most often one request.
     here: HashMap<ResourceKey, SmallVec<[Arc<Present>; 1]>>,
     /// The newest last.
     over: VecDeque<(ResourceKey, Over)>,
@@ -52,7 +52,7 @@ pub struct Staying {
     pub route: Arc<str>,
     pub mode: Mode,
     pub came: Instant,
-    /// Since when it has its keys.
+    /// When the request got its keys.
     pub works: Option<Instant>,
 }
 
@@ -67,11 +67,11 @@ pub struct Over {
     pub status: u16,
     pub outcome: Outcome,
     pub reason: Option<Reason>,
-    /// Of its last dispatch.
+    /// The token of its last dispatch.
     pub token: Option<Token>,
 }
 
-/// A request stays at its keys until this is dropped.
+/// The request is listed at its keys until this is dropped.
 pub struct Stay {
     all: Arc<Stays>,
     keys: Rc<[ResourceKey]>,
@@ -94,14 +94,14 @@ impl Stays {
         Stay { all: self.clone(), keys: keys.clone(), present }
     }
 
-    /// Those that are at `key`, the longest here first.
+    /// The requests at `key`, the oldest first.
     pub fn here(&self, key: &ResourceKey) -> Vec<Staying> {
         let mut here: Vec<_> = self.shard(key).here.get(key).into_iter().flatten().cloned().collect();
         here.sort_by_key(|present| present.number);
         here.into_iter().map(|present| unpoisoned(&present.staying).clone()).collect()
     }
 
-    /// The last ones at `key` that are over, the newest first.
+    /// The last finished requests at `key`, the newest first.
     pub fn over(&self, key: &ResourceKey, most: usize) -> Vec<Over> {
         let shard = self.shard(key);
         let of_key = shard.over.iter().rev().filter(|(other, _)| other == key);
@@ -113,18 +113,18 @@ impl Stays {
     }
 }
 
-/// Nothing in between can leave it half changed.
+/// No panic can leave the map half changed, so a poisoned lock is still good.
 fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Stay {
-    /// It has its keys.
+    /// The request has its keys.
     pub fn works(&self) {
         unpoisoned(&self.present.staying).works = Some(Instant::now());
     }
 
-    /// Its answer is known. It may stay for longer: until nothing of it is on its way any more.
+    /// The answer of the request is known. The request stays listed until its whole answer has left.
     pub fn is_over(&self, over: &Over) {
         for key in self.keys.iter() {
             let mut shard = self.all.shard(key);

@@ -4,24 +4,24 @@ use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use crate::key::{Glob, ResourceKey};
 
-/// What a gateway grants to clients that hold a lock themselves.
+/// The leases that a gateway grants, and their bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leases {
     /// `min_ttl <= default_ttl <= max_ttl <= max_age`. Default 2 s.
     pub min_ttl: Duration,
     /// Default 60 s.
     pub max_ttl: Duration,
-    /// Of whoever asks for none. Default 15 s, within the bounds.
+    /// For clients that ask for no time. Default 15 s, within the bounds.
     pub default_ttl: Duration,
     /// The longest that one request for a lease waits. Default 60 s.
     pub max_wait: Duration,
-    /// A lease ends then, renewed or not. Default 24 h.
+    /// The greatest age of a lease, renewed or not. Default 24 h.
     pub max_age: Duration,
-    /// Leases of one gateway, waiting ones too. Default 10,000.
+    /// The most leases of one gateway, including those that wait. Default 10,000.
     pub most: usize,
-    /// Of those, of one principal. Default 1,000, or `most` if that is less.
+    /// The most leases of one principal. Default 1,000, or `most` if that is less.
     pub per_principal: usize,
-    /// At least one, of unlike names, and no two of them show the same.
+    /// At least one. All names and all credentials differ.
     pub principals: Vec<Principal>,
 }
 
@@ -30,13 +30,13 @@ pub struct Leases {
 pub struct Principal {
     pub name: Arc<str>,
     pub shows: Shows,
-    /// None for an operator who only looks after the leases of others.
+    /// Empty for an operator who has no leases of its own.
     pub keys: Vec<KeyPattern>,
     /// May list, revoke and break the leases of all.
     pub operator: bool,
 }
 
-/// By what a principal is known.
+/// How a principal is recognised.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Shows {
     /// The file of the token that requests carry as `Authorization: Bearer`.

@@ -25,7 +25,7 @@ fn between(ours: &[&str], theirs: &[&str]) -> Vec<String> {
     let (ours, theirs) = (published(ours), published(theirs));
     let compared = unlike(&ours, &theirs);
     assert!(!compared.unfinished);
-    // Whoever disagrees does so with somebody.
+    // If one side disagrees, the other side does as well.
     assert_eq!(compared.ours.is_empty(), unlike(&theirs, &ours).ours.is_empty(), "{ours:?} {theirs:?}");
     compared.ours.iter().map(|at| ours.entries()[*at].name.clone()).collect()
 }

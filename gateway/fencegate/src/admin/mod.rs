@@ -1,5 +1,6 @@
-//! The admin listener: is it alive, can it grant locks, what has it counted, what does it hold; and what an operator may
-//! have it do. It has a thread of its own, so it answers however busy the workers are, and none of them waits for it.
+//! The admin listener of a gateway or guard. It tells whether the process lives and can grant locks, shows metrics
+//! and locks, and obeys operators. It has a thread of its own, so it answers while the workers are busy, and no
+//! worker waits for it.
 //!
 //! [`authorize`] is who gets in, [`listen`] bounds what each may ask, [`api`] what programs are told and [`page`] what
 //! people see. [`lease_oversight`] is about the leases of clients. [`documents`] are its JSON, described in `gateway/API.md`; [`outcomes`] is what a guard's operators
@@ -35,7 +36,7 @@ use self::{
     fault::{Fault, Word},
 };
 
-/// What the admin listener of a gateway answers.
+/// The routes of a gateway's admin listener.
 pub fn of_gateway(seen: GatewaySeen) -> Router {
     let metrics = seen.metrics.clone();
     Router::new()
@@ -49,7 +50,7 @@ pub fn of_gateway(seen: GatewaySeen) -> Router {
         .method_not_allowed_fallback(by_another_method)
 }
 
-/// What the admin listener of a guard answers.
+/// The routes of a guard's admin listener.
 pub fn of_guard(seen: GuardSeen) -> Router {
     let (metrics, counted) = (seen.metrics.clone(), seen.guard.clone());
     Router::new()
@@ -70,7 +71,7 @@ async fn by_another_method() -> Fault {
     Fault::new(Word::Method, "it is asked for by another method, which `Allow` names")
 }
 
-/// 200 when a lock could be granted now. A gateway that is not ready still serves unfenced routes.
+/// 200 if a lock could be granted now. A gateway that is not ready still serves unfenced routes.
 async fn ready(State(seen): State<GatewaySeen>) -> (StatusCode, String) {
     match seen.not_ready() {
         None => (StatusCode::OK, "ready\n".into()),

@@ -8,7 +8,7 @@ use tracing::{error, info, warn};
 /// Routes by name, with the gateways because of which they are refused.
 type Refused = BTreeMap<String, BTreeSet<String>>;
 
-/// So many are named.
+/// How many routes are named.
 const NAMED: usize = 20;
 
 pub(super) fn log(refused: &Refused, mixed: Mixed) {

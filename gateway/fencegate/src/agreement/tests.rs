@@ -1,4 +1,4 @@
-//! Who gives way to whom, and what a session may publish in the place of what it has.
+//! Which of two gateways refuses a route, and which plan a session may publish in place of another.
 
 use std::slice;
 
@@ -32,7 +32,7 @@ fn other(name: &str, age: Age, says: &Publication) -> Other {
     Other { gateway: name.to_owned(), age, says: Says::Published(says.clone()) }
 }
 
-/// An agreement, and what it says of `pay` and `book`.
+/// An agreement, and its answers about `pay` and `book`.
 struct Case {
     agreement: Arc<Agreement>,
     accord: Accord,

@@ -1,4 +1,5 @@
-//! All leases of this gateway: begins them, within bounds, finds them, and ends those that are over by themselves.
+//! All leases of this gateway. Begins leases within the policy's bounds, finds them, and ends those whose time is
+//! over.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -40,7 +41,7 @@ pub struct Leases {
     pub(super) gateway: Arc<str>,
     pub(super) keeper: Keeper,
     clock: SharedClock,
-    /// For the thread that takes their locks.
+    /// Tasks for the thread that takes the locks of leases.
     tasks: mpsc::UnboundedSender<Task>,
     drain: CancellationToken,
     metrics: LeaseMetrics,
@@ -50,38 +51,38 @@ pub struct Leases {
     in_force: InForce,
 }
 
-/// Every lease, and where to find it.
+/// All leases, and the ways to find one.
 #[derive(Default)]
 struct All {
-    /// By what they are called: until some time after their end.
+    /// By reference. Leases stay here for some time after their end.
     leases: HashMap<Reference, Arc<Lease>>,
-    /// Those that are not over, by principal.
+    /// The number of leases that are not over, by principal.
     living: HashMap<Arc<str>, usize>,
-    /// Those that are not over, by key.
+    /// The leases that are not over, by key.
     keys: HashMap<ResourceKey, Vec<Arc<Lease>>>,
-    /// Those that are, the first to end first.
+    /// The leases that are over, the first to end first.
     over: VecDeque<Arc<Lease>>,
 }
 
-/// What a plan says of leases.
+/// The settings of a plan for leases.
 pub struct LeaseTerms {
     /// `None`: nobody is granted one.
     pub bounds: Option<plan::Leases>,
     pub authority: Authority,
 }
 
-/// For how long leases hold their locks, by those that ended last.
+/// The usual time for which leases hold their locks, estimated from recent leases.
 #[derive(Debug, Default)]
 struct Usual(Option<Duration>);
 
-/// How often it is looked whose time is over. What runs under a lease looks for itself.
+/// How often expired leases are looked for. Requests under a lease check that themselves.
 const LOOK: Duration = Duration::from_millis(200);
-/// For so long a client is told why its lease is over.
+/// How long a client can ask why its lease is over.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// Of very many only the last.
+/// If there are very many, only the last are remembered.
 const MOST_REMEMBERED: usize = 10_000;
 
-/// What they are made of.
+/// The parts that the leases need.
 pub(super) struct HoldingsParts {
     pub(super) gateway: Arc<str>,
     pub(super) keeper: Keeper,
@@ -122,7 +123,7 @@ impl Leases {
         leases
     }
 
-    /// What the plan in force says of leases.
+    /// The settings of the plan in force for leases.
     pub fn terms(&self) -> Arc<LeaseTerms> {
         self.terms.load_full()
     }
@@ -176,7 +177,7 @@ impl Leases {
         Ok(())
     }
 
-    /// The lease that this id is of.
+    /// Finds a lease by its id.
     ///
     /// # Errors
     /// There is none here, or the secret is another one.
@@ -191,7 +192,7 @@ impl Leases {
         }
     }
 
-    /// By what operators call it.
+    /// A lease by its reference.
     pub fn look_up(&self, reference: Reference) -> Option<Arc<Lease>> {
         self.all().leases.get(&reference).cloned()
     }
@@ -222,7 +223,7 @@ impl Leases {
         self.ends(lease, why);
     }
 
-    /// The same; whether it was not over before.
+    /// Ends a lease. Returns false if it was over before.
     pub(super) fn ends(&self, lease: &Arc<Lease>, why: Why) -> bool {
         let (word, ended) = (why.word(), lease.end(why));
         let ends = ended.is_some();
@@ -343,7 +344,7 @@ impl Drop for Turning<'_> {
     }
 }
 
-/// Does a plan that has its locks at `site` have a lock of the lease elsewhere?
+/// True if the plan with these sites has a lock of the lease at another place.
 fn is_moved(lease: &Lease, site: impl Fn(&ResourceKey) -> Option<LockSite>) -> bool {
     let mut locks = lease.keys.iter().zip(&lease.sites);
     locks.any(|(key, held)| site(key).is_none_or(|site| sited(site, key, lease.permits) != *held))

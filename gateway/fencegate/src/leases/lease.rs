@@ -28,10 +28,10 @@ pub struct Lease {
     pub keys: Arc<[ResourceKey]>,
     pub(super) sites: Vec<LockSite>,
     pub mode: Mode,
-    /// Where its client has said how many may hold its key at once.
+    /// The number of permits, if its client has given one.
     pub(super) permits: Option<Permits>,
     pub principal: Arc<str>,
-    /// What its client says of itself to whoever asks who holds.
+    /// The client's note for those who ask who holds the key.
     pub note: Option<Arc<str>>,
     pub began: Boot,
     /// It becomes no older.
@@ -39,18 +39,18 @@ pub struct Lease {
     pub(super) ahead: Arc<Ahead>,
     clock: SharedClock,
     life: Mutex<Life>,
-    /// Counts what has changed.
+    /// Counts the changes.
     changes: watch::Sender<u64>,
 }
 
-/// What a lease was when it ended.
+/// The state of a lease when it ended.
 pub(super) enum Ended {
     Waited,
-    /// Its lock, for so long.
+    /// It held its lock, for this long.
     Held(Duration),
 }
 
-/// What a lease is at a moment.
+/// The state of a lease at one moment.
 #[derive(Debug, Clone)]
 pub struct Glance {
     pub stage: Stood,
@@ -74,14 +74,14 @@ pub enum Stood {
         held_for: Duration,
         since: Duration,
     },
-    /// For so long its lock is kept yet, because its client was told so.
+    /// Its lock is kept for this long, because its client was promised that.
     Over {
         why: Why,
         kept_for: Duration,
     },
 }
 
-/// Why nothing runs under a lease.
+/// Why no request can run under a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unusable {
     /// It waits for its lock yet.
@@ -94,7 +94,7 @@ pub enum Unusable {
     Upgrade,
 }
 
-/// What a lease is to be.
+/// The lease that a client asks for.
 pub struct Wanted {
     pub keys: Arc<[ResourceKey]>,
     pub sites: Vec<LockSite>,
@@ -105,7 +105,7 @@ pub struct Wanted {
     pub note: Option<Arc<str>>,
     /// It becomes no older.
     pub max_age: Duration,
-    /// For how long its client waits for the answer, and cannot renew.
+    /// How long its client waits for the answer and cannot renew.
     pub unheard: Duration,
 }
 
@@ -148,7 +148,7 @@ impl Lease {
         self.changes.send_modify(|revision| *revision += 1);
     }
 
-    /// It has its lock. What comes too late is given back at once.
+    /// The lease has its lock. If the lease is over, the lock is released at once.
     pub(super) fn granted(&self, lock: LeasedLock) {
         let mut life = self.life();
         let now = self.clock.now();
@@ -246,7 +246,7 @@ impl Lease {
         matches!(self.life().stage, LifeStage::Over { .. })
     }
 
-    /// How long it has been over; `None` while it is not.
+    /// How long the lease has been over; `None` before its end.
     pub(super) fn over_for(&self) -> Option<Duration> {
         match self.life().stage {
             LifeStage::Over { at, lock: None, .. } => Some(self.clock.now().since(at)),
@@ -303,7 +303,7 @@ impl Lease {
         drop(changes.wait_for(|now| *now != revision).await);
     }
 
-    /// Returns when it waits no longer.
+    /// Returns when the lease no longer waits.
     pub async fn settled(&self) {
         let mut changes = self.changes.subscribe();
         drop(changes.wait_for(|_| !matches!(self.life().stage, LifeStage::Waiting)).await);
@@ -314,7 +314,7 @@ impl Lease {
         lock.permit().map_or_else(|| self.keys.to_vec(), |permit| ResourceKey::shown_as(&self.keys, permit))
     }
 
-    /// The tenure of a request under it, and how it holds; a writer waits for its turn.
+    /// The tenure for a request under the lease, and its mode. A writer waits for its turn.
     ///
     /// # Cancellation
     /// Dropping the future gives up the turn.

@@ -22,11 +22,11 @@ use std::rc::Rc;
 
 use hyper::header::HeaderValue;
 
-/// What a request shows as its lease.
+/// The lease that a request shows.
 pub enum ShownLease {
-    /// Its id, and how that was written.
+    /// A well-formed id, and its text.
     Good(Rc<id::LeaseId>, HeaderValue),
-    /// No id of a lease.
+    /// Not the id of a lease.
     Unreadable,
 }
 

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{in_force::InForce, metrics::LeaseMetrics, refusal::Refusal, siblings::Ours};
 
-/// What the leases of a process are made of.
+/// The parts that the leases of a process need.
 pub struct TakerParts<N> {
     pub name: Arc<str>,
     pub keeper: Keeper,
@@ -40,7 +40,7 @@ pub struct TakerParts<N> {
     pub ours: Option<Ours>,
 }
 
-/// How requests for leases are called among those that wait for locks.
+/// The name of requests for leases among the waiters for locks.
 const NAME: &str = "(lease)";
 
 /// Starts the thread, which ends with the process.
@@ -88,7 +88,7 @@ async fn serve<N: Network>(
     }
 }
 
-/// Until the lease has its lock, or is over.
+/// Returns when the lease has its lock or is over.
 async fn take(leases: Arc<Leases>, lease: Arc<Lease>, wait: Duration) {
     let name = NAME.into();
     let wish = Wish {
@@ -121,5 +121,5 @@ async fn take(leases: Arc<Leases>, lease: Arc<Lease>, wait: Duration) {
     }
 }
 
-/// Status of a refusal because another one holds the key.
+/// The status of a refusal because of another holder.
 const LOCKED: u16 = 423;

@@ -1,4 +1,4 @@
-//! What every part of a process is built on, gateway or guard: its clock, its counters, its memory for bodies.
+//! The base of every part of a gateway or guard: clock, metrics, memory for bodies.
 
 use std::sync::Arc;
 

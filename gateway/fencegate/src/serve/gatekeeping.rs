@@ -1,4 +1,4 @@
-//! Starts a gateway, waits for the signal, and stops everything in the order that keeps locks safe.
+//! Starts a gateway, waits for a signal, and stops everything in an order that keeps locks safe.
 
 mod belongings;
 mod granting;

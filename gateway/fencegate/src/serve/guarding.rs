@@ -1,4 +1,4 @@
-//! Starts a guard, waits for the signal, and leaves so that the next one knows what this one knew.
+//! Starts a guard, waits for a signal, and writes its state so that the next start knows everything.
 
 mod key_source;
 mod not_guarding;

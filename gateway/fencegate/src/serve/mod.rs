@@ -1,4 +1,4 @@
-//! The running process, gateway or guard: its threads, and their end.
+//! The running process of a gateway or guard: its threads, and their end.
 //!
 //! [`gatekeeping`] starts, runs and ends a gateway, [`guarding`] a guard. Both are made of the same parts: [`base`],
 //! [`main_thread`], [`reception`] and [`staff`], in the order in which they are made.

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::{edition::Term, leases::Leases};
 
-/// Publishes one plan after another.
+/// Publishes each new plan for the other gateways.
 pub struct Publisher {
     nameplate: Nameplate,
     told: Arc<Mutex<Told>>,
@@ -23,7 +23,7 @@ pub struct Publisher {
 pub(super) type Granted = (Arc<Leases>, Option<plan::Leases>);
 
 struct Told {
-    /// What the others are told.
+    /// The plan that other gateways see.
     now: Published,
     /// Of the plan in force.
     latest: Published,

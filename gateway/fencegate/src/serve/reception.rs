@@ -1,5 +1,4 @@
-//! Where operators come in: the admin listener. Its address is taken at the start, and it opens when there is something
-//! to show.
+//! The admin listener. Its address is bound at the start, and it opens when the process has something to show.
 
 use std::{
     future::Future,

@@ -24,7 +24,7 @@ use crate::{
     written::Written,
 };
 
-/// Tells a worker to take another edition over.
+/// The order to a worker to take over another edition.
 #[derive(Debug)]
 pub struct Turn {
     pub edition: Arc<Edition>,
@@ -35,7 +35,7 @@ pub struct Turn {
 /// Reads the file again and puts its plan in force: it has what is in force, and all who have to be told of a change.
 pub struct Reloader {
     pub file: PathBuf,
-    /// What the process was started with: of what needs a restart, this is in use.
+    /// The policy at the start. Settings that need a restart are still those.
     pub started: Gateway,
     pub gateway: Gateway,
     pub edition: Arc<Edition>,
@@ -49,7 +49,7 @@ pub struct Reloader {
     pub in_force: InForce,
     pub agreement: Arc<Agreement>,
     pub publisher: Publisher,
-    /// Where the process was started with any.
+    /// The leases, if the process was started with any.
     pub leases: Option<Arc<Leases>>,
 }
 
@@ -149,7 +149,7 @@ impl Reloader {
         Ok(())
     }
 
-    /// What the file would mean beside all other gateways. `Err`: why that cannot be told.
+    /// Compares the file with all other gateways. `Err`: why that is not possible.
     pub async fn compare(&self) -> Result<FleetReport, String> {
         let told =
             Written::open(&self.file).map_err(|unreadable| unreadable.to_string())?.plan(file::load_in);
@@ -179,7 +179,7 @@ impl Reloader {
     }
 }
 
-/// A field for each kind of change that there is.
+/// Logs one field for each kind of change.
 fn tell(file: &str, result: &str, difference: &Difference) {
     let Difference { added, removed, changed, rekeyed, upstreams, forgets, settings, restart } = difference;
     let named = |names: &[String]| (!names.is_empty()).then(|| names.join(", "));

@@ -40,13 +40,13 @@ pub struct Shared<R> {
     pub edition: Arc<Edition>,
     pub metrics: Arc<Metrics>,
     pub clock: SharedClock,
-    /// Those who tell of requests: access log and spans.
+    /// The receivers of reports about requests: access log and spans.
     pub tellers: Tellers,
     /// The name of this process in the fields that name the hops of a request.
     pub hop: HopName,
     /// What is known of the guards among the upstreams.
     pub guards: Arc<Guards>,
-    /// How much each client has under way.
+    /// The number of requests of each client.
     pub shares: Shares,
     /// The memory for bodies that are here in full.
     pub budget: Budget,
@@ -55,16 +55,16 @@ pub struct Shared<R> {
     /// How many workers there are.
     pub workers: usize,
     pub drain: CancellationToken,
-    /// Those of the process, which each worker joins.
+    /// The threads of the process. Each worker joins them.
     pub threads: Threads,
     /// The certificates of the public listener, where it speaks TLS.
     pub certificates: Option<Arc<Certificates>>,
-    /// What this process is to other gateways, where they reach it.
+    /// The address and credentials of this process for other gateways, if they reach it.
     pub ours: Option<Ours>,
     pub role: R,
 }
 
-/// What a worker has for itself.
+/// The parts that each worker has for itself.
 pub struct Bench<N> {
     pub edition: Arc<Edition>,
     pub parts: Parts,
@@ -75,7 +75,7 @@ pub struct Bench<N> {
     pub courier: Option<Rc<Courier<N>>>,
 }
 
-/// Gateway or guard: which steps a request walks through.
+/// The role of the process: it decides which steps a request passes.
 pub trait Staffed<N>: Clone + Send + Sized + 'static {
     const ROLE: Role;
 
@@ -101,7 +101,7 @@ pub struct Deaf {
 
 /// A worker that listens.
 pub struct Started {
-    /// Where it listens, as others may, too.
+    /// Its address, on which other workers can listen as well.
     pub place: Bound,
     pub thread: thread::JoinHandle<Drained>,
     /// Takes other editions.
@@ -286,7 +286,8 @@ impl<N: Network, R: Staffed<N>> Desks<N, R> {
     }
 }
 
-/// The connections first, because their requests start exchanges; then what no connection waits for any more.
+/// Waits for the connections first, because their requests start exchanges; then for exchanges that no connection
+/// waits for any more.
 async fn drain(patience: Duration, open: &TaskTracker, running: &TaskTracker) -> Drained {
     open.close();
     running.close();

@@ -1,4 +1,4 @@
-//! What another gateway's answer says of a request that was sent on to it.
+//! Reads the report of another gateway about a forwarded request.
 
 use fencegate_http::body::Reply;
 use fencegate_policies::token::Token;
@@ -12,7 +12,7 @@ use crate::{
     refusal::{Outcome, Reason},
 };
 
-/// In its own words: what became of the request, and why where it refused.
+/// The outcome of the request, and the reason of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reported {
     pub outcome: Outcome,
@@ -21,7 +21,7 @@ pub struct Reported {
 }
 
 impl Reported {
-    /// `None` for an answer that no gateway gives: nothing is known of the request then.
+    /// `None` for an answer that no gateway gives. Then nothing is known about the request.
     pub fn read(headers: &HeaderMap) -> Option<Self> {
         let mut lines = headers.get_all(FENCING_OUTCOME).iter();
         let line = lines.next().filter(|_| lines.next().is_none())?.to_str().ok()?;
@@ -65,7 +65,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// What would be said of the key or its client wherever one asks.
+/// True for a reason about the key or its client, which every gateway would give.
 fn is_of_the_resource(reason: Reason) -> bool {
     reason.is_of_a_guard()
         || matches!(reason, Reason::DeadlockAvoided | Reason::StaleToken)

@@ -47,7 +47,7 @@ use crate::{
     },
 };
 
-/// What the step works with.
+/// The settings and tools of the step.
 pub struct Checking<N> {
     pub guard: Arc<Guard>,
     /// Answers too large to be taken in full, still on their way. Nobody waits for questions to the upstream: whoever
@@ -55,7 +55,7 @@ pub struct Checking<N> {
     pub running: TaskTracker,
     pub pool: Rc<Pool<N>>,
     pub fleet: Arc<Fleet>,
-    /// For answers that are here in full.
+    /// The memory for answers that are taken in full.
     pub budget: Budget,
 }
 
@@ -115,7 +115,7 @@ fn permitted(request: Presented, hold: Option<Admission>) -> Permitted<Admission
     Permitted { http, notes, plan, upstream, hold }
 }
 
-/// What comes of a claim, when it is not refused.
+/// The decision about a claim that is not refused.
 enum Decided {
     Run(Box<Execution>),
     Answer(Kept),
@@ -133,7 +133,8 @@ impl<N: Network> Checking<N> {
             Ok(decided) => return Ok(decided),
             Err(refused) => refused,
         };
-        // An observing guard only says what it would have refused; but it cannot remember with a broken store.
+        // An observing guard only reports a refusal. But without its store it cannot remember anything, so it refuses
+        // as well.
         if self.guard.rules.enforce == Enforce::Refuse || matches!(refused, Refused::Store(_)) {
             return Err(self.guard.refuse(refused, Some(&claimed.claim)).into());
         }
@@ -166,7 +167,7 @@ impl<N: Network> Checking<N> {
         Ok(Decided::Run(Box::new(running)))
     }
 
-    /// What a dispatch has called does not wait for an operation: that may be its caller's own.
+    /// A request that was called in a dispatch does not wait for an operation: it may be its caller's operation.
     fn patience<'p>(
         &self,
         claimed: &Claimed,
@@ -176,11 +177,12 @@ impl<N: Network> Checking<N> {
         patience.at_most(longest)
     }
 
-    /// Asks the upstream what came of an operation. `Some`: nothing, it may run. `None`: it was done.
+    /// Asks the upstream about an operation. `Some`: the operation was not done, and may run. `None`: it was done.
     async fn ask(&self, reserved: Reserved, entry: &Entry) -> Result<Option<Reserved>, Refused> {
         let unknown = Refused::OutcomeUnknown { reference: reserved.reference() };
         let Some(question) = &self.guard.rules.journal.probe else { return Err(unknown) };
-        // Looked at before the question: an execution that ends in between could still have begun after the answer.
+        // Checked before the question: an execution that ends in between could still have taken effect after the
+        // answer.
         let may_still_run = self.guard.may_still_run(entry).await?;
         match probe::ask(&self.pool, &self.fleet, question, entry).await {
             ProbeAnswer::Done => {
@@ -206,8 +208,8 @@ impl<N: Network> Checking<N> {
             tokio::time::sleep(pause).await;
             let (reservation, entry) = match self.guard.take_unfinished(id).await {
                 Ok(Taken::Yours(reservation, entry)) => (reservation, entry),
-                // A repeat asks the same at this moment; its client may go before it has an answer. And a store that is
-                // away may come back.
+                // A repeat may be asking the same at this moment, but its client may leave before the answer. And a
+                // store that is away may come back.
                 Ok(Taken::InHand) | Err(_) => continue,
                 Ok(Taken::Settled) => return,
             };
@@ -248,7 +250,7 @@ struct Dispatched<N> {
 }
 
 impl<N: Network> Dispatched<N> {
-    /// Not even the head of an answer came: it may have ended at any time since the last byte was sent.
+    /// There was no answer at all: the execution may have ended at any time since the last byte was sent.
     fn unanswered(self) {
         let gate = self.notes.gate.take();
         let last = gate.map_or_else(|| self.checking.guard.now(), |gate| gate.last_write_by());
@@ -271,7 +273,8 @@ impl<N: Network> Dispatched<N> {
 }
 
 impl<N: Network> Keep for Dispatched<N> {
-    /// What was written in full is waited for, whoever may have the key by now: that is what settling is for.
+    /// A request that was written in full is waited for, even after its lock was lost: newer tenures wait for it
+    /// (settle).
     async fn lapsed(&self) {
         std::future::pending().await
     }
@@ -281,12 +284,12 @@ impl<N: Network> Keep for Dispatched<N> {
         let answer = Kept { status: head.status.as_u16(), fields, body: body.cloned() };
         let keys = self.keys();
         if let Err(refused) = self.running.answered(answer).await {
-            // The answer is the truth all the same; a repeat will be told that nobody knows.
+            // The client gets the answer all the same. A repeat is told that the outcome is unknown.
             error!(keys, why = %refused, "the result of an operation was not recorded");
         }
     }
 
-    /// It was at work a moment ago.
+    /// The execution may still run.
     fn broken(self) {
         let now = self.checking.guard.now();
         self.in_doubt(now);

@@ -27,13 +27,13 @@ use crate::{
     },
 };
 
-/// No longer cancelled by its client's going away; who waits can still see it.
+/// A request that goes on when its client leaves. Steps that wait can still notice that.
 pub struct Detached<R> {
     pub request: R,
     pub client: WaitingClient,
 }
 
-/// Unfenced requests stay attached: for them a client that goes away is a reason to stop working.
+/// Unfenced requests stay attached: when their client leaves, they end.
 pub async fn detach<R: Incoming + 'static, S: Serve<Detached<R>>>(
     running: &TaskTracker,
     request: R,
@@ -53,12 +53,12 @@ pub async fn detach<R: Incoming + 'static, S: Serve<Detached<R>>>(
 
 type Ended = Result<Result<Reply, Refusal>, Box<dyn Any + Send>>;
 
-/// An exchange, from its begin to its end, whoever waits for it.
+/// An exchange from its begin to its end, whether or not its client waits.
 struct Exchange {
     /// `None` once it is over.
     left: Option<Pin<Box<dyn Future<Output = Ended>>>>,
     here: Option<Presence>,
-    /// It counts as running until this is dropped.
+    /// The exchange counts as running until this is dropped.
     running: TaskTrackerToken,
 }
 
@@ -76,7 +76,7 @@ impl Future for Exchange {
 }
 
 impl Drop for Exchange {
-    /// The client went away. What has waited for its sake sees that it has; all else goes on.
+    /// The client has left. Steps that wait for its sake notice that; everything else goes on.
     fn drop(&mut self) {
         drop(self.here.take());
         if let Some(left) = self.left.take() {
@@ -90,7 +90,7 @@ impl Drop for Exchange {
     }
 }
 
-/// What a panic says of itself.
+/// The message of a panic.
 fn said(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without words")

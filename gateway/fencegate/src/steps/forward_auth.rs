@@ -34,16 +34,17 @@ use crate::{
 /// Below [`PREFIX`]; what follows it may be the path of the request.
 pub const PLACE: &str = "auth";
 
-/// What the other proxy says in the query.
+/// The query of the other proxy.
 #[derive(Debug, Default, Deserialize)]
 struct Asked {
-    /// How long the lock is held where nobody tells the end: longer than the other proxy waits for its upstream.
+    /// How long the lock is held if nobody reports the end. It must be longer than the other proxy waits for its
+    /// upstream.
     ttl_ms: Option<u64>,
-    /// Of an end: the status that the other proxy has answered with.
+    /// At the end: the status that the other proxy has answered.
     status: Option<u16>,
     /// Of an end: `OK` where the whole answer has left. The status was told with its head, and says nothing of what came then.
     completed: Option<String>,
-    /// Status of a refusal, for proxies that pass on only some.
+    /// The status of a refusal, for proxies that pass on only some statuses.
     refuse: Option<u16>,
 }
 
@@ -73,7 +74,7 @@ pub async fn answer(interface: &Interface, applicant: &Applicant, head: &Parts) 
     })
 }
 
-/// The other proxy has answered its client, or has given up.
+/// Ends the lock: the other proxy has answered its client or has given up.
 async fn ended(
     interface: &Interface,
     applicant: &Applicant,
@@ -82,7 +83,7 @@ async fn ended(
 ) -> Result<Reply, Refusal> {
     let id = match shown(&head.headers) {
         Ok(id) => id,
-        // Nothing was held for it: an unfenced route.
+        // An unfenced route: no lock was held.
         Err(_) if head.headers.get(FENCING_LEASE).is_none_or(HeaderValue::is_empty) => {
             return Ok(told(StatusCode::NO_CONTENT));
         }
@@ -92,7 +93,7 @@ async fn ended(
     if whole && asked.status.is_none_or(is_whole) {
         interface.released(interface.found(applicant, id)).await?;
     }
-    // Else its upstream may still be at work: the lock is held until its time is over.
+    // Otherwise the upstream may still be at work, so the lock is held until its time is over.
     Ok(told(StatusCode::NO_CONTENT))
 }
 
@@ -149,7 +150,7 @@ fn stamp(
     lease: &Lease,
     upstream: &Upstream,
 ) -> Result<(), Refusal> {
-    // The other proxy works for as long as it was told.
+    // The other proxy may work as long as it was promised.
     let Stood::Held { lock, .. } = lease.promise().stage else {
         return Err(Refusal::new(Reason::LockService, "the lease was lost as soon as it was held"));
     };
@@ -172,7 +173,7 @@ fn told(status: StatusCode) -> Reply {
     reply
 }
 
-/// The request that the other proxy forwards, as it says.
+/// The original request, as the other proxy describes it.
 struct Original<'h> {
     method: Method,
     uri: Uri,
@@ -187,7 +188,7 @@ fn behind(uri: &Uri) -> Option<&str> {
     behind.starts_with('/').then_some(behind)
 }
 
-/// How a request is fenced by its route.
+/// The fence of the request's route.
 struct Fencing<'p> {
     keys: Vec<ResourceKey>,
     mode: Mode,
@@ -227,7 +228,7 @@ impl<'h> Original<'h> {
         Ok(Self { method, uri, host, headers })
     }
 
-    /// `None`: its route takes no lock.
+    /// `None` for a route without a lock.
     fn fencing<'p>(&self, plan: &'p Plan) -> Result<Option<Fencing<'p>>, Refusal> {
         let path = CanonicalPath::parse(self.uri.path());
         let (query, host) = (self.uri.query(), self.host.name());

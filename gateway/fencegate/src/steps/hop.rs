@@ -1,5 +1,5 @@
-//! Says that we stood in between: who asked us, how, and through whom. What others say of it counts only from peers
-//! that are trusted.
+//! Adds the fields in which a proxy names itself, its client and its hops. What a peer says about its own client
+//! counts only if the peer is trusted.
 
 use std::{net::IpAddr, rc::Rc, sync::Arc};
 
@@ -28,14 +28,14 @@ use crate::{
 #[derive(Clone)]
 pub struct Hop {
     pub plan: Arc<Plan>,
-    /// What the process is called in `Via`, and what no other process is called.
+    /// The name of this process in `Via`. No other process has it.
     pub name: Rc<HopName>,
     /// Where services may call back.
     pub callers: Option<Arc<Ticketing>>,
 }
 
 pub fn hop(hop: &Hop, mut request: Clean) -> Result<Clean, Stops> {
-    // What it was called from, before anything asks whether it goes round.
+    // The caller is read first, because the detection of loops needs it.
     caller::read(hop.callers.as_deref(), &request);
     caller::read_lease(&request);
     let received = request.request.http.version();
@@ -52,7 +52,7 @@ pub fn hop(hop: &Hop, mut request: Clean) -> Result<Clean, Stops> {
     let gateway = notes.forwarded.get().is_some();
     notes.client.set(Some(introduce(headers, peer, &hop.plan.listener.trusted, gateway)));
     hop.name.stamp(headers, received);
-    // Its answer is stamped where all answers are.
+    // The answer is stamped later, with all other answers.
     notes.came_by.get_or_init(|| hop.name.clone());
     Ok(request)
 }
@@ -67,7 +67,7 @@ fn introduce(headers: &mut HeaderMap, peer: &Peer, trusted: &Trust, gateway: boo
     let address = peer.ip();
     let client = if gateway || trusted.contains(address) {
         let name = X_FORWARDED_FOR;
-        // What is not text is no address, and counts as an entry all the same.
+        // An entry that is not text is no address, but it still counts as an entry.
         let mut named = entries(headers, &name).map(|entry| str::from_utf8(entry).unwrap_or_default());
         let before = if gateway { named.next_back().and_then(|before| before.parse().ok()) } else { None };
         let client = trusted.client(before.unwrap_or(address), named);
@@ -115,7 +115,7 @@ fn names_a_client(name: &str) -> bool {
         "x-cluster-client-ip",
         "x-original-forwarded-for",
     ];
-    // Most fields begin otherwise.
+    // A quick check by the first letter: most fields begin with another.
     if !matches!(name.as_bytes().first(), Some(b'f' | b'x' | b'c' | b't')) {
         return false;
     }

@@ -1,4 +1,4 @@
-//! What a client does with its lease: asks for it, looks at it, renews it, gives it back.
+//! The calls of a client for its lease: request it, read it, renew it, give it back.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,9 +33,9 @@ use crate::{
     refusal::{Reason, Refusal},
 };
 
-/// Bytes of what a client says of itself.
+/// The most bytes of a note.
 const NOTE: usize = 256;
-/// Beside what a lease may wait: ZooKeeper's own answer.
+/// The time for ZooKeeper's own answer, beside the wait of the lease.
 const ANSWER: Duration = Duration::from_secs(2);
 
 pub(super) async fn acquire(
@@ -87,14 +87,14 @@ pub(super) async fn acquire(
     let lease = interface.held(wanted, wait.unwrap_or_default()).await?;
     failpoint::pass("after_lease_granted");
     let document = interface.told(&lease);
-    // Its client would work under nothing.
+    // The lease is over, so its client must not begin to work.
     if document.state != HELD {
         return Err(ended_early(document.why.as_deref()));
     }
     Ok(created(StatusCode::CREATED, &lease, &document))
 }
 
-/// Nobody has heard yet that there is a lease: it is given up with this.
+/// A lease that its client does not know yet. Dropping this ends the lease.
 struct Unheard<'i>(&'i Interface, Option<Arc<Lease>>);
 
 impl Drop for Unheard<'_> {
@@ -109,7 +109,7 @@ impl Interface {
     /// A lease that holds its lock.
     ///
     /// # Errors
-    /// It does not within `wait`, and then there is none.
+    /// The lock was not granted within `wait`, and the lease is over.
     ///
     /// # Cancellation
     /// Dropping the future ends the lease.
@@ -144,7 +144,7 @@ impl Interface {
         }
     }
 
-    /// Gives a lease back, here or where it is held. One that is over is what was wanted.
+    /// Gives a lease back, here or at the gateway that holds it. A lease that is over counts as given back.
     ///
     /// # Errors
     /// It may be held yet.
@@ -217,7 +217,7 @@ fn created(status: StatusCode, lease: &Lease, document: &LeaseDocument) -> Respo
     (status, [(LOCATION, place)], json(document)).into_response()
 }
 
-/// It is over before its client has heard of it. Whoever asks again gets another one.
+/// The refusal for a lease that ended before its client knew it. A repeat gets another lease.
 fn ended_early(why: Option<&str>) -> Refusal {
     let why = why.unwrap_or("no word of why");
     Refusal::new(Reason::LockService, format!("the lease ended before its client was told of it: {why}"))
@@ -274,7 +274,7 @@ pub(super) async fn renew(
     }
     let ttl = match &terms.bounds {
         Some(bounds) => ttl(ttl_ms, before.clamp(bounds.min_ttl, bounds.max_ttl), bounds)?,
-        // The policy grants no more of them; those that are there go on.
+        // The policy grants no new leases, but existing ones go on.
         None => before,
     };
     lease.renew(ttl).ok_or_else(over)?;
@@ -303,7 +303,7 @@ fn keys(asked: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
     }
     let keys: Result<Vec<_>, _> = asked.iter().map(|key| ResourceKey::parse(key)).collect();
     let mut keys = keys.map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))?;
-    // It stands before the number of a permit: `job#1` would have the marks of the second permit of `job`.
+    // `#` stands before the number of a permit: `job#1` would have the marks of the second permit of `job`.
     if keys.iter().any(|key| key.as_str().contains('#')) {
         return Err(Refusal::new(Reason::KeyInvalid, "`#` is not for keys"));
     }
@@ -334,7 +334,7 @@ fn note(said: String) -> Result<Arc<str>, Refusal> {
     Ok(said.into())
 }
 
-/// With a word to the client: nothing of it is secret.
+/// Tells the client the mistake, because nothing about it is secret.
 fn malformed(why: &'static str) -> Refusal {
     Refusal::new(Reason::Malformed, why).advising(why)
 }

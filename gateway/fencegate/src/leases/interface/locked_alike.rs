@@ -12,7 +12,7 @@ use crate::{
     refusal::{Reason, Refusal},
 };
 
-/// ZooKeeper has this long to publish what is new of the plan.
+/// ZooKeeper has this long to publish a changed plan.
 const LATEST: Duration = Duration::from_secs(1);
 
 impl Interface {

@@ -1,4 +1,4 @@
-//! What a gateway takes for itself before anybody hears of it: its folder, its name, its address for other gateways.
+//! The things that a gateway claims at its start: its folder, its name, its address for other gateways.
 
 use std::{net::SocketAddr, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Waits for whoever demands that the file is read again, or the end.
+//! Waits for the next demand for a reload or for the end.
 
 use fencegate_lock::session::nameplate::Nameplate;
 use fencegate_policies::plan::Gateway;
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Reads the file again whenever somebody demands it.
+/// Reloads the file on demand.
 pub(super) struct Reloads {
     /// Demands it when the file changes; `None` where nobody looks at the file.
     watcher: Option<Watcher>,

@@ -1,4 +1,4 @@
-//! The gateway's part of a worker: where its steps take a key, and what they sign tickets with.
+//! The gateway's part of a worker: the keeper of its keys, and the signer of its tickets.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Gatekeeping {
         Ok(Self { keeper, tickets, traces, hot, stays, agreement, leases, elections, in_force })
     }
 
-    /// What is asked about leases; nothing, where there are none.
+    /// The lease interface; `None` if the process grants no leases.
     fn asking(&self, drain: &CancellationToken, plan: &Plan) -> Option<LeaseQuestions> {
         let leases = self.leases.clone()?;
         let (in_force, tickets) = (self.in_force.clone(), self.tickets.clone());
@@ -71,7 +71,7 @@ impl Gatekeeping {
     }
 }
 
-/// Whether a service may call back on any of its routes.
+/// True if a service may call back on some route.
 fn listens(plan: &Plan) -> bool {
     let fences = plan.routes.routes().iter().filter_map(|route| route.fence.as_ref());
     fences.into_iter().any(|fence| fence.nested == Nested::Allow)

@@ -59,7 +59,7 @@ impl Sessions {
         Ok(Self { thread, close, end })
     }
 
-    /// Gives every lock back. To be called when nothing is at work under any of them.
+    /// Releases all locks. Call this when no request runs under any of them.
     pub(super) fn close(self, memory: &Memory) {
         self.close.cancel();
         let ended = self.thread.join();

@@ -1,4 +1,4 @@
-//! The guard's part of a worker: who lets a request in, and what its ticket is verified with.
+//! The guard's part of a worker: the guard that admits requests, and the verifier of tickets.
 
 use std::{rc::Rc, sync::Arc};
 

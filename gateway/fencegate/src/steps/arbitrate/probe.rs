@@ -1,4 +1,4 @@
-//! Asks the upstream what became of an operation whose answer nobody saw.
+//! Asks the upstream about an operation whose answer was lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,12 +20,12 @@ use fencegate_http::{
     upstream::{fleet::Fleet, pool::Pool},
 };
 
-/// What the upstream says.
+/// The answer of the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProbeAnswer {
     Done,
     NotDone,
-    /// It did not answer, or with a status that the policy does not know.
+    /// No answer, or a status that the policy does not name.
     Unclear,
 }
 
@@ -89,15 +89,15 @@ async fn status<N: Network>(
     Ok(answer.status().as_u16())
 }
 
-/// The name by which the upstream knows this operation and no other one. Without a name the question would be about
-/// something else, such as the list of all operations, and so it would with a name that leads elsewhere in a path. Where
-/// there are principals, it could be about the operation of another one.
+/// The name by which the upstream knows this operation alone. With an empty name, or a name that changes the path,
+/// the question would be about something else, such as the list of all operations. With principals, it could be about
+/// the operation of another principal.
 fn asked_by(entry: &Entry) -> Option<&str> {
     let name = entry.name.as_deref().filter(|_| entry.askable)?;
     (!["", ".", ".."].contains(&&*unquoted(name))).then_some(name)
 }
 
-/// The string that a structured field (RFC 8941) quotes; anything else as it is.
+/// The text of a quoted string (RFC 8941); any other value unchanged.
 fn unquoted(name: &str) -> String {
     let Some(inner) = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
         return name.into();
@@ -112,7 +112,7 @@ fn escaped(name: String) -> String {
         .collect()
 }
 
-/// Between two questions, twice as long each time, for about as long as `most`.
+/// The pauses between questions. Each is twice as long as the one before, and together they take about `most`.
 pub(super) fn pauses(most: Duration) -> impl Iterator<Item = Duration> {
     let first = Duration::from_millis(200);
     std::iter::successors(Some(first), |pause| Some(*pause * 2)).take_while(move |pause| *pause < most)

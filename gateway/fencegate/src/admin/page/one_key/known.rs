@@ -1,4 +1,4 @@
-//! What this gateway, its sessions and ZooKeeper together know of a key.
+//! Collects what this gateway and ZooKeeper know about a key.
 
 use fencegate_lock::tenures::{
     question::{LineEntry, RegisteredGateway},
@@ -17,12 +17,12 @@ use crate::{
     stays::{Over, Staying},
 };
 
-/// Everything that is known of a key at one moment.
+/// All facts about a key at one moment.
 pub(super) struct KnownOfKey {
     pub(super) key: ResourceKey,
-    /// As it may be called.
+    /// The key in the form in which it may be shown.
     pub(super) named: String,
-    /// As it was asked for, as a segment of a path: by its name or its number.
+    /// The key as a segment of a path, as the reader asked for it: its name or its number.
     pub(super) link: String,
     pub(super) here: Option<Lock>,
     pub(super) line: Result<Vec<LineEntry>, String>,
@@ -32,7 +32,7 @@ pub(super) struct KnownOfKey {
     pub(super) leases: Vec<LeaseTold>,
 }
 
-/// Requests that are over and shown.
+/// How many finished requests are shown.
 const PAST: usize = 10;
 
 impl KnownOfKey {
@@ -46,7 +46,7 @@ impl KnownOfKey {
             link: encoded(text),
             here: seen.keeper.look_at(&key),
             line: line.map_err(|untold| untold.to_string()),
-            // Without them only the links are missing.
+            // Without the members only the links are missing.
             members: members.unwrap_or_default(),
             stays: seen.stays.here(&key),
             over: seen.stays.over(&key, PAST),
@@ -56,7 +56,7 @@ impl KnownOfKey {
     }
 }
 
-/// The routes whose requests may be about a key, by a plan.
+/// The routes of a plan whose requests may lock a key.
 pub(super) fn routes<'p>(
     plan: &'p Gateway,
     key: &ResourceKey,

@@ -30,7 +30,7 @@ use crate::admin::{
 };
 use crate::metrics::Reloaded;
 
-/// Locks and keys that are told at once, at most.
+/// The most keys of one answer.
 const MOST: usize = 1000;
 const USUAL: usize = 100;
 
@@ -60,13 +60,13 @@ async fn jwks(State(seen): State<GatewaySeen>) -> Result<([(HeaderName, &'static
 pub(crate) struct LocksPage {
     #[cfg_attr(feature = "openapi", param(value_type = i64, required = false, minimum = 0, maximum = 4_294_967_295_i64))]
     limit: Option<u32>,
-    /// The key of the last one that is known.
+    /// The last key of the list before.
     #[cfg_attr(feature = "openapi", param(value_type = String, required = false, pattern = "^[!-~]+$"))]
     after: Option<String>,
     /// Only keys that somebody waits for.
     #[serde(default)]
     wanted: bool,
-    /// Instead of in the order of keys.
+    /// Sorts the keys by the number of waiters, and not by name.
     #[serde(default)]
     by_interest: bool,
 }
@@ -108,7 +108,7 @@ impl GatewaySeen {
             here: here.map(|here| documents::lock(&here, names)),
             line,
             line_error,
-            // Who cannot tell who stands in line cannot tell this.
+            // If ZooKeeper cannot be asked, the line is unknown as well, and says so.
             record: self.keeper.record_of(&key).await.ok().flatten(),
         })
     }
@@ -128,7 +128,7 @@ async fn contention(
     Json(seen.contention(top.map_or(20, at_most)))
 }
 
-/// So many of those that are asked for.
+/// The permitted part of the number that was asked for.
 fn at_most(asked: u32) -> usize {
     usize::try_from(asked).unwrap_or(MOST).min(MOST)
 }
@@ -224,12 +224,12 @@ impl GatewaySeen {
 pub(crate) struct Dry {
     #[serde(default)]
     dry_run: bool,
-    /// Also what the file means beside the other gateways: only of a dry run.
+    /// Also compare the file with other gateways; only for a dry run.
     #[serde(default)]
     fleet: bool,
 }
 
-/// 200 when the file is in force, or would be; 422 when it is not sound, and then nothing has changed.
+/// 200 if the file is in force, or would be; 422 if it has mistakes, and then nothing has changed.
 async fn reload(
     State(seen): State<GatewaySeen>,
     Queried(Dry { dry_run, fleet }): Queried<Dry>,

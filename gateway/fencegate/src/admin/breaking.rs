@@ -1,4 +1,5 @@
-//! Breaks a lock for an operator who means it, and says what was broken, also where the answer to a part of it was lost.
+//! Breaks a lock for an operator, and reports the removed nodes, also if ZooKeeper's answer about some of them was
+//! lost.
 
 use axum::{Extension, Json, extract::State};
 use fencegate_lock::tenures::question::{Broken, LineEntry, Untold};
@@ -16,16 +17,16 @@ use crate::admin::{
     input::{Given, Named, parsed},
 };
 
-/// What an operator has to say to break a lock.
+/// The request of an operator to break a lock.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) struct Breaking {
-    /// The key once more: nobody breaks the wrong one by a slip of a script.
+    /// The key again, so that a mistake in a script cannot break another lock.
     pub(super) confirm: String,
-    /// Name of the node that is meant. Without it: whoever holds now.
+    /// The node to remove. Default: the node of the present holder.
     pub(super) holder: Option<String>,
-    /// Also where nobody compares tokens.
+    /// Break the lock even if nobody compares tokens.
     #[serde(default)]
     pub(super) force: bool,
 }
@@ -88,7 +89,7 @@ impl GatewaySeen {
         Ok((did, broken))
     }
 
-    /// Could a break of this key never make two effects overlap?
+    /// True if every service of this key compares tokens, so that a break cannot make two effects overlap.
     pub(super) fn compares(&self, text: &str) -> Result<bool, Fault> {
         let key = names::meant(self.names(), text, &self.keeper)?;
         Ok(self.in_force.all_compare(&key))
@@ -100,7 +101,7 @@ fn named(nodes: &[LineEntry]) -> String {
     nodes.collect::<Vec<_>>().join(", ")
 }
 
-/// Some were removed, of one nobody knows, and the rest was not tried.
+/// Some nodes were removed, the fate of one is unknown, and the others were not tried.
 fn stopped_at(one: &LineEntry, untold: Untold, broken: &[LineEntry], key: &str) -> Fault {
     let (last, fault) = (named(std::slice::from_ref(one)), Fault::from(untold));
     let nothing = fault.word == Word::Away;

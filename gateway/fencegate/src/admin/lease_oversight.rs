@@ -1,5 +1,5 @@
-//! What operators see of the leases that clients hold at this gateway, and what they have done about one. The id of a lease,
-//! which is a secret, is never told.
+//! Shows operators the leases of this gateway, and lets them end one. The id of a lease is a secret, and is never
+//! shown.
 
 use axum::{
     Extension, Json, Router,
@@ -32,9 +32,9 @@ use crate::leases::{
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LeasesTold {
     pub gateway: String,
-    /// Leases of this gateway that hold their locks, of all.
+    /// All leases of this gateway that hold their locks.
     pub held: usize,
-    /// And those that wait for theirs.
+    /// All leases of this gateway that wait.
     pub waiting: usize,
     /// The oldest first.
     pub leases: Vec<LeaseTold>,
@@ -47,49 +47,49 @@ pub struct LeasesTold {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LeaseTold {
     pub gateway: String,
-    /// What logs and its client's paths call it.
+    /// The name of the lease in logs and paths.
     pub reference: String,
     /// `waiting`, `held` or `over`.
     #[cfg_attr(feature = "openapi", schema(pattern = "^(waiting|held|over)$"))]
     pub state: String,
     /// Why it is over.
     pub why: Option<String>,
-    /// As the policy lets its log call them.
+    /// In the form in which the policy logs keys.
     pub keys: Vec<String>,
     pub mode: Mode,
-    /// While it is held: which of several permits of its key it has.
+    /// While it is held: the number of its permit, where the key has permits.
     pub permit: Option<u16>,
     pub principal: String,
-    /// What its client says of itself.
+    /// The note of its client.
     pub note: Option<String>,
-    /// Since it was asked for.
+    /// The time since the request for the lease.
     pub age_ms: u64,
-    /// Since it got its lock, while it has it.
+    /// The time since it got its lock, while it holds the lock.
     pub held_ms: Option<u64>,
     pub ttl_ms: u64,
-    /// It is over then, unless its client renews it.
+    /// The lease is over after this time unless its client renews it.
     pub expires_in_ms: u64,
-    /// While it waits: lock nodes before it, when it was last looked.
+    /// While it waits: the lock nodes before it at the last look.
     pub ahead: Option<usize>,
     /// While it is held.
     pub token: Option<Token>,
     /// `Fencing-Number` of all that is sent under it.
     pub number: Option<u64>,
-    /// Requests under it that are at work; of one that was broken just now, those that were.
+    /// Running requests under the lease; right after a break, the number before the break.
     pub at_work: usize,
-    /// Where it is over: for so long its keys are kept yet, because its client was told so.
+    /// After its end: how long its keys stay locked, because its client was promised that.
     pub kept_for_ms: Option<u64>,
-    /// Why its client was asked to give it back.
+    /// Why the client was asked to give the lease back.
     pub revocation: Option<String>,
 }
 
-/// Which leases are to be told of.
+/// The part of the list that is asked for.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 pub(crate) struct LeasesPage {
     #[cfg_attr(feature = "openapi", param(value_type = i64, required = false, minimum = 0, maximum = 4_294_967_295_i64))]
     limit: Option<u32>,
-    /// The reference of the last one that is known.
+    /// The last reference of the list before.
     #[cfg_attr(feature = "openapi", param(value_type = String, required = false, pattern = "^[0-9a-f]{16}$"))]
     after: Option<String>,
     /// Only leases of this key.
@@ -97,27 +97,27 @@ pub(crate) struct LeasesPage {
     key: Option<String>,
 }
 
-/// What an operator says who asks for a lease back.
+/// The request of an operator to give a lease back.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) struct AskingBack {
-    /// For its client: a line of 1 to 256 bytes.
+    /// The reason for the client: a line of 1 to 256 bytes.
     why: String,
 }
 
-/// What an operator has to say to end a lease.
+/// The request of an operator to end a lease.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) struct BreakingLease {
-    /// The reference once more: nobody ends the wrong one by a slip of a script.
+    /// The reference again, so that a mistake in a script cannot end another lease.
     confirm: String,
-    /// For its client and for the log: a line of 1 to 256 bytes.
+    /// The reason for the client and the log: a line of 1 to 256 bytes.
     why: String,
 }
 
-/// Leases that are told of at once, at most.
+/// The most leases of one answer.
 const MOST: usize = 1000;
 const USUAL: usize = 100;
 
@@ -216,7 +216,7 @@ impl GatewaySeen {
         Ok(LeasesTold { gateway, held, waiting, leases, more: meant.next().is_some() })
     }
 
-    /// Those that hold a key, or wait for it.
+    /// The leases that hold a key or wait for it.
     pub(super) fn leases_of(&self, key: &ResourceKey) -> Vec<LeaseTold> {
         let living = self.leases.as_ref().map(|leases| leases.living()).unwrap_or_default();
         living.iter().filter(|lease| lease.keys.contains(key)).map(|lease| self.lease_seen(lease)).collect()
@@ -239,7 +239,7 @@ impl GatewaySeen {
         }
     }
 
-    /// Says who else could have it: each gateway tells of its own leases only.
+    /// The error for an unknown lease. It names the other gateways, because each lists only its own leases.
     async fn no_such_lease(&self) -> Fault {
         let said = format!("{} knows no lease of that reference", self.name);
         let others = match self.keeper.members().await {

@@ -1,4 +1,4 @@
-//! What another file would mean beside all gateways that are registered: which of its routes they lock in the same way.
+//! Compares a file with all registered gateways: which of its routes do they lock in the same way?
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use fencegate_lock::session::publication::{Other, Publication, Says};
 use fencegate_policies::{published::Published, unlike::unlike};
 use serde::{Deserialize, Serialize};
 
-/// What came of the comparison.
+/// The result of the comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FleetReport {
@@ -20,13 +20,13 @@ pub struct FleetReport {
     pub unreadable: Vec<String>,
 }
 
-/// Of one route.
+/// The result for one route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RouteAgreement {
     pub route: String,
     pub agrees: bool,
-    /// Gateways that lock it otherwise: beside them it is refused here.
+    /// Gateways that lock the route in another way. Beside them it is refused here.
     pub unlike: Vec<String>,
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     host::{Hosts, Served},
-    key::{KeyTemplate, Meeting},
+    key::{KeyTemplate, Meeting, ResourceKey},
     path::{PathTemplate, Piece},
     plan::{Conditions, Fence, KeyPattern, Leases, Placing, Plan, Route, Upstream},
 };
@@ -122,6 +122,21 @@ impl Published {
             next.routes.iter().map(|route| (route.essence(), route)).collect();
         let routes = self.routes.iter().map(|route| there.get(&route.essence()).copied().unwrap_or(route));
         Self { format: FORMAT, routes: routes.cloned().collect(), leases: self.leases.clone() }
+    }
+
+    /// With the patterns of leases of `before` beside its own: clients may hold locks under those yet.
+    #[must_use]
+    pub fn beside_leases_of(&self, before: &Self) -> Self {
+        let leases: BTreeSet<&String> = self.leases.iter().chain(&before.leases).collect();
+        Self { leases: leases.into_iter().cloned().collect(), ..self.clone() }
+    }
+
+    /// Without the patterns of leases that `next` has not, but for those of a key that a client holds yet.
+    #[must_use]
+    pub fn leaving_leases_to(&self, next: &Self, held: &[ResourceKey]) -> Self {
+        let is_held = |written: &String| held.iter().any(|key| KeyPattern::written_matches(written, key));
+        let stay = self.leases.iter().filter(|written| next.leases.contains(written) || is_held(written));
+        Self { leases: stay.cloned().collect(), ..self.clone() }
     }
 
     /// The same for equal routes, whoever writes them.

@@ -9,8 +9,9 @@ mod leased_keys;
 
 use std::collections::{HashMap, HashSet};
 
-use self::leased_keys::Leasing;
+use self::leased_keys::{Leasing, MOST_LOOKS};
 use crate::{
+    key::ResourceKey,
     plan::{Conditions, Spot},
     published::{Carried, FencedRoute, Published, Segment},
 };
@@ -21,12 +22,9 @@ pub struct Compared {
     /// Places of routes of ours, in their order, which agree with those of the other plan not in all locks; and of patterns of
     /// leases, as [`Published::entries`] has them.
     pub ours: Vec<usize>,
-    /// The plans are too large and too different to look at all pairs: so all routes of ours are among these.
+    /// The plans are too large and too different to look at all pairs: so whatever was not looked at is among these.
     pub unfinished: bool,
 }
-
-/// Pairs that are looked at, at most: more would take a second.
-const MOST_LOOKS: usize = 1 << 20;
 
 /// One plan, with what is needed to look at a pair.
 struct Side<'p> {
@@ -40,12 +38,8 @@ struct Side<'p> {
 /// Routes of `ours` by which a request may take another lock than by `theirs`.
 pub fn unlike(ours: &Published, theirs: &Published) -> Compared {
     let all = ours.routes.len() + ours.leases.len();
-    let unfinished = || Compared { ours: (0..all).collect(), unfinished: true };
-    let (leasing, leased) = (Leasing::of(ours), Leasing::of(theirs));
-    if leasing.looks(&leased).max(leased.looks(&leasing)) > MOST_LOOKS {
-        return unfinished();
-    }
-    let mut found: HashSet<usize> = leasing.unlike(&leased).into_iter().collect();
+    let leased = Leasing::of(ours).unlike(&Leasing::of(theirs));
+    let mut found: HashSet<usize> = leased.at.into_iter().collect();
     let (mut ours, mut theirs) = (Side::of(ours), Side::of(theirs));
     pair(&mut ours, &mut theirs);
     for (at, twin) in ours.twin.iter().enumerate() {
@@ -53,7 +47,9 @@ pub fn unlike(ours: &Published, theirs: &Published) -> Compared {
             found.insert(at);
         }
     }
-    let Some(pairs) = crossing(&ours, &theirs) else { return unfinished() };
+    let Some(pairs) = crossing(&ours, &theirs) else {
+        return Compared { ours: (0..all).collect(), unfinished: true };
+    };
     for (one, other) in pairs {
         if !found.contains(&one)
             && !ours.routes[one].excludes(&theirs.routes[other])
@@ -64,7 +60,18 @@ pub fn unlike(ours: &Published, theirs: &Published) -> Compared {
     }
     let mut found: Vec<usize> = found.into_iter().collect();
     found.sort_unstable();
-    Compared { ours: found, unfinished: false }
+    Compared { ours: found, unfinished: leased.unfinished }
+}
+
+/// The first of these keys, which clients hold as `ours` has their locks, that a request may lock otherwise by `theirs`. Where there are
+/// too many to look at each, it is any of them.
+pub fn unlike_of_keys<'k>(
+    ours: &Published,
+    held: &'k [ResourceKey],
+    theirs: &Published,
+) -> Option<&'k ResourceKey> {
+    let at = Leasing::holding(ours, held).patterns_unlike(&Leasing::of(theirs));
+    at.first().map(|at| &held[*at])
 }
 
 impl<'p> Side<'p> {

@@ -5,6 +5,7 @@
 //! sessions that disagree about a route the younger one refuses it, until the other has gone or agrees.
 
 mod fleet_report;
+mod standing_leases;
 mod tell;
 
 use std::{
@@ -22,14 +23,16 @@ use std::{
 
 use fencegate_lock::session::publication::{Age, Judge, Other, Publication, Says};
 use fencegate_policies::{
+    key::ResourceKey,
     plan::{Gateway, Mixed, Plan, RouteId},
     published::{Essence, FencedRoute, Published},
-    unlike::unlike,
+    unlike::{Compared, unlike},
 };
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
 pub use self::fleet_report::{FleetReport, RouteAgreement, compared};
+use self::standing_leases::StandingLeases;
 use crate::metrics::Metrics;
 
 /// What the sessions of a gateway have learned about other gateways.
@@ -45,6 +48,7 @@ pub struct Agreement {
 #[derive(Default)]
 struct State {
     mixed: Mixed,
+    leases: StandingLeases,
     marks: HashMap<FencedRoute, Mark>,
     sessions: HashMap<i64, Verdict>,
     /// By the fingerprint of the published plan.
@@ -109,7 +113,9 @@ const MOST_KNOWN: usize = 64;
 
 impl Agreement {
     pub fn of(gateway: &Gateway, metrics: Arc<Metrics>) -> Arc<Self> {
-        let state = RwLock::new(State { mixed: gateway.mixed, ..State::default() });
+        let leases =
+            StandingLeases::by(&Published::of(&gateway.serving, gateway.leases.as_ref()), Vec::new());
+        let state = RwLock::new(State { mixed: gateway.mixed, leases, ..State::default() });
         Arc::new(Self { state, version: AtomicU64::new(1), told: watch::Sender::default(), metrics })
     }
 
@@ -137,6 +143,11 @@ impl Agreement {
     pub fn turn_to(&self, gateway: &Gateway) {
         self.write().mixed = gateway.mixed;
         self.told.send_replace(());
+    }
+
+    /// From now on leases are granted by `plan`, and clients hold these keys by plans before it.
+    pub fn leases(&self, plan: &Published, held: Vec<ResourceKey>) {
+        self.write().leases = StandingLeases::by(plan, held);
     }
 
     pub fn accord(self: &Arc<Self>, plan: &Plan) -> Accord {
@@ -233,19 +244,26 @@ impl Judge for Agreement {
         let mut state = self.write();
         let (Some(now), Some(after)) = (state.known(ours), state.known(next)) else { return Ok(()) };
         if state.mixed == Mixed::Refuse {
-            let stays: HashSet<Essence> = after.entries.iter().map(FencedRoute::essence).collect();
+            let essences: HashSet<Essence> = after.entries.iter().map(FencedRoute::essence).collect();
+            let stays = |at: usize, leases: &StandingLeases| {
+                let pattern = at.checked_sub(now.plan.routes.len()).map(|at| &now.plan.leases[at]);
+                essences.contains(&now.entries[at].essence())
+                    && pattern.is_none_or(|pattern| leases.is_granted(pattern))
+            };
             for other in others.iter().filter(|other| other.age == Age::Younger) {
                 let unlike = state.unlike(ours, &now, other);
                 // What runs on the others was waited for; and what we refuse already we may go on refusing.
-                let serves = |at: &&usize| {
-                    stays.contains(&now.entries[**at].essence()) && state.serves(session, now.marks[**at])
-                };
+                let serves =
+                    |at: &&usize| stays(**at, &state.leases) && state.serves(session, now.marks[**at]);
                 if let Some(at) = unlike.iter().find(serves) {
                     let route = &now.entries[*at].name;
                     return Err(format!(
                         "{} locks route `{route}` otherwise, which is served here",
                         other.gateway
                     ));
+                }
+                if let Some(why) = state.leases.is_locked_otherwise(&now.plan, other) {
+                    return Err(why);
                 }
             }
         }
@@ -305,7 +323,13 @@ impl State {
             return known.clone();
         }
         let found: Arc<[usize]> = match self.known(theirs) {
-            Some(there) => unlike(&plan.plan, &there.plan).ours.into(),
+            Some(there) => {
+                let Compared { ours, unfinished } = unlike(&plan.plan, &there.plan);
+                if unfinished {
+                    tell::unfinished(&other.gateway);
+                }
+                ours.into()
+            }
             None => all(),
         };
         if self.compared.len() >= MOST_KNOWN {

@@ -63,11 +63,6 @@ impl InForce {
         site_in(&self.plan.load(), key)
     }
 
-    /// Is there a route, by the plan in force, that gives this key and whose locks are given on after a delay?
-    pub fn delays(&self, key: &ResourceKey) -> bool {
-        delays_in(&self.plan.load(), key)
-    }
-
     /// Does everybody compare tokens to whom requests under this key go, or went, from any gateway with our plans? Not
     /// asked by the routes that are at work now: a newer tenure may be of another one.
     pub fn all_compare(&self, key: &ResourceKey) -> bool {

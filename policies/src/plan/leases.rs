@@ -112,6 +112,14 @@ impl KeyPattern {
         }
     }
 
+    /// The same of a pattern that was written by [`fmt::Display`].
+    pub(crate) fn written_matches(written: &str, key: &ResourceKey) -> bool {
+        match written.strip_suffix('*') {
+            Some(begin) => key.as_str().starts_with(begin),
+            None => key.as_str() == written,
+        }
+    }
+
     /// All keys that a pattern covers which was written by [`fmt::Display`].
     pub(crate) fn glob_of(written: &str) -> Glob {
         match written.strip_suffix('*') {

@@ -3,20 +3,35 @@
 //! A plan grants leases of a key where its own routes lock that key, and no leases of keys that its routes lock as other programs do or
 //! with a delay. A gateway that has no such route knows nothing of that.
 
+use std::collections::HashSet;
+
 use crate::{
-    key::{Glob, KeyTemplate, Meeting},
+    key::{Glob, KeyTemplate, Meeting, ResourceKey},
     plan::KeyPattern,
-    published::{FencedRoute, Lock, Published},
+    published::{Lock, Published},
 };
+
+/// Pairs that are looked at, at most: more would take a second.
+pub(super) const MOST_LOOKS: usize = 1 << 20;
 
 /// Routes and patterns of one plan, with what is needed to look at a pair.
 pub(super) struct Leasing<'p> {
-    routes: &'p [FencedRoute],
     /// Of each route, its locks with the keys that each may be of.
-    locks: Vec<Vec<(&'p Lock, Vec<Glob>)>>,
+    locks: Vec<Vec<LockOfKeys<'p>>>,
+    known: HashSet<&'p Lock>,
     /// Those of all of them that are not our own way.
-    special: Vec<(&'p Lock, Vec<Glob>)>,
+    special: Vec<LockOfKeys<'p>>,
     patterns: Vec<Glob>,
+}
+
+type LockOfKeys<'p> = (&'p Lock, Vec<Glob>);
+
+/// What clashes with another plan.
+pub(super) struct Clashes {
+    /// Places of routes, and behind them of patterns, as [`Published::entries`] has them.
+    pub(super) at: Vec<usize>,
+    /// There are so many pairs that not each was looked at: whatever may clash is among these.
+    pub(super) unfinished: bool,
 }
 
 impl<'p> Leasing<'p> {
@@ -24,41 +39,61 @@ impl<'p> Leasing<'p> {
         let globs = |lock: &'p Lock| (lock, lock.keys.iter().map(|key| KeyTemplate::glob_of(key)).collect());
         let locks = plan.routes.iter().flat_map(|route| &route.locks);
         Self {
-            routes: &plan.routes,
             locks: plan.routes.iter().map(|route| route.locks.iter().map(globs).collect()).collect(),
+            known: locks.clone().collect(),
             special: locks.filter(|lock| !lock.is_native()).map(globs).collect(),
             patterns: plan.leases.iter().map(|pattern| KeyPattern::glob_of(pattern)).collect(),
         }
     }
 
-    /// How many pairs are looked at, at most.
-    pub(super) fn looks(&self, other: &Self) -> usize {
-        let pairs = self.routes.len().saturating_mul(other.patterns.len());
-        if self.is_alike(other) { 0 } else { pairs.saturating_mul(1 + other.special.len()) }
+    /// With these keys in the place of the patterns of the plan.
+    pub(super) fn holding(plan: &'p Published, keys: &[ResourceKey]) -> Self {
+        Self { patterns: keys.iter().map(|key| Glob::text(key.as_str())).collect(), ..Self::of(plan) }
     }
 
-    /// A plan leases nothing that its own routes lock otherwise: so nothing clashes where the routes are the same.
-    fn is_alike(&self, other: &Self) -> bool {
-        self.routes == other.routes
+    pub(super) fn unlike(&self, other: &Self) -> Clashes {
+        let each = self.is_small_beside(other);
+        let clash = |route: &usize| {
+            let clashes = |pattern| !each || self.clashes(*route, pattern, other);
+            self.is_doubtful(*route, other) && other.patterns.iter().any(clashes)
+        };
+        let routes = (0..self.locks.len()).filter(clash);
+        let patterns = self.patterns_unlike(other).into_iter().map(|at| self.locks.len() + at);
+        let unfinished = !(each && other.is_small_beside(self));
+        Clashes { at: routes.chain(patterns).collect(), unfinished }
     }
 
-    /// Places of what clashes with the other plan, with its routes before its patterns, as [`Published::entries`] has them.
-    pub(super) fn unlike(&self, other: &Self) -> Vec<usize> {
-        if self.is_alike(other) {
-            return Vec::new();
-        }
-        let routes = (0..self.routes.len())
-            .filter(|route| other.patterns.iter().any(|pattern| self.clashes(*route, pattern, other)));
-        let patterns =
-            self.patterns.iter().enumerate().filter(|(_, pattern)| {
-                (0..other.routes.len()).any(|route| other.clashes(route, pattern, self))
-            });
-        routes.chain(patterns.map(|(at, _)| self.routes.len() + at)).collect()
+    /// Places of the patterns of which a route of `other` may lock a key otherwise.
+    pub(super) fn patterns_unlike(&self, other: &Self) -> Vec<usize> {
+        let each = other.is_small_beside(self);
+        let doubtful: Vec<usize> =
+            (0..other.locks.len()).filter(|route| other.is_doubtful(*route, self)).collect();
+        let clash = |pattern| doubtful.iter().any(|route| !each || other.clashes(*route, pattern, self));
+        let patterns = self.patterns.iter().enumerate();
+        patterns.filter(|(_, pattern)| clash(pattern)).map(|(at, _)| at).collect()
+    }
+
+    /// All pairs of its locks and the patterns of `leaser` can be looked at.
+    fn is_small_beside(&self, leaser: &Self) -> bool {
+        let doubtful: usize = (0..self.locks.len()).map(|route| self.doubtful(route, leaser).count()).sum();
+        let looks = doubtful.saturating_mul(leaser.patterns.len());
+        looks.saturating_mul(1 + leaser.special.len()) <= MOST_LOOKS
+    }
+
+    /// The locks of a route that leases of `leaser` may not have. A plan leases nothing that its own routes lock otherwise, and where all
+    /// its locks are our own way, so are its leases.
+    fn doubtful<'s>(&'s self, route: usize, leaser: &'s Self) -> impl Iterator<Item = &'s LockOfKeys<'p>> {
+        let alike = |lock: &Lock| lock.is_native() && leaser.special.is_empty();
+        self.locks[route].iter().filter(move |(lock, _)| !alike(lock) && !leaser.known.contains(lock))
+    }
+
+    fn is_doubtful(&self, route: usize, leaser: &Self) -> bool {
+        self.doubtful(route, leaser).next().is_some()
     }
 
     /// A request of this route may lock a key otherwise than a client of `leaser` who may hold the keys of `pattern`.
     fn clashes(&self, route: usize, pattern: &Glob, leaser: &Self) -> bool {
-        self.locks[route].iter().any(|(lock, globs)| {
+        self.doubtful(route, leaser).any(|(lock, globs)| {
             let leased = globs.iter().filter(|glob| glob.meets(pattern) == Meeting::Same);
             leased.into_iter().any(|glob| !leaser.leases_alike(lock, glob, pattern))
         })

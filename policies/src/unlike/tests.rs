@@ -163,6 +163,29 @@ fn until_its_requests_are_over_a_lock_is_told_as_it_was_and_the_place_of_the_ser
 }
 
 #[test]
+fn a_pattern_is_told_beside_those_of_the_next_plan_until_nobody_holds_a_key_of_it() {
+    let leasing = |patterns: &[&str]| Published {
+        leases: patterns.iter().map(ToString::to_string).collect(),
+        ..published(&[PAY])
+    };
+    let (old, new) = (leasing(&["account/*", "job/*"]), leasing(&["job/*", "order/7"]));
+    let both = new.beside_leases_of(&old);
+    assert_eq!((&both.routes, both.leases.join(" ")), (&new.routes, "account/* job/* order/7".to_owned()));
+    let key = |text| ResourceKey::parse(text).expect("a key");
+    for (held, left) in [
+        (vec![key("job/1"), key("account/7")], &both),
+        (vec![key("job/1"), key("accounts")], &new),
+        (vec![], &new),
+    ] {
+        assert_eq!(both.leaving_leases_to(&new, &held), *left, "{held:?}");
+    }
+    // One key alone is a pattern as well.
+    let one = new.leaving_leases_to(&leasing(&[]), &[key("order/7")]);
+    assert_eq!(one.leases, ["order/7"]);
+    assert!(new.leaving_leases_to(&leasing(&[]), &[key("order/77")]).leases.is_empty());
+}
+
+#[test]
 fn plans_too_large_and_too_different_are_unlike_in_all() {
     let many = |key: &str| -> Published {
         let mut plan = published(&[PAY]);
@@ -175,6 +198,39 @@ fn plans_too_large_and_too_different_are_unlike_in_all() {
     let compared = unlike(&many("a"), &many("b"));
     assert!(compared.unfinished && compared.ours.len() == 2000);
     assert_eq!(unlike(&many("a"), &many("a")), Compared::default());
+}
+
+/// While a fleet is changed, files of such a size differ in a line.
+#[test]
+fn of_large_plans_that_lease_only_what_is_new_is_looked_at() {
+    let permits = PAY.replace("fence: {", "fence: {permits: 3, ");
+    let many = |locks: &str, own: &[&str]| -> Published {
+        let mut plan = published(&[&permits]);
+        let one = published(&[PAY]).routes.remove(0);
+        let route = |n: usize| {
+            let mut route = FencedRoute { path: vec![Segment::Is(format!("a{n}"))], ..one.clone() };
+            route.locks[0].keys = vec![format!("{locks}{n}/{{0}}")];
+            route
+        };
+        plan.routes.extend((0..3000).map(route));
+        plan.routes.extend(published(own).routes);
+        plan.leases = (0..400).map(|n| format!("item{n}/*")).chain(["account/*".to_owned()]).collect();
+        plan
+    };
+    let (ours, theirs) = (many("item", &[]), many("item", &[BOOK]));
+    assert_eq!(unlike(&ours, &theirs), Compared::default());
+    assert_eq!(unlike(&theirs, &ours), Compared::default());
+    // What both have is alike, however much else there is.
+    let other = unlike(&many("item", &[]), &many("thing", &[]));
+    assert!(other.unfinished && !other.ours.contains(&0) && other.ours.contains(&1), "{other:?}");
+    // Where all locks are our own way, no lease has another one.
+    let [ours, theirs] = ["item", "thing"].map(|key| {
+        let mut plan = many(key, &[]);
+        plan.routes.remove(0);
+        plan
+    });
+    let other = unlike(&ours, &theirs);
+    assert!(!other.unfinished && other.ours == (0..3000).collect::<Vec<_>>(), "{other:?}");
 }
 
 #[test]

@@ -82,11 +82,83 @@ async fn a_pattern_that_a_reload_takes_away_is_given_way_to_until_its_last_lease
     assert_eq!(younger.send(&pay()).await.status, 200);
 }
 
+/// A route of its own for each.
+fn taking(policy: Policy, resources: &[&str]) -> Policy {
+    resources.iter().fold(policy, |policy, resource| {
+        policy.route(json!({
+            "name": resource, "upstream": "ledger", "fence": {"key": format!("{resource}/{{path.id}}")},
+            "match": {"methods": ["POST"], "path": format!("/{resource}/{{id}}")},
+        }))
+    })
+}
+
+/// A lease may live for hours yet.
+#[tokio::test]
+async fn what_a_reload_adds_waits_for_no_lease_of_a_pattern_that_it_takes_away() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let policy = with_leases(&site, &tokens);
+    let older = Gateway::start(&policy).await;
+    let lease = Lease::alone(&older, "account/7").await;
+    let withdrawn = policy.with("/leases/principals/0/keys", json!(["job/*"]));
+    // The second one waits for nothing that the first one left.
+    for resources in [&["book"][..], &["book", "shelf"]] {
+        older.rewrite(&taking(withdrawn.clone(), resources));
+        assert_eq!(older.reload(&[]).await.0, Some(0));
+        for resource in resources {
+            let answer = older.send(&Ask::post(&format!("/{resource}/7"))).await;
+            assert_eq!(answer.status, 200, "{resource}: {answer:?}");
+        }
+    }
+    // Whoever comes is told of the lease all the same.
+    let younger = Gateway::start(&with_a_route(&site)).await;
+    younger.gauge_becomes(REFUSED, 1.0).await;
+    assert_eq!(younger.send(&pay()).await.status, 503);
+    assert_eq!(lease.look(&older).await.status, 200);
+    assert_eq!(lease.release(&older).await.status, 204);
+    younger.gauge_becomes(REFUSED, 0.0).await;
+    assert_eq!(younger.send(&pay()).await.status, 200);
+}
+
+/// Whoever publishes another plan is the youngest, and gives way. A client that holds a lock does not.
+#[tokio::test]
+async fn a_lease_whose_key_another_pattern_covers_now_is_given_way_to_as_before() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let policy = with_leases(&site, &tokens);
+    let older = Gateway::start(&policy).await;
+    let lease = Lease::alone(&older, "account/7").await;
+    let younger = Gateway::start(&with_a_route(&site)).await;
+    younger.gauge_becomes(REFUSED, 1.0).await;
+    older.rewrite(&policy.with("/leases/principals/0/keys", json!(["acc*"])));
+    assert_eq!(older.reload(&[]).await.0, Some(0));
+    let said = older.says("that it goes on as it is", |line| line.field("why").contains("account/7")).await;
+    assert!(said.field("why").contains("with-a-route"), "{said:?}");
+    assert_eq!(younger.send(&pay()).await.status, 503);
+    assert_eq!(lease.renew(&older).await.status, 200);
+    assert_eq!(lease.release(&older).await.status, 204);
+    younger.gauge_becomes(REFUSED, 0.0).await;
+    assert_eq!(younger.send(&pay()).await.status, 200);
+    older.gauge_becomes(REFUSED, 1.0).await;
+}
+
 /// What the gateways were told before, they go on believing for as long as a request of that plan is at work. A lease under the plan of
 /// now would be no lock beside it.
 #[tokio::test]
 async fn a_key_whose_route_a_reload_takes_away_is_not_leased_under_another_lock() {
     let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let after = tokens.policy(&site, "gw-1").with("/routes/0/fence", "none");
+    leases_as_was_told(site, tokens, after).await;
+}
+
+/// What it grants stays as it is until a restart.
+#[tokio::test]
+async fn a_file_without_leases_does_not_lease_under_another_lock() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let after = site.policy("gw-1").with("/routes/0/fence", "none");
+    leases_as_was_told(site, tokens, after).await;
+}
+
+/// `after`: without the route by which the key has several permits.
+async fn leases_as_was_told(site: Site, tokens: Tokens, after: Policy) {
     let fence =
         json!({"key": "account/{path.account}", "wait": "5s", "permits": 3, "hold": {"mode": "strict"}});
     let with_permits = |name| tokens.policy(&site, name).with("/routes/0/fence", fence.clone());
@@ -94,7 +166,7 @@ async fn a_key_whose_route_a_reload_takes_away_is_not_leased_under_another_lock(
     let gateway = Gateway::start(&with_permits("gw-1")).await;
     let elsewhere = site.origin.holds_one(&other, Ask::post("/pay/7")).await;
     let of_before = site.origin.holds_one(&gateway, Ask::post("/pay/8")).await;
-    gateway.rewrite(&tokens.policy(&site, "gw-1").with("/routes/0/fence", "none"));
+    gateway.rewrite(&after);
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
 
     let account = asking(&json!({"keys": ["account/7"], "wait_ms": 500}));

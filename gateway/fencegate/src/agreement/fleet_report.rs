@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use fencegate_lock::session::publication::{Other, Publication, Says};
-use fencegate_policies::{published::Published, unlike::unlike};
+use fencegate_policies::{
+    published::Published,
+    unlike::{Compared, unlike},
+};
 use serde::{Deserialize, Serialize};
 
 /// The result of the comparison.
@@ -16,7 +19,7 @@ pub struct FleetReport {
     pub gateways: Vec<String>,
     /// The fenced routes of the file, in its order, and behind them its patterns of leases: `leases of job/*`.
     pub routes: Vec<RouteAgreement>,
-    /// Gateways of which it cannot be known, and why: all routes count as locked otherwise by them.
+    /// Gateways of which not all can be known, and why: all routes that were not compared count as locked otherwise by them.
     pub unreadable: Vec<String>,
 }
 
@@ -59,12 +62,19 @@ pub fn compared(file: &Published, ours: &Publication, same: &[String], others: &
     }
 }
 
+/// Said where the files are too large and too different to compare each with each.
+const UNFINISHED: &str =
+    "it differs in thousands of routes: those that were not compared count as locked otherwise";
+
 /// Places of the routes that another one locks otherwise; all, and why, where that cannot be known.
 fn otherwise(file: &Published, says: &Says) -> (Vec<usize>, Option<String>) {
     let all = || (0..file.routes.len() + file.leases.len()).collect();
     match says {
         Says::Published(theirs) => match Published::parse(theirs.bytes()) {
-            Ok(theirs) => (unlike(file, &theirs).ours, None),
+            Ok(theirs) => {
+                let Compared { ours, unfinished } = unlike(file, &theirs);
+                (ours, unfinished.then(|| UNFINISHED.to_owned()))
+            }
             Err(why) => (all(), Some(why.to_string())),
         },
         Says::Unreadable(why) => (all(), Some(why.clone())),

@@ -33,6 +33,15 @@ pub(super) fn log(refused: &Refused, mixed: Mixed) {
     }
 }
 
+/// The plan of `gateway` is too large and too different to compare each route with each.
+pub(super) fn unfinished(gateway: &str) {
+    warn!(
+        code = "FG0550",
+        gateway,
+        "config-mismatch: the plans differ in thousands of routes, and those that were not compared count as unlike"
+    );
+}
+
 fn routes(refused: &Refused) -> String {
     let more = refused.len().saturating_sub(NAMED);
     let named = refused.keys().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");

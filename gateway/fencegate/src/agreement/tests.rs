@@ -26,6 +26,7 @@ fn published(changes: &[(&str, &str)]) -> Publication {
 
 const PAY: (&str, &str) = ("\"order/{path.id}\"", "\"pay/{path.id}\"");
 const BOOKED: (&str, &str) = ("\"book/{path.id}\"", "\"page/{path.id}\"");
+const LEASES: &str = "leases: {principals: [{name: jobs, bearer: {file: /etc/fencegate/jobs.token}, keys: [\"book/*\", \"shelf/*\"]}]}\nupstreams:\n";
 const ALLOWED: (&str, &str) = ("upstreams:\n", "allow_mixed: true\nupstreams:\n");
 
 fn other(name: &str, age: Age, says: &Publication) -> Other {
@@ -113,4 +114,51 @@ fn a_plan_takes_the_place_of_another_one_where_nobody_disagrees_about_what_goes_
     let older = other("gw-3", Age::Older, &published(&[PAY]));
     case.judged(&ours, &[older.clone(), pay.clone()]);
     assert_eq!(case.agreement.turns(OURS, &ours, &next, &[older, pay]), Ok(()));
+}
+
+/// For as long as clients hold keys, nobody else locks them otherwise because a session has published another plan.
+#[test]
+fn a_key_that_a_client_holds_keeps_a_session_from_becoming_the_younger_one() {
+    let leased = ("upstreams:\n", LEASES);
+    let permits = |count| format!("\"book/{{path.id}}\", permits: {count}");
+    let (three, four) = (permits(3), permits(4));
+    let [three, four] = [&three, &four].map(|fence| ("\"book/{path.id}\"", fence.as_str()));
+    let case = Case::of(&[leased, three]);
+    let [ours, next, without] = [&[leased, three][..], &[leased, four], &[BOOKED]].map(gateway);
+    let [ours, next, without] = [&ours, &next, &without]
+        .map(|plan| (Published::of(&plan.serving, plan.leases.as_ref()), Agreement::publication(plan)));
+    let book = other("gw-2", Age::Younger, &published(&[leased, four]));
+    let key = |text| ResourceKey::parse(text).expect("a key");
+    let turns = |next: &(Published, Publication), held: &[&'static str]| {
+        case.agreement.leases(&next.0, held.iter().map(|text| key(text)).collect());
+        case.judged(&ours.1, slice::from_ref(&book));
+        case.agreement.turns(OURS, &ours.1, &next.1, slice::from_ref(&book))
+    };
+    // The fleet changes from three permits to four: nobody waits for anybody.
+    assert_eq!(turns(&next, &[]), Ok(()));
+    for next in [&next, &without] {
+        assert_eq!(turns(next, &["shelf/7", "order/7"]), Ok(()), "nobody locks these otherwise");
+        let why = turns(next, &["shelf/7", "book/7"]).expect_err("a client holds it");
+        assert!(why.contains("gw-2") && why.contains("book/7"), "{why}");
+    }
+    let unreadable = Other { says: Says::Unreadable("torn".to_owned()), ..book };
+    let leased = StandingLeases::by(&ours.0, vec![key("shelf/7")]);
+    assert!(leased.is_locked_otherwise(&ours.0, &unreadable).is_some(), "nobody knows");
+}
+
+/// What is granted at any moment is nobody else's, and what is withdrawn is a matter of those who hold it yet.
+#[test]
+fn a_pattern_that_is_granted_keeps_a_session_from_becoming_the_younger_one() {
+    let leased = ("upstreams:\n", LEASES);
+    let case = Case::of(&[leased]);
+    let (ours, next) = (published(&[leased]), published(&[leased, PAY]));
+    let permits = ("\"book/{path.id}\"", "\"book/{path.id}\", permits: 3");
+    let book =
+        other("gw-2", Age::Younger, &published(&[("path: \"/book/{id}\"", "path: \"/page/{id}\""), permits]));
+    case.judged(&ours, slice::from_ref(&book));
+    let why = case.agreement.turns(OURS, &ours, &next, slice::from_ref(&book)).expect_err("it is granted");
+    assert!(why.contains("leases of book/*"), "{why}");
+    let bare = gateway(&[PAY]);
+    case.agreement.leases(&Published::of(&bare.serving, None), Vec::new());
+    assert_eq!(case.agreement.turns(OURS, &ours, &next, &[book]), Ok(()));
 }

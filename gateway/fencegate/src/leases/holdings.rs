@@ -14,7 +14,7 @@ use arc_swap::ArcSwap;
 use fencegate_lock::{session::paths::Paths, tenures::keeper::Keeper};
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{self, LockSite, Mode},
+    plan::{self, Gateway, LockSite, Mode},
 };
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness, shown};
 use tokio::{sync::mpsc, time::sleep};
@@ -146,26 +146,33 @@ impl Leases {
         if self.drain.is_cancelled() {
             return Err(Refusal::new(Reason::Draining, "a lease is asked for while the gateway stops"));
         }
-        let session = self.keeper.session_of(&wanted.keys[0]).ok_or_else(|| {
-            Refusal::new(Reason::LockService, "there is no session that the lock could be taken by")
-        })?;
-        let id = LeaseId::new(Paths::member_name(&self.gateway, session), &SystemRandomness);
+        // The session that owns the lock is one with this name, or the lease is lost: so it is the one that was asked about.
+        let id = LeaseId::new(Paths::member_name(&self.gateway, wanted.placed.session), &SystemRandomness);
+        let plan = wanted.placed.plan.clone();
         let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));
-        self.admit(&lease)?;
+        self.admit(&lease, &plan)?;
         self.give(Task::Take { lease: lease.clone(), wait }).inspect_err(|_| self.end(&lease, Why::Lost))?;
         Ok(lease)
     }
 
-    fn admit(&self, lease: &Arc<Lease>) -> Result<(), Refusal> {
+    /// `plan`: what was asked about the lease was asked of this one.
+    fn admit(&self, lease: &Arc<Lease>, plan: &Arc<Gateway>) -> Result<(), Refusal> {
+        let mut all = self.all();
+        // Under the mutex: whoever takes another plan over has said so before it looks at those that are there. Other gateways were
+        // told of this plan, and the next one may grant the same by what they are not told of yet.
+        if self.turning.load(Ordering::Acquire) || !Arc::ptr_eq(plan, &self.in_force.plan()) {
+            return Err(Refusal::new(Reason::LockService, "another plan is being taken over"));
+        }
         let terms = self.terms();
         let Some(bounds) = &terms.bounds else {
             return Err(Refusal::new(Reason::NoRoute, "the policy has no `leases`"));
         };
-        let mut all = self.all();
-        // Under the mutex: whoever takes another plan over has said so before it looks at those that are there.
-        let moved = || is_moved(lease, |key| Some(self.in_force.site(key)));
-        if self.turning.load(Ordering::Acquire) || moved() {
-            return Err(Refusal::new(Reason::LockService, "another plan is being taken over"));
+        // Who has asked was looked at before the plan was.
+        let grants =
+            |known: &plan::Principal| *known.name == *lease.principal && may_take(known, &lease.keys);
+        if !bounds.principals.iter().any(grants) {
+            let said = format!("`{}` may not take these keys any more", lease.principal);
+            return Err(Refusal::new(Reason::LeaseForbidden, said));
         }
         let living: usize = all.living.values().sum();
         let theirs = all.living.get(&lease.principal).copied().unwrap_or_default();
@@ -208,6 +215,13 @@ impl Leases {
             self.all().leases.values().filter(|lease| !lease.is_over()).cloned().collect();
         living.sort_by_key(|lease| (lease.began, lease.id.reference()));
         living
+    }
+
+    /// Keys of leases that are remembered, each once or more.
+    pub fn keys(&self, wanted: impl Fn(&ResourceKey) -> bool) -> Vec<ResourceKey> {
+        let all = self.all();
+        let keys = all.leases.values().flat_map(|lease| lease.keys.iter());
+        keys.filter(|key| wanted(key)).cloned().collect()
     }
 
     /// Whoever holds this key here, alone.
@@ -263,8 +277,7 @@ impl Leases {
         self.turning.store(true, Ordering::Release);
         let turning = Turning(self);
         for lease in self.all().leases.values() {
-            let kept = lease.over_for().is_none_or(|over| over.is_zero());
-            if kept && is_moved(lease, &site) {
+            if lease.may_hold() && is_moved(lease, &site) {
                 let (keys, lease) = (shown::keys(&lease.keys), lease.id.reference());
                 return Err(format!(
                     "lease {lease} holds or waits for {keys}, whose lock this plan has elsewhere, or delays: end it first, or wait"
@@ -272,20 +285,6 @@ impl Leases {
             }
         }
         Ok(turning)
-    }
-
-    /// Returns when no lease is left whose keys nobody is granted by these terms: its lock is held yet.
-    ///
-    /// # Cancellation
-    /// Dropping the future changes nothing.
-    pub async fn left_by(&self, terms: Option<&plan::Leases>) {
-        let principals = terms.map(|terms| &*terms.principals).unwrap_or_default();
-        let granted = |lease: &Lease| principals.iter().any(|principal| may_take(principal, &lease.keys));
-        let outlives =
-            |lease: &Arc<Lease>| lease.over_for().is_none_or(|over| over.is_zero()) && !granted(lease);
-        while self.all().leases.values().any(outlives) {
-            sleep(LOOK).await;
-        }
     }
 
     /// For how long somebody waits who has so many before him; `None` where no lease has ended yet.
@@ -330,8 +329,18 @@ impl Leases {
 pub struct Turning<'l>(&'l Leases);
 
 impl Turning<'_> {
-    /// It is in force.
-    pub fn done(self, terms: LeaseTerms) {
+    /// Those that may hold their locks: by whatever plan they were granted, it is one before.
+    pub fn held(&self) -> Vec<Arc<Lease>> {
+        self.0.all().leases.values().filter(|lease| lease.may_hold()).cloned().collect()
+    }
+
+    /// What is said of leases from now on.
+    pub fn terms(&self) -> Arc<LeaseTerms> {
+        self.0.terms()
+    }
+
+    /// To be called before the plan of these terms is in force: whoever has that in hand finds them.
+    pub fn grants(&self, terms: LeaseTerms) {
         // Fails where the process stops.
         self.0.tasks.send(Task::Follow(terms.authority.clone())).ok();
         self.0.terms.store(Arc::new(terms));

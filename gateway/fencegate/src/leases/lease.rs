@@ -9,7 +9,7 @@ use fencegate_lock::tenures::{ahead::Ahead, chain::NotInside, leased_lock::Lease
 use fencegate_policies::{
     key::ResourceKey,
     permits::Permits,
-    plan::{LockSite, Mode},
+    plan::{Gateway, LockSite, Mode},
 };
 use fencegate_process::clock::{Boot, SharedClock};
 use tokio::sync::watch;
@@ -97,7 +97,7 @@ pub enum Unusable {
 /// The lease that a client asks for.
 pub struct Wanted {
     pub keys: Arc<[ResourceKey]>,
-    pub sites: Vec<LockSite>,
+    pub placed: Placed,
     pub mode: Mode,
     pub permits: Option<Permits>,
     pub ttl: Duration,
@@ -109,9 +109,18 @@ pub struct Wanted {
     pub unheard: Duration,
 }
 
+/// Where the locks of a lease are to lie, with what that was asked of: it is begun by no other plan, and by no other session.
+pub struct Placed {
+    /// In the order of the keys.
+    pub sites: Vec<LockSite>,
+    pub plan: Arc<Gateway>,
+    /// Gateways lock these keys alike beside this one.
+    pub session: i64,
+}
+
 impl Lease {
     pub(super) fn new(id: LeaseId, wanted: Wanted, clock: SharedClock) -> Self {
-        let Wanted { keys, sites, mode, permits, ttl, principal, note, max_age, unheard } = wanted;
+        let Wanted { keys, placed, mode, permits, ttl, principal, note, max_age, unheard } = wanted;
         let now = clock.now();
         let (ends, expires) = (now + max_age, now + ttl + unheard);
         let life = Life {
@@ -125,7 +134,7 @@ impl Lease {
         Self {
             id,
             keys,
-            sites,
+            sites: placed.sites,
             mode,
             permits,
             principal,
@@ -253,6 +262,11 @@ impl Lease {
             LifeStage::Over { .. } => Some(Duration::ZERO),
             LifeStage::Waiting | LifeStage::Held { .. } => None,
         }
+    }
+
+    /// It waits for its lock, or that is not given back yet.
+    pub fn may_hold(&self) -> bool {
+        self.over_for().is_none_or(|over| over.is_zero())
     }
 
     /// For its client, who believes it: what is said to be held stays held for so long, whatever ends the lease.

@@ -32,6 +32,6 @@ pub enum ShownLease {
 
 pub use self::{
     authority::Authority,
-    holdings::{LeaseTerms, Leases},
+    holdings::{LeaseTerms, Leases, Turning},
     interface::setting::{Applicant, Interface, PREFIX},
 };

@@ -1,53 +1,78 @@
 //! Tells the other gateways which locks a plan takes and grants, and not before all is over that took others.
+//!
+//! *No gateway locks a key, or leases it, under another lock than the others were told of.* So a route is told when all is over
+//! that took its requests under other locks. A pattern of leases is told for as long as a lease may hold the lock of one of its keys,
+//! whatever plan it was granted by: another plan is taken over only where it has the locks of all these leases where they are.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use fencegate_lock::session::{nameplate::Nameplate, publication::Publication};
 use fencegate_policies::{
-    plan::{self, Gateway, Plan},
+    key::ResourceKey,
+    plan::{Gateway, Plan},
     published::Published,
 };
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::sleep};
 
-use crate::{edition::Term, leases::Leases};
+use crate::{
+    agreement::Agreement,
+    edition::Term,
+    leases::{Turning, lease::Lease},
+};
 
 /// Publishes each new plan for the other gateways.
 pub struct Publisher {
     nameplate: Nameplate,
+    agreement: Arc<Agreement>,
     told: Arc<Mutex<Told>>,
-    /// Publishes the last plan when all is over that took other locks.
+    /// Publishes the routes of the last plan when all is over that took other locks.
     waiting: Option<JoinHandle<()>>,
 }
-
-/// The leases of the process, and what the plan in force grants.
-pub(super) type Granted = (Arc<Leases>, Option<plan::Leases>);
 
 struct Told {
     /// The plan that other gateways see.
     now: Published,
     /// Of the plan in force.
     latest: Published,
+    /// How many plans were in force.
+    plans: u64,
 }
+
+/// How often it is looked whether leases of withdrawn patterns are over.
+const LOOK: Duration = Duration::from_millis(200);
 
 impl Publisher {
     /// Of a process that has published this plan.
-    pub fn of(nameplate: Nameplate, gateway: &Gateway) -> Self {
+    pub fn of(nameplate: Nameplate, agreement: Arc<Agreement>, gateway: &Gateway) -> Self {
         let now = Published::of(&gateway.serving, gateway.leases.as_ref());
-        let told = Told { latest: now.clone(), now };
-        Self { nameplate, told: Arc::new(Mutex::new(told)), waiting: None }
+        let told = Told { latest: now.clone(), now, plans: 1 };
+        Self { nameplate, agreement, told: Arc::new(Mutex::new(told)), waiting: None }
     }
 
     /// `plan` is in force. `left`: terms in which requests began under locks that it does not know any more. Until they are
-    /// over, and leases that nobody is granted any more, others have to give way to those locks; what takes the same locks as before
-    /// is told at once.
-    pub fn turn_to(&mut self, plan: &Plan, granted: Option<Granted>, left: Vec<Arc<Term>>) {
-        let terms = granted.as_ref().and_then(|(_, terms)| terms.as_ref());
-        let next = Published::of(plan, terms);
-        tell(&self.told, &self.nameplate, |told| {
+    /// over, others have to give way to those locks; what takes the same locks as before is told at once. `leases`: as they are taken
+    /// over. Others have to give way to those that are there, each until its end, and no route waits for that.
+    pub fn turn_to(&mut self, plan: &Plan, leases: Option<&Turning<'_>>, left: Vec<Arc<Term>>) {
+        let terms = leases.map(Turning::terms);
+        let next = Published::of(plan, terms.as_ref().and_then(|terms| terms.bounds.as_ref()));
+        let held = leases.map(Turning::held).unwrap_or_default();
+        // Before anything else of it is told: a session that turns asks who is leased what.
+        self.agreement.leases(&next, keys(&held));
+        let (told, nameplate, agreement) =
+            (self.told.clone(), self.nameplate.clone(), self.agreement.clone());
+        let turn = {
+            let mut told = lock(&told);
             told.latest = next.clone();
-            told.now.until(&next)
-        });
-        let (before, nameplate, told) = (self.waiting.take(), self.nameplate.clone(), self.told.clone());
+            told.plans += 1;
+            let now = told.now.until(&next);
+            told.tells(now, &nameplate);
+            told.plans
+        };
+        let before = self.waiting.take();
         self.waiting = Some(tokio::spawn(async move {
             if let Some(before) = before {
                 // It only fails when the process ends.
@@ -56,17 +81,59 @@ impl Publisher {
             for term in left {
                 term.over().await;
             }
-            if let Some((leases, terms)) = granted {
-                leases.left_by(terms.as_ref()).await;
+            {
+                let mut told = lock(&told);
+                // Another plan may have come since, and its own terms are not over yet.
+                let next = next.until(&told.latest).beside_leases_of(&told.now);
+                told.tells(next, &nameplate);
             }
-            // Another plan may have come since, and its own terms are not over yet.
-            tell(&told, &nameplate, |told| next.until(&told.latest));
+            // The next plan's routes do not wait for leases.
+            drop(tokio::spawn(forget_leases((told, nameplate, agreement), turn, held)));
         }));
     }
 }
 
-fn tell(told: &Mutex<Told>, nameplate: &Nameplate, next: impl FnOnce(&mut Told) -> Published) {
-    let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-    told.now = next(&mut told);
-    nameplate.publishes_now(Publication::of(told.now.to_bytes()));
+/// Gives way less and less, as the leases end that are `held`: all that are of plans before the one in force. What that does not lease
+/// any more is told no longer. Where another plan comes into force, its own task does that.
+async fn forget_leases(
+    (told, nameplate, agreement): (Arc<Mutex<Told>>, Nameplate, Arc<Agreement>),
+    turn: u64,
+    mut held: Vec<Arc<Lease>>,
+) {
+    loop {
+        let before = held.len();
+        held.retain(|lease| lease.may_hold());
+        {
+            let mut told = lock(&told);
+            if told.plans != turn {
+                return;
+            }
+            let keys = keys(&held);
+            let next = told.now.leaving_leases_to(&told.latest, &keys);
+            told.tells(next, &nameplate);
+            if held.len() < before {
+                agreement.leases(&told.latest, keys);
+            }
+        }
+        if held.is_empty() {
+            return;
+        }
+        sleep(LOOK).await;
+    }
+}
+
+fn keys(held: &[Arc<Lease>]) -> Vec<ResourceKey> {
+    held.iter().flat_map(|lease| lease.keys.iter()).cloned().collect()
+}
+
+fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Told {
+    fn tells(&mut self, next: Published, nameplate: &Nameplate) {
+        if mem::replace(&mut self.now, next) != self.now {
+            nameplate.publishes_now(Publication::of(self.now.to_bytes()));
+        }
+    }
 }

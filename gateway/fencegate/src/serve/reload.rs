@@ -124,18 +124,12 @@ impl Reloader {
         self.nameplate.says(gateway.fingerprint);
         self.agreement.turn_to(&gateway);
         // Whether there are leases at all needs a restart; until then what was in force stays.
-        let granted = self.leases.as_ref().map(|leases| {
-            let terms = gateway.leases.clone().or_else(|| leases.terms().bounds.clone());
-            (leases.clone(), terms)
-        });
-        self.publisher.turn_to(&gateway.serving, granted, Edition::left(&old, &edition));
-        self.in_force.turn_to(gateway.clone());
-        match (turning, &gateway.leases) {
-            (Some(turning), Some(_)) => turning.done(terms),
-            // It needs a restart; until then what was in force stays.
-            (Some(turning), None) => drop(turning),
-            (None, _) => {}
+        if let (Some(turning), Some(_)) = (&turning, &gateway.leases) {
+            turning.grants(terms);
         }
+        self.publisher.turn_to(&gateway.serving, turning.as_ref(), Edition::left(&old, &edition));
+        self.in_force.turn_to(gateway.clone());
+        drop(turning);
         old.fleets.retire();
         for opening in openings {
             let keeper = self.keeper.clone();

@@ -124,7 +124,7 @@ async fn taken(
     }
     let wait = fence.wait.min(bounds.max_wait);
     let wanted = Wanted {
-        sites: interface.sites(&keys, (mode, None)).await?,
+        placed: interface.placed(gateway.clone(), &keys, (mode, None)).await?,
         permits: None,
         keys: keys.into(),
         mode,

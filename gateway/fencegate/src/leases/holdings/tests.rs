@@ -7,7 +7,7 @@ use fencegate_policies::file::load;
 use fencegate_process::clock::ManualClock;
 
 use super::*;
-use crate::metrics::Metrics;
+use crate::{leases::lease::Placed, metrics::Metrics};
 
 const POLICY: &str = include_str!("../../../../../policies/tests/two_services.yaml");
 const LEASES: &str =
@@ -29,10 +29,15 @@ fn leases() -> (Leases, mpsc::UnboundedReceiver<Task>) {
 
 impl Leases {
     fn admits(&self) -> bool {
+        self.admits_by(self.in_force.plan()).is_ok()
+    }
+
+    /// What is asked about the lease is asked of `plan`.
+    fn admits_by(&self, plan: Arc<Gateway>) -> Result<(), Reason> {
         let second = Duration::from_secs(1);
         let wanted = Wanted {
             keys: [ResourceKey::parse("job/1").expect("a key")].into(),
-            sites: vec![LockSite::Native],
+            placed: Placed { sites: vec![LockSite::Native], plan: plan.clone(), session: 1 },
             mode: Mode::Exclusive,
             permits: None,
             ttl: second,
@@ -42,7 +47,8 @@ impl Leases {
             unheard: Duration::ZERO,
         };
         let id = LeaseId::new("gw-1-01".into(), &SystemRandomness);
-        self.admit(&Arc::new(Lease::new(id, wanted, self.clock.clone()))).is_ok()
+        let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));
+        self.admit(&lease, &plan).map_err(|refusal| refusal.reason)
     }
 
     fn turns(&self) -> Turning<'_> {
@@ -70,6 +76,28 @@ fn a_plan_that_would_move_a_leased_lock_is_refused_and_leases_go_on() {
     assert!(leases.may_turn_to(|_| None).is_err());
     assert!(leases.admits(), "the plan has stayed");
     let terms = LeaseTerms { bounds: None, authority: Authority::of(None).expect("no file") };
-    leases.turns().done(terms);
+    leases.turns().grants(terms);
     assert!(!leases.admits(), "nobody is granted one by the new plan");
+}
+
+/// The worker of the client stands still in between.
+#[test]
+fn what_was_asked_of_the_plan_before_begins_no_lease() {
+    let (leases, _tasks) = leases();
+    let before = leases.in_force.plan();
+    let turning = leases.turns();
+    leases.in_force.turn_to((*before).clone());
+    drop(turning);
+    assert_eq!(leases.admits_by(before), Err(Reason::LockService));
+    assert!(leases.admits());
+}
+
+#[test]
+fn who_may_not_take_a_key_any_more_begins_no_lease() {
+    let (leases, _tasks) = leases();
+    let mut bounds = leases.terms().bounds.clone().expect("the plan grants leases");
+    bounds.principals[0].keys.clear();
+    let authority = Authority::of(None).expect("no file");
+    leases.turns().grants(LeaseTerms { bounds: Some(bounds), authority });
+    assert_eq!(leases.admits_by(leases.in_force.plan()), Err(Reason::LeaseForbidden));
 }

@@ -12,7 +12,7 @@ use axum::{
 use fencegate_policies::{
     key::ResourceKey,
     permits::Permits,
-    plan::{self, LockSite, Mode},
+    plan::{self, Gateway, LockSite, Mode},
     prefer,
 };
 use fencegate_process::failpoint;
@@ -24,10 +24,11 @@ use super::{
     watching::Watching,
 };
 use crate::{
+    in_force::{delays_in, site_in},
     leases::{
         authority::may_take,
         far_question::Question,
-        lease::{Lease, Stood, Wanted, Why, sited},
+        lease::{Lease, Placed, Stood, Wanted, Why, sited},
         lease_json::{HELD, LeaseDocument, LeaseRequest, OVER, Reader, Renewal, is_of_election},
     },
     refusal::{Reason, Refusal},
@@ -44,6 +45,7 @@ pub(super) async fn acquire(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
+    let plan = interface.in_force.plan();
     let terms = interface.leases.terms();
     let Some(bounds) = &terms.bounds else {
         return Err(Refusal::new(Reason::NoRoute, "the policy has no `leases`"));
@@ -70,7 +72,7 @@ pub(super) async fn acquire(
     let in_time = !prefers_async(&headers);
     let permits = asked.permits.map(permits).transpose()?;
     let wanted = Wanted {
-        sites: interface.sites(&keys, (asked.mode, permits)).await?,
+        placed: interface.placed(plan, &keys, (asked.mode, permits)).await?,
         permits,
         keys: keys.into(),
         mode: asked.mode,
@@ -177,21 +179,22 @@ impl Interface {
         LeaseDocument::of(lease, &self.leases, Reader::Client(self.tickets.as_deref()))
     }
 
-    /// Where the locks of these keys lie, as requests have them.
+    /// Where the locks of these keys lie, as requests have them by `plan`.
     ///
     /// # Errors
     /// Not all of them can be held so.
-    pub async fn sites(
+    pub async fn placed(
         &self,
+        plan: Arc<Gateway>,
         keys: &[ResourceKey],
         (mode, permits): (Mode, Option<Permits>),
-    ) -> Result<Vec<LockSite>, Refusal> {
-        self.agreed(keys).await?;
-        if keys.iter().any(|key| self.in_force.delays(key)) {
+    ) -> Result<Placed, Refusal> {
+        let session = self.agreed(&plan, keys).await?;
+        if keys.iter().any(|key| delays_in(&plan, key)) {
             let why = "the policy has a route with `fencing: delay` for the key, whose locks are not given on at once";
             return Err(Refusal::new(Reason::LeaseForbidden, why));
         }
-        let sites: Vec<_> = keys.iter().map(|key| sited(self.in_force.site(key), key, permits)).collect();
+        let sites: Vec<_> = keys.iter().map(|key| sited(site_in(&plan, key), key, permits)).collect();
         let several = |site: &LockSite| site.permits().is_some();
         if sites.iter().any(several) && (mode == Mode::Shared || keys.iter().any(is_of_election)) {
             let why = "a permit is of a writer, and an election has one leader";
@@ -207,7 +210,7 @@ impl Interface {
             let why = "several keys are held at once only where all of them have locks of our own layout";
             return Err(Refusal::new(Reason::LeaseForbidden, why));
         }
-        Ok(sites)
+        Ok(Placed { sites, plan, session })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fencegate_policies::{key::ResourceKey, published::FencedRoute};
+use fencegate_policies::{key::ResourceKey, plan::Gateway, published::FencedRoute};
 use tokio::time::{Instant, sleep_until};
 
 use super::setting::Interface;
@@ -16,13 +16,12 @@ use crate::{
 const LATEST: Duration = Duration::from_secs(1);
 
 impl Interface {
-    /// Every route of ours that can give one of the keys is locked by all gateways as it is here, and none of theirs locks otherwise
-    /// what we lease.
+    /// Every route of `gateway` that can give one of the keys is locked by all gateways as it is there, and none of theirs locks
+    /// otherwise what we lease: beside which session.
     ///
     /// # Errors
     /// One that was there before locks it otherwise, or may.
-    pub(super) async fn agreed(&self, keys: &[ResourceKey]) -> Result<(), Refusal> {
-        let gateway = self.in_force.plan();
+    pub(super) async fn agreed(&self, gateway: &Gateway, keys: &[ResourceKey]) -> Result<i64, Refusal> {
         let plan = &gateway.serving;
         let fenced = plan.routes.routes().iter().filter_map(|route| Some((route, route.fence.as_ref()?)));
         let gives = fenced.clone().map(|(_, fence)| {
@@ -31,7 +30,9 @@ impl Interface {
         let all: Vec<_> = fenced
             .map(|(route, fence)| FencedRoute::of(route, fence, plan.upstream(route.upstream)))
             .collect();
-        let patterns = gateway.leases.iter().flat_map(|leases| &*leases.principals);
+        // Not those of the file: one without leases takes none away before a restart.
+        let terms = self.leases.terms();
+        let patterns = terms.bounds.iter().flat_map(|leases| &*leases.principals);
         let patterns = patterns.flat_map(|principal| &principal.keys);
         let patterns = patterns.filter(|pattern| keys.iter().any(|key| pattern.matches(key)));
         let leases = patterns.map(|pattern| FencedRoute::of_leases(&pattern.to_string(), &all));
@@ -39,11 +40,12 @@ impl Interface {
         let routes: Vec<_> = routes.chain(leases).collect();
         let (deadline, mut news) = (Instant::now() + LATEST, self.agreement.hears());
         loop {
-            // Where there is no session, whoever asks for the lock is told so.
-            let Some(session) = self.leases.keeper.session_of(&keys[0]) else { return Ok(()) };
+            let session = self.leases.keeper.session_of(&keys[0]).ok_or_else(|| {
+                Refusal::new(Reason::LockService, "there is no session that the lock could be taken by")
+            })?;
             let standing = routes.iter().map(|route| self.agreement.standing(session, route));
             match standing.into_iter().find(|standing| *standing != Standing::Agreed) {
-                None => return Ok(()),
+                None => return Ok(session),
                 Some(Standing::Refused(by)) => {
                     let why = format!("FG0550: {by} locks the resource otherwise, and was there before");
                     return Err(Refusal::new(Reason::ConfigMismatch, why));

@@ -35,7 +35,7 @@ impl Reloads {
         in_force: InForce,
     ) -> Self {
         let ours = shared.ours.iter().filter_map(|ours| ours.certificates.clone());
-        let publisher = Publisher::of(nameplate.clone(), &gateway);
+        let publisher = Publisher::of(nameplate.clone(), shared.role.agreement.clone(), &gateway);
         let reloader = Reloader {
             started: gateway.clone(),
             gateway,

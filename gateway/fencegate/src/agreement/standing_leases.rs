@@ -1,0 +1,44 @@
+//! What clients hold while a session turns from one plan to another: whoever turns gives way from then on, and a client does not.
+
+use std::collections::HashSet;
+
+use fencegate_lock::session::publication::{Other, Says};
+use fencegate_policies::{key::ResourceKey, published::Published, unlike::unlike_of_keys};
+use fencegate_process::shown;
+
+/// The leases of the process.
+#[derive(Default)]
+pub(super) struct StandingLeases {
+    /// Patterns by which leases may begin at any moment.
+    granted: HashSet<String>,
+    /// Keys of leases that began by plans before. For their sake a pattern may be told that nobody is granted any more, and which would say
+    /// too much: others may lock other keys of it as they like.
+    held: Vec<ResourceKey>,
+}
+
+impl StandingLeases {
+    pub(super) fn by(plan: &Published, held: Vec<ResourceKey>) -> Self {
+        Self { granted: plan.leases.iter().cloned().collect(), held }
+    }
+
+    pub(super) fn is_granted(&self, pattern: &str) -> bool {
+        self.granted.contains(pattern)
+    }
+
+    /// A key is held here that `other` locks otherwise than `ours`, or may: why that keeps a session from turning.
+    pub(super) fn is_locked_otherwise(&self, ours: &Published, other: &Other) -> Option<String> {
+        let first = self.held.first()?;
+        let theirs = match &other.says {
+            Says::Published(theirs) => Published::parse(theirs.bytes()).ok(),
+            Says::Unreadable(_) | Says::Unlike => None,
+        };
+        let clash = match theirs {
+            Some(theirs) => unlike_of_keys(ours, &self.held, &theirs),
+            None => Some(first),
+        };
+        clash.map(|key| {
+            let key = shown::key(key);
+            format!("{} locks key {key} otherwise, of which a client holds a lease here", other.gateway)
+        })
+    }
+}

@@ -9,11 +9,13 @@ use fencegate_tests::{
     gateway::Launch,
     guard::{self, Beside, Dispatch, FLOOR, assert_refused},
     held::Held,
+    leases::{Tokens, asking},
     origin::Origin,
     patience::{QUIET, patiently},
     scratch,
     site::Site,
 };
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::UnixDatagram;
 
@@ -150,16 +152,16 @@ impl Manager {
     }
 }
 
-/// `place`: where the thread passes that stands still.
-async fn hangs(place: &'static str) {
-    let (site, manager) = (Site::fresh().await, Manager::listens());
-    let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "8s");
+/// `place`: where the thread passes that stands still, for what is asked.
+async fn hangs(place: &'static str, asked: Ask) {
+    let (site, manager, tokens) = (Site::fresh().await, Manager::listens(), Tokens::default());
+    let policy = tokens.policy(&site, "gw-1").with("/zookeeper/session_timeout", "8s");
     let stands = format!("1*sleep({})", HANGS.as_millis());
     let launch = Launch::new(&policy).workers(2).failpoint(place, &stands);
     let gateway = launch.telling(&manager.path()).watched(WITHIN).start().await;
     while manager.hears().await != "READY=1" {}
     manager.hears_of_turns().await;
-    let request = gateway.begin(Ask::post("/pay/7"));
+    let request = gateway.begin(asked);
     gateway.stands_at(place).await;
     manager.hears_of_a_hang().await;
     drop(request);
@@ -171,12 +173,17 @@ async fn hangs(place: &'static str) {
 
 #[tokio::test]
 async fn a_gateway_with_a_worker_that_hangs_is_told_by_its_silence() {
-    hangs("before_upstream_write").await;
+    hangs("before_upstream_write", Ask::post("/pay/7")).await;
 }
 
 #[tokio::test]
 async fn a_gateway_whose_sessions_hang_is_told_by_its_silence() {
-    hangs("after_create_sent").await;
+    hangs("after_create_sent", Ask::post("/pay/7")).await;
+}
+
+#[tokio::test]
+async fn a_gateway_whose_leases_hang_is_told_by_its_silence() {
+    hangs("before_lease_taken", asking(&json!({"keys": ["job/1"]}))).await;
 }
 
 #[tokio::test]

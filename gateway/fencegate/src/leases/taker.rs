@@ -12,7 +12,8 @@ use fencegate_lock::{
     },
 };
 use fencegate_policies::plan::Hold;
-use fencegate_process::clock::SharedClock;
+use fencegate_process::{clock::SharedClock, failpoint};
+use futures_util::future::BoxFuture;
 use tokio::{
     sync::mpsc,
     task::{JoinHandle, LocalSet, spawn_local},
@@ -36,6 +37,8 @@ pub struct TakerParts<N> {
     pub in_force: InForce,
     pub drain: CancellationToken,
     pub network: N,
+    /// Run for as long as the thread turns: it tells so whoever asks.
+    pub turning: BoxFuture<'static, ()>,
     /// What this process is to other gateways, where they reach it.
     pub ours: Option<Ours>,
 }
@@ -48,7 +51,7 @@ const NAME: &str = "(lease)";
 /// # Errors
 /// The machine has no thread.
 pub fn start<N: Network + Send>(equipment: TakerParts<N>, terms: LeaseTerms) -> io::Result<Arc<Leases>> {
-    let TakerParts { name, keeper, clock, metrics, in_force, drain, network, ours } = equipment;
+    let TakerParts { name, keeper, clock, metrics, in_force, drain, network, turning, ours } = equipment;
     let (tasks, given) = mpsc::unbounded_channel();
     let parts =
         HoldingsParts { gateway: name, keeper, clock: clock.clone(), tasks, drain, metrics, in_force };
@@ -57,7 +60,9 @@ pub fn start<N: Network + Send>(equipment: TakerParts<N>, terms: LeaseTerms) -> 
     let served = leases.clone();
     thread::Builder::new().name("leases".into()).spawn(move || {
         let remotes = Remotes { network, clock, ours, keeper: served.keeper.clone(), idle: Rc::default() };
-        LocalSet::new().block_on(&runtime, serve(served, Rc::new(remotes), given));
+        let tasks = LocalSet::new();
+        tasks.spawn_local(turning);
+        tasks.block_on(&runtime, serve(served, Rc::new(remotes), given));
     })?;
     Ok(leases)
 }
@@ -90,6 +95,7 @@ async fn serve<N: Network>(
 
 /// Returns when the lease has its lock or is over.
 async fn take(leases: Arc<Leases>, lease: Arc<Lease>, wait: Duration) {
+    failpoint::pass("before_lease_taken");
     let name = NAME.into();
     let wish = Wish {
         keys: &lease.keys,

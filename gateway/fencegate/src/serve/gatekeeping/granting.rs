@@ -36,6 +36,7 @@ pub(super) fn granted(
         in_force: in_force.clone(),
         drain: base.drain.clone(),
         network: Sockets,
+        turning: Box::pin(base.threads.joined()),
         ours: ours.cloned(),
     };
     Ok(Some(taker::start(equipment, terms)?))

@@ -69,10 +69,10 @@ impl Nameplate {
         Self { written: Arc::new(Mutex::new(written)), reach, others: Arc::default(), publishes: None }
     }
 
-    /// Adds the address of the page for people.
+    /// Adds the address of the page for people, where there is one that leads them to it.
     #[must_use]
-    pub fn shown_at(self, page: PageAddress) -> Self {
-        self.written().changes(|member| member.page = Some(page));
+    pub fn shown_at(self, page: Option<PageAddress>) -> Self {
+        self.written().changes(|member| member.page = page);
         self
     }
 

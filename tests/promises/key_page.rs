@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use fencegate_policies::key::ResourceKey;
+use fencegate_process::shown::hashed;
 use fencegate_tests::{
     browser::Browser,
     client::Ask,
@@ -239,4 +241,26 @@ async fn the_page_of_a_key_works_without_scripts_and_renews_itself_with_them() {
     latch.let_go();
     assert_eq!(request.answer().await.status, 200);
     browser.close().await;
+}
+
+/// Its number stands in the log, where names of keys must not: whoever asks why a request waited has nothing else.
+#[tokio::test]
+async fn a_key_that_nobody_locks_any_more_is_found_by_its_number() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/log/keys", "hash")).await;
+    let page = |key: &str| {
+        let number = hashed(&ResourceKey::parse(key).expect("a key"));
+        format!("/locks/{}", number.replace('#', "%23"))
+    };
+    let (of_request, of_lease) = (page("account/7"), page("job/1"));
+    for unknown in [&of_request, &of_lease] {
+        assert_eq!(gateway.admin(unknown).await.status, 409);
+    }
+    assert_eq!(gateway.send(&pay("nightly-7")).await.status, 200);
+    let lease = Lease::alone(&gateway, "job/1").await;
+    assert_eq!(lease.release(&gateway).await.status, 204);
+    site.tree().await.locks_become("nobody locks them", |locks| locks.is_empty()).await;
+    reads(&gateway, &of_request, "nightly-7").await;
+    let nobody = read(&gateway, &of_lease).await;
+    assert!(nobody.contains("Nobody holds the key #"), "{nobody}");
 }

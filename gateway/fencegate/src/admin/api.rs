@@ -19,7 +19,6 @@ use super::{
     breaking,
     effective::Effective,
     fault::{Fault, Word},
-    names,
     replies::{Done, DrainBegun, Looked, ResolvedOperation, draining, resolved},
 };
 use crate::admin::{
@@ -73,7 +72,7 @@ pub(crate) struct LocksPage {
 
 async fn locks(State(seen): State<GatewaySeen>, Queried(page): Queried<LocksPage>) -> Looked<Locks> {
     let names = seen.names();
-    let after = page.after.map(|after| names::meant(names, &after, &seen.keeper)).transpose()?;
+    let after = page.after.map(|after| seen.meant(&after)).transpose()?;
     let survey = seen.keeper.survey(Select {
         after: after.as_ref(),
         wanted: page.wanted,
@@ -90,7 +89,7 @@ async fn one(State(seen): State<GatewaySeen>, Named(key): Named) -> Looked<One> 
 impl GatewaySeen {
     pub(super) async fn one(&self, text: &str) -> Result<One, Fault> {
         let names = self.names();
-        let key = names::meant(names, text, &self.keeper)?;
+        let key = self.meant(text)?;
         let line = self.keeper.line_of(&key, self.in_force.site(&key)).await;
         let here = self.keeper.look_at(&key);
         if here.is_none() && line.as_ref().is_ok_and(Vec::is_empty) {

@@ -7,7 +7,6 @@ use serde::Deserialize;
 
 use super::{
     fault::{Fault, Word},
-    names,
     replies::Done,
 };
 use crate::admin::{
@@ -50,7 +49,7 @@ impl GatewaySeen {
     ) -> Result<(Deed, Vec<LineEntry>), Fault> {
         let Breaking { confirm, holder, force } = breaking;
         let names = self.names();
-        let key = names::meant(names, text, &self.keeper)?;
+        let key = self.meant(text)?;
         if confirm != text {
             return Err(Fault::new(Word::Confirm, "say the key once more in `confirm`"));
         }
@@ -91,7 +90,7 @@ impl GatewaySeen {
 
     /// True if every service of this key compares tokens, so that a break cannot make two effects overlap.
     pub(super) fn compares(&self, text: &str) -> Result<bool, Fault> {
-        let key = names::meant(self.names(), text, &self.keeper)?;
+        let key = self.meant(text)?;
         Ok(self.in_force.all_compare(&key))
     }
 }

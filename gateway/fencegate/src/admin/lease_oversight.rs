@@ -17,7 +17,6 @@ use super::{
     fault::{Fault, Word},
     gateway_seen::GatewaySeen,
     input::{Given, Named, Queried, parsed},
-    names,
     replies::{Done, Looked},
 };
 use crate::leases::{
@@ -130,7 +129,7 @@ pub(super) fn routes() -> Router<GatewaySeen> {
 }
 
 async fn list(State(seen): State<GatewaySeen>, Queried(page): Queried<LeasesPage>) -> Looked<LeasesTold> {
-    let key = page.key.map(|key| names::meant(seen.names(), &key, &seen.keeper)).transpose()?;
+    let key = page.key.map(|key| seen.meant(&key)).transpose()?;
     let limit =
         page.limit.map_or(USUAL, |asked| usize::try_from(asked).map_or(MOST, |asked| asked.min(MOST)));
     seen.leases_seen(key.as_ref(), page.after.as_deref(), limit).map(Json)

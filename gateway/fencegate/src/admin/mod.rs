@@ -21,7 +21,7 @@ mod gateway_seen;
 pub mod input;
 pub mod lease_oversight;
 pub mod listen;
-pub mod names;
+mod names;
 pub mod outcomes;
 mod page;
 mod places;

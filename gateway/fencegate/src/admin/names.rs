@@ -1,28 +1,39 @@
 //! Which key an operator means, who sees keys as the policy lets its log call them.
 
-use fencegate_lock::tenures::{keeper::Keeper, survey::Select};
+use std::collections::BTreeSet;
+
+use fencegate_lock::tenures::survey::Select;
 use fencegate_policies::{key::ResourceKey, plan::KeysShown};
-use fencegate_process::shown::{Names, hashed, is_number};
+use fencegate_process::shown::{hashed, is_number};
 
-use super::fault::{Fault, Word};
+use super::{
+    fault::{Fault, Word},
+    gateway_seen::GatewaySeen,
+};
 
-/// The key that an operator means: by its own name, which whoever knows it may say, or by its number.
-///
-/// # Errors
-/// `changed` for a number that no key here has, or two have: clients choose what keys are called, and who looks for
-/// it finds two with one number.
-pub fn meant(names: Names, text: &str, keeper: &Keeper) -> Result<ResourceKey, Fault> {
-    if names.0 != KeysShown::Hash || !is_number(text) {
-        return ResourceKey::parse(text).map_err(|bad| Fault::new(Word::Malformed, bad.to_string()));
+impl GatewaySeen {
+    /// The key that an operator means: by its own name, which whoever knows it may say, or by its number. That is also found where
+    /// nobody locks the key now, for as long as a request or a lease of it is told of.
+    ///
+    /// # Errors
+    /// `changed` for a number that no key here has, or two have: clients choose what keys are called, and who looks for
+    /// it finds two with one number.
+    pub(super) fn meant(&self, text: &str) -> Result<ResourceKey, Fault> {
+        if self.names().0 != KeysShown::Hash || !is_number(text) {
+            return ResourceKey::parse(text).map_err(|bad| Fault::new(Word::Malformed, bad.to_string()));
+        }
+        let wanted = |key: &ResourceKey| hashed(key) == text;
+        let locks = self.keeper.survey(Select { limit: usize::MAX, ..Select::default() }).locks;
+        let locked = locks.into_iter().map(|lock| lock.key).filter(wanted);
+        let leased = self.leases.iter().flat_map(|leases| leases.keys(wanted));
+        only_one(locked.chain(self.stays.keys(wanted)).chain(leased).collect())
     }
-    let all = keeper.survey(Select { limit: usize::MAX, ..Select::default() });
-    numbered(text, all.locks.into_iter().map(|lock| lock.key))
 }
 
-/// The only one of `keys` with that number.
-fn numbered(number: &str, keys: impl Iterator<Item = ResourceKey>) -> Result<ResourceKey, Fault> {
+/// Of the keys that have one number.
+fn only_one(keys: BTreeSet<ResourceKey>) -> Result<ResourceKey, Fault> {
     let changed = |said| Fault::new(Word::Changed, said);
-    let mut keys = keys.filter(|key| hashed(key) == number);
+    let mut keys = keys.into_iter();
     let only = keys.next().ok_or_else(|| changed("no key here has that number any more; look again"))?;
     match keys.next() {
         None => Ok(only),
@@ -39,9 +50,9 @@ mod tests {
         let key = |text| ResourceKey::parse(text).expect("a key");
         let number = hashed(&key("a"));
         assert!(is_number(&number) && !is_number("#0123456789abcdeg") && !is_number("0123456789abcdef"));
-        let meant = |keys: &[&'static str]| numbered(&number, keys.iter().map(|text| key(text)));
-        assert_eq!(meant(&["b", "a"]).expect("it is there"), key("a"));
-        for keys in [&["b"][..], &["a", "a"]] {
+        let meant = |keys: &[&'static str]| only_one(keys.iter().map(|text| key(text)).collect());
+        assert_eq!(meant(&["a", "a"]).expect("it is there"), key("a"));
+        for keys in [&[][..], &["a", "b"]] {
             assert_eq!(meant(keys).map_err(|fault| fault.word), Err(Word::Changed), "{keys:?}");
         }
     }

@@ -11,8 +11,7 @@ use fencegate_policies::{
 
 use crate::{
     admin::{
-        documents::encoded, gateway_seen::GatewaySeen, lease_oversight::LeaseTold, names,
-        page::frame::FaultPage,
+        documents::encoded, gateway_seen::GatewaySeen, lease_oversight::LeaseTold, page::frame::FaultPage,
     },
     stays::{Over, Staying},
 };
@@ -38,7 +37,7 @@ const PAST: usize = 10;
 impl KnownOfKey {
     pub(super) async fn of(seen: &GatewaySeen, text: &str) -> Result<Self, FaultPage> {
         let names = seen.names();
-        let key = names::meant(names, text, &seen.keeper)?;
+        let key = seen.meant(text)?;
         let (line, members) =
             tokio::join!(seen.keeper.line_of(&key, seen.in_force.site(&key)), seen.keeper.members());
         Ok(Self {

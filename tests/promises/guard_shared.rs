@@ -17,6 +17,7 @@ use fencegate_tests::{
     origin::Act,
     patience::QUIET,
     postgres::{self, Database},
+    process::Process,
     scratch,
     sharing::{MAX_EXECUTION, Sharing},
 };
@@ -74,6 +75,23 @@ async fn what_one_lets_in_the_other_waits_for_and_compares_with() {
     assert_eq!(it.beside.origin.count("/late"), 0);
     let seen = it.one.told("/api/v1/keys/a").await;
     assert_eq!(seen["write"], Dispatch::new("a", 30).g(3).token().to_string().as_str());
+}
+
+/// The store's time goes on with the beats of guards, and stands still between them.
+#[tokio::test]
+async fn a_guard_that_says_it_is_ready_lets_in_at_once() {
+    let beside = Beside::fresh().await;
+    let sharing = Sharing::at(&database().await.url());
+    let launch = sharing
+        .guard(beside.unmade())
+        .with("/upstream/response_timeout", "50ms")
+        .with("/send_within", "50ms")
+        .with("/max_execution", "100ms");
+    // It could be over between two beats, and is over with the next one.
+    let guard = launch.init(FLOOR).start().await;
+    Process::becomes_ready(&guard).await;
+    let answer = guard.send(&Dispatch::new("a", 20).post("/pay")).await;
+    assert_ne!(answer.field("fencing-refusal"), Some("quarantine"), "{answer:?}");
 }
 
 #[tokio::test]

@@ -31,6 +31,7 @@ mod unavailable;
 mod view;
 mod wakes;
 
+pub(crate) use self::beat::BEAT;
 pub use self::{
     copied::Copied,
     copying::{Copying, Handed, Marked, Unended},

@@ -12,7 +12,7 @@ use tokio::{runtime::Handle, sync::watch, time::sleep};
 use crate::{
     arbitration::Reach,
     metrics::GuardMetrics,
-    postgres::{Closed, Lease, Postgres, StoreStatus, Unavailable},
+    postgres::{BEAT, Closed, Lease, Postgres, StoreStatus, Unavailable},
     refused::Refused,
     register::{InDoubt, Quarantined, Scope, Seen, Why},
     rules::Rules,
@@ -85,9 +85,10 @@ impl Shared {
         Ok(Reach { floor: self.postgres.status().floor, highest, database: Some(database) })
     }
 
+    /// Over when a beat says so, and not when our clock does: the database goes by the store's time, which stands still between beats.
     pub(crate) fn quarantine(&self) -> Option<Quarantined> {
         let Closed { until, why } = self.postgres.status().closed?;
-        (self.now() < until).then_some(Quarantined { until, scope: Scope::EveryKey(why) })
+        Some(Quarantined { until: until.max(self.now() + BEAT), scope: Scope::EveryKey(why) })
     }
 
     /// Whether the lease holds, so that the other guards cannot have taken this one for dead.

@@ -15,7 +15,7 @@ use super::{
 use crate::{register::Why, store::JournalSize};
 
 /// How often the lease is renewed and the store's time moved.
-const BEAT: Duration = Duration::from_millis(500);
+pub(crate) const BEAT: Duration = Duration::from_millis(500);
 
 /// The length of a lease, from the moment at which its renewal was asked for. After it a guard sends nothing.
 const LEASE: Duration = Duration::from_secs(3);

@@ -65,7 +65,7 @@ pub(crate) struct LocksPage {
     /// Only keys that somebody waits for.
     #[serde(default)]
     wanted: bool,
-    /// Sorts the keys by the number of waiters, and not by name.
+    /// List the keys that are waited for longest first, and not in the order of keys.
     #[serde(default)]
     by_interest: bool,
 }

@@ -9,7 +9,7 @@ need() {
     "$@" >/dev/null 2>&1 || missing+=("$package")
 }
 
-# install_missing [tests|benches]: with what the tests ask, or the peers that the benchmarks are held against.
+# install_missing [tests|duel|benches]: with what the tests ask, the locks of the duel, or the peers that the benchmarks are held against.
 install_missing() {
     # The linker, and the compiler of SQLite.
     need gcc command -v cc
@@ -66,6 +66,17 @@ install_missing() {
         need varnish command -v varnishtest
         need nghttp2-client command -v h2load
         need slowhttptest command -v slowhttptest
+    fi
+    if [ "${1-}" = duel ]; then
+        # What keeps locks; kazoo, redis-py, pottery and a driver of PostgreSQL come from PyPI, Restate from npm.
+        need libcurator-recipes-java test -e /usr/share/java/curator-recipes.jar
+        need default-jdk-headless command -v javac
+        need redis-server command -v redis-server
+        need etcd-server command -v etcd
+        need postgresql sh -c 'ls /usr/lib/postgresql/*/bin/postgres'
+        need python3-venv python3 -c 'import ensurepip'
+        need nodejs command -v node
+        need npm command -v npm
     fi
     if [ "${1-}" = benches ]; then
         need wrk command -v wrk

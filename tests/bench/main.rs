@@ -13,7 +13,6 @@ mod guard;
 mod instructions;
 mod locked;
 mod locks;
-mod machine;
 mod nginx;
 mod outcome;
 mod peers;

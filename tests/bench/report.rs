@@ -6,9 +6,10 @@ use std::{
     path::PathBuf,
 };
 
+use fencegate_tests::machine;
 use serde_json::{Value, json};
 
-use crate::{machine, outcome::Outcome};
+use crate::outcome::Outcome;
 
 /// One comparison. Ours, theirs and the ratio are those of the round with the median ratio: each round is a pair from
 /// the same minute, and the machine is not equally fast in every minute.

@@ -58,7 +58,9 @@ fn built() -> impl Iterator<Item = (String, Modules)> {
     let folders = Floors::of_workspace(&root()).crates.into_iter().map(|one| one.folder);
     let places = folders.flat_map(|folder| {
         let places = match folder.as_str() {
-            "tests" => &["src", "promises", "sim", "faults", "models", "packages", "bench", "house"][..],
+            "tests" => {
+                &["src", "promises", "sim", "faults", "models", "packages", "bench", "duel", "house"][..]
+            }
             _ => &["src"],
         };
         places.iter().map(move |place| format!("{folder}/{place}"))
@@ -246,6 +248,12 @@ fn documents_name_metrics_that_are_exposed() {
         }
     }
     assert!(named > 60, "not all were found: {named}");
+}
+
+#[test]
+fn the_duel_of_locks_is_told_as_its_report_has_it() {
+    let complaints = fencegate_tests::duel::complaints(&read("deploy/docs/COMPARISON.md"));
+    assert!(complaints.is_empty(), "`tests/run --duel --write` writes it:\n{}", complaints.join("\n"));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::{
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
+    sync::Notify,
     task::JoinHandle,
 };
 
@@ -15,6 +16,7 @@ use tokio::{
 pub struct Balancer {
     pub address: SocketAddr,
     turn: Arc<Mutex<Turn>>,
+    hang_up: Arc<Notify>,
     running: JoinHandle<()>,
 }
 
@@ -36,23 +38,34 @@ impl Balancer {
         let listener = TcpListener::bind(address).await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let turn = Arc::new(Mutex::new(Turn { to: addresses.to_vec(), next: 0 }));
-        let next = turn.clone();
+        let hang_up = Arc::<Notify>::default();
+        let (next, over) = (turn.clone(), hang_up.clone());
         let running = tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
                 let to = next.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let over = over.clone();
                 tokio::spawn(async move {
-                    let mut server = TcpStream::connect(to).await?;
-                    copy_bidirectional(&mut client, &mut server).await
+                    let over = over.notified();
+                    let Ok(mut server) = TcpStream::connect(to).await else { return };
+                    tokio::select! {
+                        _ended = copy_bidirectional(&mut client, &mut server) => {}
+                        () = over => {}
+                    }
                 });
             }
         });
-        Self { address, turn, running }
+        Self { address, turn, hang_up, running }
     }
 
     /// From now on connections are led there.
     pub fn leads_to(&self, addresses: &[SocketAddr]) {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         *turn = Turn { to: addresses.to_vec(), next: 0 };
+    }
+
+    /// Whoever is connected is hung up on.
+    pub fn hangs_up(&self) {
+        self.hang_up.notify_waiters();
     }
 }
 

@@ -10,7 +10,8 @@
 //! looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session.
 //! [`small_disk`] is one that fills up. [`crowd`] is a load on keys that several hold at once. [`charged`] is a command under a lock, and the mishaps of
 //! who watches over it. [`stepped_clock`] has one process see other clocks. [`stored`] is what one version writes and
-//! another one reads. [`pods`] are what a chart renders, as processes. [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks.
+//! another one reads. [`pods`] are what a chart renders, as processes. [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks. [`duel`] is what is told of locks
+//! that stood beside each other, and [`machine`] where.
 
 pub mod balancer;
 pub mod browser;
@@ -19,6 +20,7 @@ pub mod charged;
 pub mod client;
 pub mod crowd;
 pub mod curator;
+pub mod duel;
 pub mod ensemble;
 pub mod faulty_link;
 pub mod gateway;
@@ -33,6 +35,7 @@ pub mod leases;
 pub mod ledger;
 pub mod load;
 mod log_lines;
+pub mod machine;
 pub mod memory;
 pub mod migration;
 pub mod origin;

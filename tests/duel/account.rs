@@ -1,0 +1,270 @@
+//! The resource behind the locks: a service that reads a balance, works, and writes it back, and keeps a book of that.
+
+use std::{
+    convert::Infallible,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use fencegate_policies::token::Token;
+use fencegate_tests::patience::patiently;
+use http_body_util::Full;
+use hyper::{
+    HeaderMap, Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    net::TcpListener,
+    sync::{Mutex as RowLock, watch},
+    task::JoinHandle,
+};
+
+/// How long an execution takes.
+const WORK: Duration = Duration::from_millis(5);
+/// One whose sender is to be killed meanwhile.
+pub(crate) const LONG_WORK: Duration = Duration::from_millis(400);
+/// For so long whoever is to be frozen stands between its last look at its lock and its request.
+const STAND: Duration = Duration::from_millis(600);
+
+/// What has the lock says so in these fields; a gateway in its own.
+const HOLDER: &str = "holder";
+const HELD_SINCE: &str = "held-since";
+const TOKEN: &str = "fencing-token";
+
+/// Whether the service compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Compares {
+    /// It does what it is asked, as most services do.
+    Nothing,
+    /// It takes the row's lock, compares the token, works and writes, all in one transaction.
+    Tokens,
+}
+
+/// All that has happened to one balance.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Book {
+    pub(crate) balance: u64,
+    /// In the order in which they began.
+    pub(crate) executions: Vec<Execution>,
+    /// Who was refused, each time, because somebody newer had been there.
+    pub(crate) refused: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Execution {
+    pub(crate) holder: String,
+    /// Greater for whoever was given the lock later.
+    pub(crate) since: u128,
+    pub(crate) began: Instant,
+    /// When the balance was written; none before.
+    pub(crate) ended: Option<Instant>,
+    pub(crate) work: Duration,
+}
+
+/// The service, in this process, so that all times are of one clock. Dropping it closes its door.
+pub(crate) struct Account {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+    open: JoinHandle<()>,
+}
+
+struct Shared {
+    compares: Compares,
+    book: watch::Sender<Book>,
+    /// The newest token, behind the lock that a database has for the row.
+    row: RowLock<u128>,
+    wishes: Mutex<Wishes>,
+}
+
+/// What is to happen to the next ones of these names.
+#[derive(Debug, Default)]
+struct Wishes {
+    stand: Option<String>,
+    long_work: Vec<String>,
+}
+
+impl Account {
+    pub(crate) async fn open(compares: Compares) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            compares,
+            book: watch::Sender::default(),
+            row: RowLock::default(),
+            wishes: Mutex::default(),
+        });
+        let served = shared.clone();
+        let open = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let shared = served.clone();
+                let serve = service_fn(move |request| answer(shared.clone(), request));
+                // Who asks is frozen and killed on purpose: connections break.
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), serve));
+            }
+        });
+        Ok(Self { address, shared, open })
+    }
+
+    /// Reads the book; do not keep it over an await.
+    pub(crate) fn book(&self) -> watch::Ref<'_, Book> {
+        self.shared.book.borrow()
+    }
+
+    /// Waits until the book shows something.
+    pub(crate) async fn when<R>(&self, what: &str, find: impl Fn(&Book) -> Option<R>) -> R {
+        let mut book = self.shared.book.subscribe();
+        let found = async {
+            loop {
+                if let Some(found) = find(&book.borrow_and_update()) {
+                    return found;
+                }
+                book.changed().await.expect("the account outlives its waiters");
+            }
+        };
+        patiently(what, found, || self.book().executions.iter().rev().take(8).cloned().collect::<Vec<_>>())
+            .await
+    }
+
+    /// Waits for so many further executions.
+    pub(crate) async fn works_on(&self, count: usize) {
+        let before = self.book().executions.len();
+        self.when("further executions", |book| (book.executions.len() >= before + count).then_some(())).await;
+    }
+
+    /// The next one of this name is asked to stand still for a moment when it has the lock the next time.
+    pub(crate) fn asks_to_stand(&self, name: &str) {
+        self.shared.wishes().stand = Some(name.to_owned());
+    }
+
+    /// The next execution of one of these names takes [`LONG_WORK`].
+    pub(crate) fn works_long_for(&self, names: &[String]) {
+        self.shared.wishes().long_work = names.to_vec();
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.open.abort();
+    }
+}
+
+impl Shared {
+    fn wishes(&self) -> MutexGuard<'_, Wishes> {
+        self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer tells how many milliseconds the caller shall stand still the next time that it has the lock.
+    async fn pay(&self, holder: String, since: u128) -> (StatusCode, String) {
+        match self.compares {
+            Compares::Nothing => self.execute(&holder, since).await,
+            Compares::Tokens => {
+                let mut newest = self.row.lock().await;
+                if since <= *newest {
+                    self.book.send_modify(|book| book.refused.push(holder));
+                    return (StatusCode::PRECONDITION_FAILED, String::new());
+                }
+                *newest = since;
+                self.execute(&holder, since).await;
+            }
+        }
+        let stands = self.wishes().stand.take_if(|name| *name == holder).is_some();
+        let millis = if stands { STAND.as_millis() } else { 0 };
+        (StatusCode::OK, millis.to_string())
+    }
+
+    async fn execute(&self, holder: &str, since: u128) {
+        let long = {
+            let mut wishes = self.wishes();
+            let long = wishes.long_work.iter().any(|name| name == holder);
+            if long {
+                wishes.long_work.clear();
+            }
+            long
+        };
+        let work = if long { LONG_WORK } else { WORK };
+        let (mut number, mut read) = (0, 0);
+        self.book.send_modify(|book| {
+            (number, read) = (book.executions.len(), book.balance);
+            let began = Instant::now();
+            book.executions.push(Execution { holder: holder.to_owned(), since, began, ended: None, work });
+        });
+        tokio::time::sleep(work).await;
+        self.book.send_modify(|book| {
+            book.balance = read + 1;
+            book.executions[number].ended = Some(Instant::now());
+        });
+    }
+}
+
+async fn answer(
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (holder, since) = (text(HOLDER).to_owned(), since(request.headers()));
+    // Whatever becomes of the connection, what was begun is ended.
+    let executed = tokio::spawn(async move { shared.pay(holder, since).await });
+    let (status, told) = executed.await.expect("no panic");
+    let answer = Response::builder().status(status);
+    let answer = if status.is_success() { answer } else { answer.header("Fencing-Refusal", "stale") };
+    Ok(answer.body(Full::from(told)).expect("our own fields"))
+}
+
+/// The order of tokens is that of their three numbers.
+fn since(fields: &HeaderMap) -> u128 {
+    let text = |name| fields.get(name).and_then(|value| value.to_str().ok());
+    match text(TOKEN).and_then(|token| Token::parse(token).ok()) {
+        Some(token) => {
+            u128::from(token.number()) << 64
+                | u128::from(token.sequence()) << 32
+                | u128::from(token.dispatch())
+        }
+        None => text(HELD_SINCE).and_then(|since| since.parse().ok()).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_tests::client::{Answer, Ask};
+
+    use super::*;
+
+    async fn pays(account: &Account, holder: &str, epoch: u64) -> Answer {
+        let token = format!("v1-{epoch:016x}-00000000-00000001");
+        let ask = Ask::post("/pay/7").field(HOLDER, holder).field(TOKEN, &token);
+        ask.to(account.address).await.expect("answered")
+    }
+
+    #[tokio::test]
+    async fn two_at_once_lose_an_update_where_nobody_compares() {
+        let account = Account::open(Compares::Nothing).await.expect("a free port");
+        tokio::join!(pays(&account, "a", 2), pays(&account, "b", 1));
+        assert_eq!((account.book().balance, account.book().executions.len()), (1, 2));
+    }
+
+    #[tokio::test]
+    async fn a_service_that_compares_takes_one_after_the_other_and_nobody_older() {
+        let account = Account::open(Compares::Tokens).await.expect("a free port");
+        assert_eq!(pays(&account, "a", 2).await.status, 200);
+        assert_eq!(pays(&account, "b", 1).await.status, 412);
+        assert_eq!(pays(&account, "a", 3).await.status, 200);
+        assert_eq!((account.book().balance, account.book().refused.as_slice()), (2, &["b".to_owned()][..]));
+    }
+
+    #[tokio::test]
+    async fn wishes_are_for_the_next_of_a_name_and_for_it_alone() {
+        let account = Account::open(Compares::Nothing).await.expect("a free port");
+        account.asks_to_stand("b");
+        account.works_long_for(&["b".to_owned()]);
+        let mut told = Vec::new();
+        for holder in ["a", "b", "b"] {
+            told.push(pays(&account, holder, 1).await.body);
+        }
+        assert_eq!(told, ["0", "600", "0"]);
+        let works: Vec<_> = account.book().executions.iter().map(|execution| execution.work).collect();
+        assert_eq!(works, [WORK, LONG_WORK, WORK]);
+    }
+}

@@ -1,0 +1,140 @@
+//! One contestant under one schedule: calm, then its accidents, then the verdict.
+
+use std::{
+    panic::{AssertUnwindSafe, resume_unwind},
+    time::{Duration, Instant},
+};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::duel::Bout;
+use futures_util::FutureExt;
+use tokio::time::{sleep, sleep_until};
+
+use crate::{
+    account::{Account, Book, LONG_WORK},
+    schedule::{Accident, LEASE, Mishap, Schedule},
+    verdict::Verdict,
+};
+
+/// Measured for so long before the first accident.
+const CALM: Duration = Duration::from_millis(2500);
+/// Executions before and after everything that happens: programs have warmed up, and are back.
+const SOME: usize = 10;
+
+/// Whoever takes locks for the clients, and may have an accident: the clients themselves, gateways, or handlers.
+pub(crate) trait Side {
+    /// How many there are.
+    fn victims(&self) -> usize;
+
+    /// What the service calls those whose requests come by way of this one.
+    fn names(&self, victim: usize) -> Vec<String>;
+
+    /// Returns while it stands between its last look at its lock and its request.
+    async fn stands(&mut self, victim: usize, account: &Account);
+
+    fn signal(&self, victim: usize, signal: Signal);
+
+    /// One of them has not answered for as long as a lease lasts, or is gone: what watches over them notices.
+    async fn is_missed(&mut self) {}
+
+    /// It goes on, and what it had still to write has come to its end.
+    async fn was_thawed(&mut self) {}
+
+    /// Another one in the place of one that was killed.
+    async fn comes_back(&mut self, victim: usize);
+
+    /// Late writes that were refused before they came to the service.
+    async fn refused(&self) -> usize {
+        0
+    }
+
+    /// What the processes have said, for whoever looks for a mistake.
+    fn said(&self) -> String;
+}
+
+/// # Panics
+/// If something that has to happen does not, after what the processes have said.
+pub(crate) async fn fought(mut side: impl Side, account: &Account, schedule: &Schedule) -> Bout {
+    let bout = AssertUnwindSafe(endured(&mut side, account, schedule)).catch_unwind().await;
+    let bout = bout.unwrap_or_else(|panic| {
+        println!("{}", side.said());
+        resume_unwind(panic)
+    });
+    // Its clients end with it.
+    drop(side);
+    let over = |book: &Book| book.executions.iter().all(|execution| execution.ended.is_some());
+    let book = account.when("the end of all executions", |book| over(book).then(|| book.clone())).await;
+    let Verdict { executions, overlaps, lost, stale } = Verdict::of(&book);
+    Bout { executions, overlaps, lost, stale, ..bout }
+}
+
+/// All but the verdict.
+async fn endured(side: &mut impl Side, account: &Account, schedule: &Schedule) -> Bout {
+    account.works_on(4 * SOME).await;
+    let before = account.book().executions.len();
+    sleep(CALM).await;
+    let per_second = (account.book().executions.len() - before) as f64 / CALM.as_secs_f64();
+    let mut bout = Bout { seed: schedule.seed, per_second, ..Bout::default() };
+    for &Accident { victim, mishap } in &schedule.accidents {
+        let victim = victim % side.victims();
+        match mishap {
+            Mishap::Pause(pause) => {
+                bout.pauses += 1;
+                bout.taken_over += usize::from(freeze(side, account, victim, pause).await);
+            }
+            Mishap::Kill => bout.recovery.push(kill(side, account, victim).await.as_secs_f64()),
+        }
+        account.works_on(SOME).await;
+    }
+    bout.refused = side.refused().await + account.book().refused.len();
+    bout
+}
+
+/// Returns when what it had still to write has come, or was refused; whether others were at work in the meantime.
+async fn freeze(side: &mut impl Side, account: &Account, victim: usize, pause: Duration) -> bool {
+    side.stands(victim, account).await;
+    let frozen = Instant::now();
+    side.signal(victim, Signal::STOP);
+    // The pause itself is what is tried.
+    sleep_until((frozen + LEASE).into()).await;
+    side.is_missed().await;
+    sleep_until((frozen + pause).into()).await;
+    let names = side.names(victim);
+    let (executed, refused) = (account.book().executions.len(), account.book().refused.len());
+    let since = account.book().executions.iter().filter(|execution| execution.began > frozen).count();
+    side.signal(victim, Signal::CONT);
+    account
+        .when("the late write", |book| {
+            let executed = book.executions.iter().skip(executed).map(|execution| &execution.holder);
+            executed
+                .chain(book.refused.iter().skip(refused))
+                .any(|holder| names.contains(holder))
+                .then_some(())
+        })
+        .await;
+    side.was_thawed().await;
+    since > 0
+}
+
+/// From the kill to the end of the next execution that others have begun after it.
+async fn kill(side: &mut impl Side, account: &Account, victim: usize) -> Duration {
+    let names = side.names(victim);
+    account.works_long_for(&names);
+    let before = account.book().executions.len();
+    account
+        .when("a long execution", |book| {
+            book.executions.iter().skip(before).find(|execution| execution.work == LONG_WORK).map(drop)
+        })
+        .await;
+    side.signal(victim, Signal::KILL);
+    let killed = Instant::now();
+    side.is_missed().await;
+    let next = account
+        .when("the next holder", |book| {
+            let later = book.executions.iter().filter(|execution| execution.began > killed);
+            later.filter(|execution| !names.contains(&execution.holder)).find_map(|execution| execution.ended)
+        })
+        .await;
+    side.comes_back(victim).await;
+    next - killed
+}

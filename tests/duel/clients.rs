@@ -1,0 +1,130 @@
+//! Clients as processes: each takes the lock of one library and calls the service, or calls somebody who has locks of his own.
+
+use std::{fs, net::SocketAddr, sync::Arc};
+
+use fencegate::demo::child::{Child, Signal};
+use fencegate_tests::{curator::class_path, patience::PATIENCE, scratch};
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+
+use crate::{account::Account, bout::Side, fetched};
+
+/// So many of them work on one account.
+pub(crate) const CLIENTS: usize = 4;
+
+const PYPI: [&str; 4] = ["kazoo==2.11.0", "redis==8.1.0", "pottery==3.0.1", "psycopg2-binary==2.9.13"];
+
+/// A program that is told a server, a service and its own name.
+pub(crate) struct Program {
+    words: Vec<String>,
+    /// Its source.
+    _home: Option<TempDir>,
+}
+
+/// All clients of one contestant. Dropping them ends them.
+pub(crate) struct Clients {
+    program: Program,
+    server: String,
+    service: Vec<String>,
+    running: Vec<Arc<Child>>,
+}
+
+impl Program {
+    /// `kind`: as `turns.py` knows it.
+    pub(crate) fn python(kind: &str) -> Self {
+        let home = scratch::place();
+        let script = home.path().join("turns.py");
+        fs::write(&script, include_str!("turns.py")).expect("our own folder");
+        let words = vec![fetched::python(&PYPI), script.display().to_string(), kind.to_owned()];
+        Self { words, _home: Some(home) }
+    }
+
+    /// With Curator, on a machine that starts fast.
+    pub(crate) fn java() -> Self {
+        let classes = fetched::classes("Turns.java", include_str!("Turns.java"));
+        let with_ours = format!("{}:{}", classes.display(), class_path());
+        let quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off";
+        let words = [
+            "java",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-Xmx64m",
+            quiet,
+            "-cp",
+            &with_ours,
+            "Turns",
+        ];
+        Self { words: words.map(str::to_owned).into(), _home: None }
+    }
+}
+
+impl Clients {
+    /// They take their turns at these addresses: the first one at the first, and so on, around. `path` is what they ask for.
+    pub(crate) async fn start(program: Program, server: String, services: &[SocketAddr], path: &str) -> Self {
+        let service = services.iter().map(|address| format!("http://{address}{path}")).collect();
+        let mut clients = Self { program, server, service, running: Vec::new() };
+        clients.running = (0..CLIENTS).map(|number| clients.spawn(number)).collect();
+        for client in &clients.running {
+            is_up(client).await;
+        }
+        clients
+    }
+
+    /// What the service calls a client.
+    pub(crate) fn name(number: usize) -> String {
+        format!("client-{number}")
+    }
+
+    fn spawn(&self, number: usize) -> Arc<Child> {
+        let service = self.service[number % self.service.len()].clone();
+        let arguments = [self.server.clone(), service, Self::name(number)];
+        let (first, rest) = self.program.words.split_first().expect("a program");
+        Arc::new(Child::spawn(first, rest.iter().chain(&arguments)).expect("setpriv"))
+    }
+}
+
+/// Says so by itself.
+pub(crate) async fn is_up(child: &Arc<Child>) {
+    let child = child.clone();
+    let up =
+        spawn_blocking(move || child.wait_line(|line| line == "UP", PATIENCE).map_err(|why| why.to_string()));
+    up.await.expect("no panic").expect("it comes up");
+}
+
+/// Waits until one that is asked to stand does, and says so.
+pub(crate) async fn says_held(child: &Arc<Child>, name: &str, account: &Account) {
+    let (from, waiting) = (child.cursor(), child.clone());
+    account.asks_to_stand(name);
+    let held = spawn_blocking(move || {
+        waiting.wait_line_after(from, |line| line == "HELD", PATIENCE).map_err(|why| why.to_string())
+    });
+    held.await.expect("no panic").expect("it has the lock some time");
+}
+
+/// They have the accidents themselves.
+impl Side for Clients {
+    fn victims(&self) -> usize {
+        self.running.len()
+    }
+
+    fn names(&self, victim: usize) -> Vec<String> {
+        vec![Self::name(victim)]
+    }
+
+    async fn stands(&mut self, victim: usize, account: &Account) {
+        says_held(&self.running[victim], &Self::name(victim), account).await;
+    }
+
+    fn signal(&self, victim: usize, signal: Signal) {
+        self.running[victim].signal(signal).expect("our own child");
+    }
+
+    async fn comes_back(&mut self, victim: usize) {
+        self.running[victim] = self.spawn(victim);
+        is_up(&self.running[victim]).await;
+    }
+
+    fn said(&self) -> String {
+        self.running.iter().map(|client| client.log()).collect()
+    }
+}

@@ -1,0 +1,59 @@
+//! What clients are made of and Debian does not have: fetched once, by the registries' own programs, into the folder of the build.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use fencegate_tests::curator::class_path;
+
+/// A folder of the build that is there the next time, and holds what `content` tells.
+fn kept(name: &str, content: &str, make: impl FnOnce(&Path)) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // Written last: a folder that was half made is made again.
+    let made = folder.join("made");
+    if fs::read_to_string(&made).is_ok_and(|there| there == content) {
+        return folder;
+    }
+    fs::create_dir_all(&folder).expect("the target folder can be written");
+    make(&folder);
+    fs::write(made, content).expect("our own folder");
+    folder
+}
+
+/// A Python that has these packages, as PyPI knows them.
+pub(crate) fn python(packages: &[&str]) -> String {
+    let folder = kept("duel-pypi", &packages.join("\n"), |folder| {
+        let at = folder.display().to_string();
+        run("python3", &["-m", "venv", &at]);
+        run(&format!("{at}/bin/python"), &[&["-m", "pip", "install", "--quiet"][..], packages].concat());
+    });
+    folder.join("bin/python").display().to_string()
+}
+
+/// A folder where Node finds these packages, as npm knows them.
+pub(crate) fn node(packages: &[&str]) -> PathBuf {
+    kept("duel-npm", &packages.join("\n"), |folder| {
+        let at = folder.display().to_string();
+        run(
+            "npm",
+            &[&["install", "--silent", "--no-audit", "--no-fund", "--prefix", &at][..], packages].concat(),
+        );
+    })
+}
+
+/// A folder with the classes of one Java source that uses Curator.
+pub(crate) fn classes(name: &str, source: &str) -> PathBuf {
+    kept("duel-java", source, |folder| {
+        let file = folder.join(name).display().to_string();
+        fs::write(&file, source).expect("our own folder");
+        run("javac", &["-Xlint:all", "-d", &folder.display().to_string(), "-cp", &class_path(), &file]);
+    })
+}
+
+fn run(program: &str, words: &[&str]) {
+    let output =
+        Command::new("timeout").arg("300").arg(program).args(words).output().expect("`timeout` is there");
+    assert!(output.status.success(), "{program} {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+}

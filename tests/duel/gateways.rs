@@ -1,0 +1,151 @@
+//! Fencegate at each of its levels: two gateways, with a guard where the level has one, and clients that take no lock.
+
+use std::net::SocketAddr;
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    ensemble::free_ports,
+    gateway::{Gateway, Launch},
+    guard::{self, Guard},
+    guarded::Guarded,
+    policy::Policy,
+    site::Site,
+};
+use serde_json::json;
+
+use crate::{
+    account::{Account, Compares},
+    bout::Side,
+    clients::{CLIENTS, Clients, Program},
+    schedule::LEASE,
+};
+
+/// What `fencing` of an upstream says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    None,
+    Delay,
+    Guard,
+    Upstream,
+}
+
+/// With `delay`: longer than any pause of the schedule lasts beyond the session.
+const DELAY: &str = "5s";
+const GATEWAYS: usize = 2;
+
+pub(crate) struct Gateways {
+    policies: Vec<Policy>,
+    /// None while one is being started again.
+    running: Vec<Option<Gateway>>,
+    guard: Option<Guard>,
+    clients: Clients,
+}
+
+impl Level {
+    /// At `upstream` the service is the one that compares: that is what the level asks of it.
+    pub(crate) fn compares(self) -> Compares {
+        match self {
+            Self::Upstream => Compares::Tokens,
+            Self::None | Self::Delay | Self::Guard => Compares::Nothing,
+        }
+    }
+
+    fn applied(self, policy: Policy) -> Policy {
+        match self {
+            // As policies/README.md advises: not longer than a session less its margin.
+            Self::None => policy
+                .with("/upstreams/ledger/fencing", "none")
+                .with("/upstreams/ledger/response_timeout", "1s"),
+            Self::Delay => policy
+                .with("/upstreams/ledger/fencing", "delay")
+                .with("/upstreams/ledger/delay", DELAY)
+                .with("/upstreams/ledger/response_timeout", DELAY),
+            Self::Guard | Self::Upstream => policy,
+        }
+    }
+}
+
+impl Gateways {
+    pub(crate) async fn start(level: Level, zookeeper: SocketAddr, account: &Account) -> Self {
+        let site = Guarded::of(Site::at(zookeeper).await).await;
+        let guard = match level {
+            Level::Guard => Some(guard_before(account, &site).await),
+            _ => None,
+        };
+        let ports = free_ports(GATEWAYS);
+        let policy = |number: usize| {
+            let name = format!("gw-{number}");
+            let policy = match &guard {
+                Some(guard) => site.policy(&name, &[guard.public]),
+                None => level
+                    .applied(site.site.policy(&name))
+                    .with("/upstreams/ledger/endpoints", json!([format!("http://{}", account.address)])),
+            };
+            policy
+                .with("/listeners/public/address", format!("127.0.0.1:{}", ports[number]))
+                .with("/zookeeper/session_timeout", format!("{}s", LEASE.as_secs()))
+                // As gateways hold keys where nothing is written.
+                .with("/defaults/hold", json!({"mode": "cached"}))
+                .with("/routes/0/fence/wait", "30s")
+        };
+        let policies: Vec<Policy> = (0..GATEWAYS).map(policy).collect();
+        let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
+        let doors = [one.public, other.public];
+        let clients = Clients::start(Program::python("none"), String::new(), &doors, "/pay/7").await;
+        Self { policies, running: vec![Some(one), Some(other)], guard, clients }
+    }
+
+    fn gateway(&self, victim: usize) -> &Gateway {
+        self.running[victim].as_ref().expect("it runs")
+    }
+}
+
+async fn guard_before(account: &Account, site: &Guarded) -> Guard {
+    let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
+    let launch = guard::Launch::before(account.address).of(&site.ensemble);
+    let made = launch.with("/listener/address", address.to_string()).made_from(site.floor).await;
+    made.start().await
+}
+
+/// They have the accidents: clients hold nothing.
+impl Side for Gateways {
+    fn victims(&self) -> usize {
+        GATEWAYS
+    }
+
+    fn names(&self, victim: usize) -> Vec<String> {
+        (0..CLIENTS).filter(|client| client % GATEWAYS == victim).map(Clients::name).collect()
+    }
+
+    /// Another one takes its place that stands still once after it has asked its proof, before its first write.
+    async fn stands(&mut self, victim: usize, _account: &Account) {
+        let before = self.running[victim].take().expect("it runs");
+        before.signal(Signal::TERM);
+        before.exit().await;
+        drop(before);
+        let launch = Launch::new(&self.policies[victim]).failpoint("after_proof_check", "1*sleep(600)");
+        let gateway = launch.start().await;
+        gateway.stands_at("after_proof_check").await;
+        self.running[victim] = Some(gateway);
+    }
+
+    fn signal(&self, victim: usize, signal: Signal) {
+        self.gateway(victim).signal(signal);
+    }
+
+    async fn comes_back(&mut self, victim: usize) {
+        drop(self.running[victim].take());
+        self.running[victim] = Some(Gateway::start(&self.policies[victim]).await);
+    }
+
+    async fn refused(&self) -> usize {
+        match &self.guard {
+            Some(guard) => guard.decided("stale").await as usize,
+            None => 0,
+        }
+    }
+
+    fn said(&self) -> String {
+        self.clients.said()
+    }
+}

@@ -1,0 +1,172 @@
+//! Restate: a server, a virtual object in two processes behind one address, and clients that ask its ingress.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use fencegate::demo::child::{Child, Signal};
+use fencegate_tests::{balancer::Balancer, client::Ask, ensemble::free_ports, patience::patiently, scratch};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::{
+    account::Account,
+    bout::Side,
+    clients::{self, Clients, Program},
+    fetched,
+};
+
+const NPM: [&str; 2] = ["@restatedev/restate-server@1.7.12", "@restatedev/restate-sdk@1.17.2"];
+const HANDLERS: usize = 2;
+
+pub(crate) struct Handlers {
+    published: PathBuf,
+    service: String,
+    ports: Vec<u16>,
+    running: Vec<Arc<Child>>,
+    /// Which of them is led to.
+    serving: usize,
+    /// One address before them, which leads elsewhere when the one that serves has not answered for as long as a lease lasts.
+    balancer: Balancer,
+    clients: Clients,
+    _server: Child,
+    _home: TempDir,
+}
+
+impl Handlers {
+    pub(crate) async fn start(account: &Account) -> Self {
+        let published = fetched::node(&NPM);
+        // A module is looked for from where the one stands that asks for it.
+        fs::write(published.join("account.mjs"), include_str!("account.mjs")).expect("our own folder");
+        let service = format!("http://{}/pay/7", account.address);
+        let ports = free_ports(HANDLERS);
+        let running: Vec<_> =
+            (0..HANDLERS).map(|number| handler(&published, &service, ports[number], number)).collect();
+        for handler in &running {
+            clients::is_up(handler).await;
+        }
+        let balancer = Balancer::to(&[SocketAddr::from(([127, 0, 0, 1], ports[0]))]).await;
+        let home = scratch::place();
+        let (server, ingress) = serving(&published, &home, balancer.address).await;
+        let clients =
+            Clients::start(Program::python("none"), String::new(), &[ingress], "/account/7/pay").await;
+        Self {
+            published,
+            service,
+            ports,
+            running,
+            serving: 0,
+            balancer,
+            clients,
+            _server: server,
+            _home: home,
+        }
+    }
+
+    fn name(number: usize) -> String {
+        format!("handler-{number}")
+    }
+
+    fn address(&self, number: usize) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.ports[number]))
+    }
+
+    fn spare(&self) -> usize {
+        (self.serving + 1) % HANDLERS
+    }
+}
+
+fn handler(published: &Path, service: &str, port: u16, number: usize) -> Arc<Child> {
+    let script = published.join("account.mjs").display().to_string();
+    // What Node's programs are in production: https://nodejs.org/en/learn/getting-started/nodejs-the-difference-between-development-and-production
+    let words = ["NODE_ENV=production", "node", &script, &port.to_string(), service, &Handlers::name(number)];
+    Arc::new(Child::spawn("env", words).expect("setpriv"))
+}
+
+/// A server that knows the handlers, and its ingress.
+async fn serving(published: &Path, home: &TempDir, handlers: SocketAddr) -> (Child, SocketAddr) {
+    let addresses = free_ports(3).into_iter().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let [ingress, admin, fabric] = addresses.collect::<Vec<_>>()[..] else { unreachable!("three ports") };
+    let file = home.path().join("restate.toml");
+    fs::write(&file, configuration(home, ingress, admin, fabric)).expect("our own folder");
+    // The program itself: what npm has put beside it starts it as a child of its own.
+    let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
+    let program = format!("node_modules/@restatedev/restate-server-linux-{machine}/bin/restate-server");
+    let words = ["--config-file".to_owned(), file.display().to_string()];
+    let server = Child::spawn(published.join(program), words).expect("setpriv");
+    until_good(&server, admin, &Ask::get("/health")).await;
+    let deployment = json!({"uri": format!("http://{handlers}")}).to_string();
+    until_good(&server, admin, &posted("/deployments", deployment)).await;
+    until_good(&server, ingress, &posted("/account/first/pay", "{}".to_owned())).await;
+    (server, ingress)
+}
+
+/// One node as it is by itself, which waits for the disk: <https://docs.restate.dev/references/server-config>. It listens on
+/// loopback alone and tells nobody of itself.
+fn configuration(home: &TempDir, ingress: SocketAddr, admin: SocketAddr, fabric: SocketAddr) -> String {
+    let (ip, ingress, admin, fabric) = (fabric.ip(), ingress.port(), admin.port(), fabric.port());
+    format!(
+        "listen-mode = \"tcp\"\nbind-ip = \"{ip}\"\nbind-port = {fabric}\ndisable-telemetry = true\n\
+         base-dir = \"{}\"\nnode-name = \"duel\"\nlog-filter = \"error\"\n\
+         [ingress]\nbind-port = {ingress}\n[admin]\nbind-port = {admin}\ndisable-web-ui = true\n",
+        home.path().join("restate").display()
+    )
+}
+
+fn posted(path: &str, body: String) -> Ask {
+    Ask::post(path).field("content-type", "application/json").body(body)
+}
+
+/// Polls: that it serves is told to who asks, there is no event.
+async fn until_good(server: &Child, address: SocketAddr, ask: &Ask) {
+    let good = async {
+        while !ask.to(address).await.is_ok_and(|answer| matches!(answer.status, 200..300)) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    patiently(&format!("Restate to answer {}", ask.target()), good, || server.log()).await;
+}
+
+/// The process that runs the handler has the accidents: clients hold nothing.
+impl Side for Handlers {
+    /// The one that is led to.
+    fn victims(&self) -> usize {
+        1
+    }
+
+    fn names(&self, _victim: usize) -> Vec<String> {
+        vec![Self::name(self.serving)]
+    }
+
+    async fn stands(&mut self, _victim: usize, account: &Account) {
+        clients::says_held(&self.running[self.serving], &Self::name(self.serving), account).await;
+    }
+
+    fn signal(&self, _victim: usize, signal: Signal) {
+        self.running[self.serving].signal(signal).expect("our own child");
+    }
+
+    async fn is_missed(&mut self) {
+        self.balancer.leads_to(&[self.address(self.spare())]);
+        self.balancer.hangs_up();
+    }
+
+    async fn was_thawed(&mut self) {
+        self.serving = self.spare();
+    }
+
+    async fn comes_back(&mut self, _victim: usize) {
+        let killed = self.serving;
+        self.serving = self.spare();
+        self.running[killed] = handler(&self.published, &self.service, self.ports[killed], killed);
+        clients::is_up(&self.running[killed]).await;
+    }
+
+    fn said(&self) -> String {
+        self.clients.said() + &self.running.iter().map(|handler| handler.log()).collect::<String>()
+    }
+}

@@ -1,0 +1,73 @@
+//! What happens to a contestant, and when: the same for each of them, by a seed.
+
+use std::{env, time::Duration};
+
+use fencegate_tests::memory::Dice;
+
+/// The life that each lock is given; nearly the shortest that etcd grants.
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
+
+const PAUSES: usize = 2;
+const KILLS: usize = 1;
+const SEEDS: [u64; 3] = [20, 21, 22];
+
+pub(crate) struct Schedule {
+    pub(crate) seed: u64,
+    pub(crate) accidents: Vec<Accident>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Accident {
+    /// Which of those that may have one; counted around.
+    pub(crate) victim: usize,
+    pub(crate) mishap: Mishap,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mishap {
+    /// SIGSTOP between the last look at the lock and the request, and SIGCONT after this time.
+    Pause(Duration),
+    /// SIGKILL while the service works on the request.
+    Kill,
+}
+
+impl Schedule {
+    pub(crate) fn of(seed: u64) -> Self {
+        let dice = Dice::seeded(seed);
+        // A session's end is seen a moment after its lease is over, and the next holder has to have its turn.
+        let longer = LEASE + Duration::from_millis(1600)..LEASE + Duration::from_millis(2600);
+        let mut mishaps: Vec<Mishap> = (0..PAUSES).map(|_| Mishap::Pause(dice.within(&longer))).collect();
+        for _ in 0..KILLS {
+            mishaps.insert(dice.index(mishaps.len() + 1), Mishap::Kill);
+        }
+        let accident = |mishap| Accident { victim: dice.index(64), mishap };
+        Self { seed, accidents: mishaps.into_iter().map(accident).collect() }
+    }
+
+    /// Those of `FENCEGATE_DUEL_SEEDS`, with blanks between them, or a few.
+    ///
+    /// # Panics
+    /// If that variable has something else.
+    pub(crate) fn all() -> Vec<Self> {
+        let told = env::var("FENCEGATE_DUEL_SEEDS").unwrap_or_default();
+        let told: Vec<u64> = told.split_whitespace().map(|seed| seed.parse().expect("a number")).collect();
+        let seeds = if told.is_empty() { SEEDS.to_vec() } else { told };
+        seeds.into_iter().map(Self::of).collect()
+    }
+}
+
+#[test]
+fn a_seed_repeats_its_schedule_and_each_pause_is_longer_than_the_lease() {
+    for seed in 0..100 {
+        let [one, other] = [Schedule::of(seed), Schedule::of(seed)];
+        assert_eq!(one.accidents, other.accidents);
+        let pauses = one.accidents.iter().filter_map(|accident| match accident.mishap {
+            Mishap::Pause(pause) => Some(pause),
+            Mishap::Kill => None,
+        });
+        let pauses: Vec<_> = pauses.collect();
+        assert!(pauses.len() == PAUSES && pauses.iter().all(|pause| *pause > LEASE), "{pauses:?}");
+        assert_eq!(one.accidents.len(), PAUSES + KILLS);
+    }
+    assert_ne!(Schedule::of(1).accidents, Schedule::of(2).accidents);
+}

@@ -1,0 +1,105 @@
+//! Servers that keep locks, as their documentation configures them: what they have acknowledged is on the disk.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use fencegate::demo::{
+    child::Child,
+    zookeeper::{Durability, PrivateZooKeeper, Settings},
+};
+use fencegate_tests::{
+    ensemble::free_ports,
+    patience::PATIENCE,
+    postgres::{Database, Server},
+    scratch,
+};
+use tempfile::TempDir;
+
+use crate::schedule::LEASE;
+
+/// They end with this.
+#[derive(Default)]
+pub(crate) struct Servers {
+    /// For their clients.
+    pub(crate) addresses: Vec<SocketAddr>,
+    children: Vec<Child>,
+    homes: Vec<TempDir>,
+}
+
+/// With the short ticks by which it can keep sessions as short as a lease.
+pub(crate) fn zookeeper(folder: &Path) -> PrivateZooKeeper {
+    let settings =
+        Settings { tick: Duration::from_millis(200), durability: Durability::Machine, heap_mib: 128 };
+    PrivateZooKeeper::start(folder, settings).expect("ZooKeeper starts")
+}
+
+/// Redis, once or several times, with nothing between them. Each write waits for the disk, which a lock asks for that is to
+/// outlive a restart of its server:
+/// <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/#performance-crash-recovery-and-fsync>.
+pub(crate) fn redis(count: usize) -> Servers {
+    let mut servers = Servers::default();
+    for port in free_ports(count) {
+        servers.start(port, |folder| {
+            format!("redis-server --bind 127.0.0.1 --port {port} --dir {folder} --appendonly yes --appendfsync always")
+        });
+    }
+    servers
+}
+
+/// etcd as it is by itself, which waits for the disk: <https://etcd.io/docs/v3.4/op-guide/configuration/>.
+pub(crate) fn etcd() -> Servers {
+    let [port, peer] = free_ports(2)[..] else { unreachable!("two ports") };
+    let (client, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
+    let mut servers = Servers::default();
+    servers.start(port, |folder| {
+        format!(
+            "etcd --data-dir {folder} --log-level error --listen-client-urls {client} --advertise-client-urls {client} \
+             --listen-peer-urls {peer} --initial-advertise-peer-urls {peer} --initial-cluster default={peer}"
+        )
+    });
+    servers
+}
+
+/// It ends a session that is idle in its transaction for longer than a lease:
+/// <https://www.postgresql.org/docs/current/runtime-config-client.html#GUC-IDLE-IN-TRANSACTION-SESSION-TIMEOUT>.
+pub(crate) fn postgres() -> (Server, Database) {
+    let server = Server::start(&[&format!("idle_in_transaction_session_timeout={}ms", LEASE.as_millis())]);
+    let database = server.fresh_database();
+    (server, database)
+}
+
+impl Servers {
+    /// With commas between them.
+    pub(crate) fn told(&self) -> String {
+        self.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    fn start(&mut self, port: u16, words: impl Fn(&str) -> String) {
+        let home = scratch::place();
+        let folder = home.path().join("data");
+        fs::create_dir_all(&folder).expect("our own folder");
+        let words = words(&folder.display().to_string());
+        let mut words = words.split(' ');
+        let child = Child::spawn(words.next().expect("a program"), words).expect("setpriv");
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        listens(address, &child);
+        self.addresses.push(address);
+        self.children.push(child);
+        self.homes.push(home);
+    }
+}
+
+/// Polls: that somebody listens is told to who connects, there is no event.
+pub(crate) fn listens(address: SocketAddr, child: &Child) {
+    let until = Instant::now() + PATIENCE;
+    while TcpStream::connect(address).is_err() {
+        let goes_on = Instant::now() < until && child.is_running();
+        assert!(goes_on, "nobody listens at {address}; it said:\n{}", child.log());
+        thread::sleep(Duration::from_millis(10));
+    }
+}

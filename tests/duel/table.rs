@@ -1,0 +1,25 @@
+//! What was found, as the table of `deploy/docs/COMPARISON.md`; `REWRITE=1` writes it there. For when all have fought.
+
+use std::{env, fs, path::PathBuf};
+
+use fencegate_tests::duel::{self, Contestant};
+
+use crate::contest::report;
+
+/// Looked for with apt in Debian 12, and with the search of npm; PyPI has clients of it.
+const NO_CONSUL: &str = "Debian 12, PyPI and npm do not have its server";
+
+#[test]
+fn each_has_its_row() {
+    let mut report = report();
+    report.skip(Contestant::Consul, NO_CONSUL).expect("the report can be written");
+    let table = report.table();
+    println!("{table}");
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/docs/COMPARISON.md");
+    let document = fs::read_to_string(&file).expect("the document");
+    let document = duel::written(&document, &table).expect("it has a place for the duel");
+    assert_eq!(duel::complaints(&document), [""; 0], "all of it has to be run first");
+    if env::var_os("REWRITE").is_some() {
+        fs::write(file, document).expect("the repository can be written");
+    }
+}

@@ -1,0 +1,92 @@
+//! Judges a book: what a lock was to keep from happening to a balance, and did not.
+
+use crate::account::Book;
+
+/// How often.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) executions: usize,
+    /// Executions that began while another one was at work.
+    pub(crate) overlaps: usize,
+    /// Executions of which nothing is left in the balance.
+    pub(crate) lost: usize,
+    /// Writes of a former holder after a newer holder had begun.
+    pub(crate) stale: usize,
+}
+
+impl Verdict {
+    /// # Panics
+    /// If something is at work still.
+    pub(crate) fn of(book: &Book) -> Self {
+        let (mut overlaps, mut stale, mut busy_until) = (0, 0, None);
+        for execution in &book.executions {
+            let ended = execution.ended.expect("all have ended");
+            overlaps += usize::from(busy_until.is_some_and(|until| execution.began < until));
+            busy_until = busy_until.max(Some(ended));
+            let newer =
+                book.executions.iter().any(|other| other.since > execution.since && other.began < ended);
+            stale += usize::from(newer);
+        }
+        let executions = book.executions.len();
+        let kept = usize::try_from(book.balance).expect("a small balance");
+        Self { executions, overlaps, lost: executions - kept, stale }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::account::Execution;
+
+    /// Each by its holder's number and its times in milliseconds; the balance as the service would have it.
+    fn book(executions: &[(u128, u64, u64)]) -> Book {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut writes = Vec::new();
+        for &(_, began, ended) in executions {
+            let read = writes.iter().filter(|(at, _)| *at <= began).max_by_key(|(at, _)| *at);
+            writes.push((ended, read.map_or(0, |(_, balance)| *balance) + 1));
+        }
+        let balance = writes.iter().max_by_key(|(at, _)| *at).map_or(0, |(_, balance)| *balance);
+        let execution = |&(since, began, ended): &(u128, u64, u64)| Execution {
+            holder: since.to_string(),
+            since,
+            began: at(began),
+            ended: Some(at(ended)),
+            work: Duration::from_millis(ended - began),
+        };
+        Book { balance, executions: executions.iter().map(execution).collect(), refused: Vec::new() }
+    }
+
+    fn verdict(executions: &[(u128, u64, u64)]) -> (usize, usize, usize) {
+        let Verdict { overlaps, lost, stale, .. } = Verdict::of(&book(executions));
+        (overlaps, lost, stale)
+    }
+
+    #[test]
+    fn one_after_the_other_is_well() {
+        assert_eq!(verdict(&[(1, 0, 10), (2, 10, 20), (3, 25, 30)]), (0, 0, 0));
+    }
+
+    #[test]
+    fn each_kind_of_harm_is_found() {
+        // A former holder writes late, while nobody else is at work.
+        assert_eq!(verdict(&[(2, 0, 10), (1, 20, 30), (3, 40, 50)]), (0, 0, 1));
+        // And while the newer one is.
+        assert_eq!(verdict(&[(1, 0, 5), (3, 10, 20), (2, 15, 25)]), (1, 1, 1));
+        // A newer one begins while the former one is at work, as after a lock that ended with its connection.
+        assert_eq!(verdict(&[(1, 0, 30), (2, 5, 10), (3, 12, 17)]), (2, 2, 1));
+        // Whoever is the newest writes nothing late.
+        assert_eq!(verdict(&[(2, 0, 10), (2, 20, 30)]), (0, 0, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "all have ended")]
+    fn nothing_is_judged_before_its_end() {
+        let mut open = book(&[(1, 0, 10)]);
+        open.executions[0].ended = None;
+        Verdict::of(&open);
+    }
+}

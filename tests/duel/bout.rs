@@ -100,8 +100,11 @@ async fn freeze(side: &mut impl Side, account: &Account, victim: usize, pause: D
     side.is_missed().await;
     sleep_until((frozen + pause).into()).await;
     let names = side.names(victim);
-    let (executed, refused) = (account.book().executions.len(), account.book().refused.len());
-    let since = account.book().executions.iter().filter(|execution| execution.began > frozen).count();
+    let (executed, refused, taken_over) = {
+        let book = account.book();
+        let others = book.executions.iter().any(|execution| execution.began > frozen);
+        (book.executions.len(), book.refused.len(), others)
+    };
     side.signal(victim, Signal::CONT);
     account
         .when("the late write", |book| {
@@ -113,7 +116,7 @@ async fn freeze(side: &mut impl Side, account: &Account, victim: usize, pause: D
         })
         .await;
     side.was_thawed().await;
-    since > 0
+    taken_over
 }
 
 /// From the kill to the end of the next execution that others have begun after it.
@@ -123,7 +126,7 @@ async fn kill(side: &mut impl Side, account: &Account, victim: usize) -> Duratio
     let before = account.book().executions.len();
     account
         .when("a long execution", |book| {
-            book.executions.iter().skip(before).find(|execution| execution.work == LONG_WORK).map(drop)
+            book.executions.iter().skip(before).any(|execution| execution.work == LONG_WORK).then_some(())
         })
         .await;
     side.signal(victim, Signal::KILL);

@@ -83,7 +83,8 @@ impl Handlers {
 fn handler(published: &Path, service: &str, port: u16, number: usize) -> Arc<Child> {
     let script = published.join("account.mjs").display().to_string();
     // What Node's programs are in production: https://nodejs.org/en/learn/getting-started/nodejs-the-difference-between-development-and-production
-    let words = ["NODE_ENV=production", "node", &script, &port.to_string(), service, &Handlers::name(number)];
+    let (port, name) = (port.to_string(), Handlers::name(number));
+    let words = ["NODE_ENV=production", "node", &script, &port, service, &name];
     Arc::new(Child::spawn("env", words).expect("setpriv"))
 }
 

@@ -258,7 +258,10 @@ pub fn complaints(document: &str) -> Vec<String> {
         told.push(format!("its rows are {names:?}"));
         return told;
     }
-    let fought = Contestant::ALL.iter().zip(rows).filter(|(_, row)| !row[1].starts_with("skipped: "));
+    let fought = Contestant::ALL
+        .iter()
+        .zip(rows)
+        .filter(|(_, row)| !row.get(1).is_some_and(|cell| cell.starts_with("skipped: ")));
     for (contestant, row) in fought {
         let figures: Vec<usize> = row.iter().skip(1).take(5).filter_map(|cell| cell.parse().ok()).collect();
         let [_, overlaps, lost, stale, refused] = figures[..] else {

@@ -2,7 +2,7 @@
 
 use std::{fmt, fs, io, path::Path, time::Duration};
 
-use crate::machine;
+use fencegate_tests::machine;
 
 pub(super) struct Row {
     pub(super) grows: &'static str,

@@ -62,18 +62,18 @@ async fn late_writes_land_behind_an_advisory_lock_of_postgresql() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_happens_outside_of_restate_is_told() {
+async fn late_writes_land_outside_of_restate() {
     let start = async |account: &Account| Handlers::start(account).await;
     fight(Contestant::Restate, Compares::Nothing, start).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_fencegate_lets_happen_without_a_comparison_is_told() {
+async fn late_writes_land_where_nobody_compares_tokens_of_fencegate() {
     fencegate_fights(Contestant::None, Level::None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_fencegate_lets_happen_with_a_delay_is_told() {
+async fn nobody_is_let_in_within_a_delay_of_fencegate() {
     fencegate_fights(Contestant::Delay, Level::Delay).await;
 }
 

@@ -298,10 +298,9 @@ mod tests {
         }
     }
 
-    fn report() -> Report {
-        let file = crate::scratch::folder().join("duel.json");
-        // Left by nobody: another test of this process may have written it.
-        drop(fs::remove_file(&file));
+    /// In a file of this name: tests run beside each other.
+    fn report(name: &str) -> Report {
+        let file = crate::scratch::folder().join(name);
         let mut report = Report::open(file).expect("none");
         for contestant in Contestant::ALL.into_iter().rev() {
             let (stale, refused) = match contestant.expected() {
@@ -318,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_report_becomes_a_table_about_which_nobody_complains() {
-        let report = report();
+        let report = report("duel-as-told.json");
         let read = Report::open(report.file.clone()).expect("its own");
         assert_eq!(read.rows, report.rows);
         let table = read.table();
@@ -333,7 +332,8 @@ mod tests {
 
     #[test]
     fn a_table_that_was_doctored_is_complained_about() {
-        let document = written(&format!("{BEGINS}{ENDS}"), &report().table()).expect("it has marks");
+        let document =
+            written(&format!("{BEGINS}{ENDS}"), &report("duel-doctored.json").table()).expect("it has marks");
         for (from, to) in [
             ("Seeds: ", "Of "),
             ("| lost updates |", "|"),

@@ -7,6 +7,7 @@ mod given_up;
 mod guard_memory;
 mod guard_migrate_size;
 mod leases;
+mod matrix;
 mod new_keys;
 mod permits;
 mod shared_store;

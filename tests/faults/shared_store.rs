@@ -2,7 +2,6 @@
 //! restarted, killed or followed by its standby, a connection that is cut. Nothing overlaps, nothing older comes
 //! through, and nothing runs twice.
 
-mod cut;
 mod fleet;
 
 use std::time::Duration;
@@ -11,13 +10,11 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     patience::patiently,
     postgres::{Database, Follows, Server},
+    severable::Severable,
 };
 use tokio::{task::block_in_place, time::sleep};
 
-use self::{
-    cut::Cut,
-    fleet::{Fleet, Which},
-};
+use self::fleet::{Fleet, Which};
 
 /// Longer than the guards wait for each other's beats.
 const FROZEN: Duration = Duration::from_secs(8);
@@ -90,7 +87,7 @@ async fn the_server_is_restarted_and_killed() {
 async fn the_connection_of_one_guard_is_cut_and_goes_silent() {
     let server = server();
     let database = server.fresh_database();
-    let cut = Cut::before(database.address).await;
+    let cut = Severable::before(database.address).await;
     let mut fleet = Fleet::at(&database.url(), Some(&database.url_at(&[cut.address]))).await;
     for _ in 0..3 {
         sleep(FAIR / 2).await;

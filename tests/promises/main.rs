@@ -81,6 +81,7 @@ mod lock_library;
 mod lock_service;
 mod log_words;
 mod manners;
+mod matrix_in_short;
 mod metrics;
 mod middleware;
 mod middleware_go;

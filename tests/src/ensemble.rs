@@ -127,6 +127,22 @@ impl Ensemble {
         self.servers[server].launch();
     }
 
+    /// All of them begin anew, as if they had never served anybody.
+    ///
+    /// # Panics
+    /// If their data cannot be removed.
+    pub async fn is_wiped(&mut self) {
+        for server in &mut self.servers {
+            server.process = None;
+        }
+        for server in &mut self.servers {
+            let folder = server.configuration.with_file_name("version-2");
+            fs::remove_dir_all(folder).expect("our own");
+            server.launch();
+        }
+        self.serves().await;
+    }
+
     /// Waits until every server that is up takes part, and one of them leads.
     pub async fn serves(&self) {
         let all = async {

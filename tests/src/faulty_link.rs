@@ -108,6 +108,11 @@ impl FaultyLink {
         Sprung { what, event }
     }
 
+    /// Nothing is waited for any more.
+    pub fn untrap(&self) {
+        self.line.trap().take();
+    }
+
     /// The server ends the sessions of all open connections now, as it would after their timeout.
     pub fn end_sessions(&self) {
         self.line.endings.send_modify(|times| *times += 1);

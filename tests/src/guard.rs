@@ -28,6 +28,7 @@ use crate::{
     process::{Failpoints, Process, TALKATIVE, binary},
     scratch,
     site::Turn,
+    stepped_clock::SteppedClock,
 };
 
 /// What one test has to itself: an origin with one door, and guards beside it.
@@ -187,6 +188,13 @@ impl Launch {
     /// Where that token is.
     pub fn token_file(&self) -> PathBuf {
         self.home().join("token")
+    }
+
+    /// Sees these clocks in the place of the machine's.
+    #[must_use]
+    pub fn timed_by(mut self, clock: &SteppedClock) -> Self {
+        self.behind = clock.command();
+        self
     }
 
     /// Started by somebody who listens at this socket, as systemd does.

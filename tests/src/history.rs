@@ -8,13 +8,11 @@ use std::{
 
 use fencegate_policies::token::Token;
 
+pub use crate::origin::ATTEMPT;
 use crate::{
     client::{Answer, Outcome},
     origin::{Access, Log, Record},
 };
-
-/// The request field that ties an execution to the attempt that caused it.
-pub const ATTEMPT: &str = "x-attempt";
 
 /// What an origin executed and what the clients were told.
 #[derive(Debug, Clone, Default)]
@@ -125,7 +123,8 @@ impl History {
 }
 
 impl Execution {
-    fn of(record: &Record) -> Self {
+    /// As it was at the door: from its first byte to the last one of its answer.
+    pub fn of(record: &Record) -> Self {
         Self {
             key: record.key().unwrap_or_default().to_owned(),
             access: record.access(),

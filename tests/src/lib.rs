@@ -10,7 +10,7 @@
 //! looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session.
 //! [`small_disk`] is one that fills up. [`crowd`] is a load on keys that several hold at once. [`charged`] is a command under a lock, and the mishaps of
 //! who watches over it. [`stepped_clock`] has one process see other clocks. [`stored`] is what one version writes and
-//! another one reads. [`pods`] are what a chart renders, as processes. [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks. [`duel`] is what is told of locks
+//! another one reads. [`severable`] is the way to a server, which breaks or falls silent. [`matrix`] plays all accidents and judges what they have done. [`pods`] are what a chart renders, as processes. [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks. [`duel`] is what is told of locks
 //! that stood beside each other, and [`machine`] where.
 
 pub mod balancer;
@@ -36,6 +36,7 @@ pub mod ledger;
 pub mod load;
 mod log_lines;
 pub mod machine;
+pub mod matrix;
 pub mod memory;
 pub mod migration;
 pub mod origin;
@@ -50,6 +51,7 @@ pub mod prometheus;
 pub mod rolling_load;
 pub mod runbook;
 pub mod scratch;
+pub mod severable;
 pub mod shared_store;
 pub mod sharing;
 pub mod site;

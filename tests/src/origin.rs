@@ -1,12 +1,13 @@
 //! The recording upstream: raw HTTP/1.1 on loopback, scripted per request, one clock for all it sees.
 
+mod accounts;
 mod act;
 mod received;
 mod recorder;
 mod respond;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     io,
     net::{SocketAddr, TcpListener},
     sync::{
@@ -23,10 +24,11 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
-use self::recorder::Shared;
+use self::{accounts::Accounts, recorder::Shared};
 pub use self::{
+    accounts::{Mishap, Row, Rule, WORK},
     act::{Act, Latch, Reply},
-    received::{Access, Log, Piece, Record},
+    received::{ATTEMPT, Access, Effect, Log, Piece, Record},
 };
 use crate::patience::patiently;
 
@@ -42,21 +44,32 @@ pub struct Origin {
 impl Origin {
     /// Answers 200 at once unless scripted, and compares no tokens.
     pub fn start() -> Self {
-        Self::launch(None)
+        Self::launch(None, None)
     }
 
     /// Compares tokens, as a service behind `fencing: upstream` does: 412 for one that is not newer.
     pub fn comparing() -> Self {
-        Self::launch(Some(Mutex::default()))
+        Self::launch(Some(Mutex::default()), None)
     }
 
-    fn launch(marks: Option<Mutex<HashMap<String, Marks>>>) -> Self {
+    /// Keeps accounts, and adds one for every fenced request. Each works for as long as it says itself ([`WORK`]), and
+    /// is answered with its own name.
+    pub fn banking(rule: Rule) -> Self {
+        Self::launch(None, Some(Accounts::under(rule)))
+    }
+
+    fn launch(marks: Option<Mutex<HashMap<String, Marks>>>, accounts: Option<Accounts>) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().expect("runtime of the origin");
         let handle = runtime.handle().clone();
         let (running, stopped) = oneshot::channel::<()>();
         thread::spawn(move || runtime.block_on(stopped).ok());
         let connections = Arc::new(AtomicUsize::new(0));
-        Self { shared: Arc::new(Shared::new(marks)), runtime: handle, connections, _running: running }
+        Self {
+            shared: Arc::new(Shared::new(marks, accounts)),
+            runtime: handle,
+            connections,
+            _running: running,
+        }
     }
 
     /// Opens a listener whose requests are recorded under the name of the gateway that is told to use it.
@@ -108,6 +121,34 @@ impl Origin {
         let latch = Latch::default();
         self.script(path, [Act::Hold(latch.clone(), Reply::ok())]);
         latch
+    }
+
+    /// What becomes of the next requests that change accounts.
+    ///
+    /// # Panics
+    /// If it keeps none.
+    pub fn meets(&self, mishaps: impl IntoIterator<Item = Mishap>) {
+        self.accounts().meets(mishaps);
+    }
+
+    /// How many of these are still to come.
+    ///
+    /// # Panics
+    /// If it keeps no accounts.
+    pub fn mishaps_left(&self) -> usize {
+        self.accounts().mishaps_left()
+    }
+
+    /// Its accounts. Waits for those that are locked.
+    ///
+    /// # Panics
+    /// If it keeps none.
+    pub async fn rows(&self) -> BTreeMap<String, Row> {
+        self.accounts().rows().await
+    }
+
+    fn accounts(&self) -> &Accounts {
+        self.shared.accounts.as_ref().expect("a service with accounts")
     }
 
     /// Reads the log; do not keep it over an await.

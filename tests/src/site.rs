@@ -7,7 +7,7 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{
     ensemble::over_tls::{everywhere, shared as secured_servers},
     gateway::{Gateway, Launch},
-    origin::Origin,
+    origin::{Origin, Rule},
     policy::Policy,
     zookeeper::{self, OwnZooKeeper, Tree},
 };
@@ -84,6 +84,12 @@ impl Site {
     #[must_use]
     pub fn comparing(self) -> Self {
         Self { origin: Origin::comparing(), ..self }
+    }
+
+    /// With an upstream that keeps accounts.
+    #[must_use]
+    pub fn banking(self, rule: Rule) -> Self {
+        Self { origin: Origin::banking(rule), ..self }
     }
 
     /// The policy of a gateway with a door of its own at the origin.

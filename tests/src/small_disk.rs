@@ -1,6 +1,11 @@
 //! A disk that fills up: a small file system in memory, below the store of a guard.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    path::PathBuf,
+    process::Command,
+};
 
 use crate::guard::Launch;
 
@@ -30,6 +35,15 @@ impl SmallDisk {
     /// If there is less room.
     pub fn fills(&self, bytes: usize) {
         fs::write(self.ballast(), vec![7; bytes]).expect("room for it");
+    }
+
+    /// Somebody else writes on it until there is no room.
+    ///
+    /// # Panics
+    /// If something else fails.
+    pub fn fills_up(&self) {
+        let mut ballast = File::create(self.ballast()).expect("room for a name");
+        while let Ok(()) = ballast.write_all(&[7; 512]) {}
     }
 
     /// What was written so goes.

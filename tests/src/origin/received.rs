@@ -6,6 +6,9 @@ use fencegate_policies::token::Token;
 
 use crate::wire::Message;
 
+/// The request field that ties an execution to the attempt that caused it.
+pub const ATTEMPT: &str = "x-attempt";
+
 #[derive(Debug, Default)]
 pub struct Log {
     /// In order of their heads' arrival.
@@ -31,8 +34,18 @@ pub struct Record {
     pub ended: Option<Instant>,
     /// The gateway closed the connection while the request was worked on.
     pub abandoned: Option<Instant>,
+    /// Of a request that changes accounts: when its execution began there, and when it had written.
+    pub effect: Option<Effect>,
     /// A comparing origin found the token not newer than the key's mark: nothing was executed.
     pub stale: bool,
+}
+
+/// What an execution did to its account.
+#[derive(Debug, Clone, Copy)]
+pub struct Effect {
+    pub began: Instant,
+    /// None: not over.
+    pub ended: Option<Instant>,
 }
 
 /// What a request asks to do with its key.

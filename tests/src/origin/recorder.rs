@@ -8,13 +8,15 @@ use std::{
 use fencegate_policies::token::Marks;
 use tokio::sync::watch;
 
-use super::{Access, Act, Log, Record, Reply};
+use super::{Access, Act, Log, Record, Reply, accounts::Accounts};
 
 pub(super) struct Shared {
     pub(super) log: watch::Sender<Log>,
     script: Mutex<Script>,
     /// Some: a token that is not newer than its key's mark is refused.
     marks: Option<Mutex<HashMap<String, Marks>>>,
+    /// Some: what fenced requests change.
+    pub(super) accounts: Option<Accounts>,
 }
 
 pub(super) struct Script {
@@ -25,9 +27,9 @@ pub(super) struct Script {
 
 impl Shared {
     /// `marks`: with them it compares.
-    pub(super) fn new(marks: Option<Mutex<HashMap<String, Marks>>>) -> Self {
+    pub(super) fn new(marks: Option<Mutex<HashMap<String, Marks>>>, accounts: Option<Accounts>) -> Self {
         let script = Script { by_path: HashMap::new(), otherwise: Act::now(Reply::ok()) };
-        Self { log: watch::Sender::default(), script: Mutex::new(script), marks }
+        Self { log: watch::Sender::default(), script: Mutex::new(script), marks, accounts }
     }
 
     pub(super) fn open(&self, record: Record) -> usize {

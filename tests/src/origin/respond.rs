@@ -1,6 +1,10 @@
 //! One connection of the recording upstream: read, record, act.
 
-use std::{io, sync::Arc, time::Instant};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::{
     io::AsyncWriteExt,
@@ -11,7 +15,11 @@ use tokio::{
     time::sleep,
 };
 
-use super::{Act, Piece, Record, Reply, recorder::Shared};
+use super::{
+    ATTEMPT, Act, Effect, Mishap, Piece, Record, Reply, WORK,
+    accounts::{Accounts, NotNewer},
+    recorder::Shared,
+};
 use crate::wire::{Message, Reader, Unframed};
 
 /// Serves one connection until either side ends it.
@@ -43,6 +51,7 @@ pub(super) async fn converse(
             whole: None,
             ended: None,
             abandoned: None,
+            effect: None,
             stale: false,
         };
         talk.number = talk.shared.open(record);
@@ -90,9 +99,14 @@ impl Talk {
             record.request = request;
             record.whole = Some(Instant::now());
         });
+        let shared = Arc::clone(&self.shared);
+        if let Some(accounts) = &shared.accounts
+            && self.record().key().is_some()
+        {
+            return self.book(accounts).await;
+        }
         if !self.shared.admit(self.number) {
-            let refusal = Reply::with_body("stale").status(412).field("Fencing-Refusal", "stale");
-            self.answer(&refusal).await?;
+            self.refuse().await?;
             return Ok(true);
         }
         match self.shared.next_act(&path) {
@@ -130,6 +144,48 @@ impl Talk {
             }
         }
         Ok(true)
+    }
+
+    /// Adds one to the accounts that the request names; false if the connection is over.
+    async fn book(&mut self, accounts: &Accounts) -> io::Result<bool> {
+        let (record, mishap) = (self.record(), accounts.mishap());
+        if mishap == Some(Mishap::ResetBefore) {
+            return self.reset();
+        }
+        let booking = match accounts.begins(&record).await {
+            Ok(booking) => booking,
+            Err(NotNewer) => {
+                self.note(|record| record.stale = true);
+                self.refuse().await?;
+                return Ok(true);
+            }
+        };
+        let began = Instant::now();
+        self.note(|record| record.effect = Some(Effect { began, ended: None }));
+        let asked = record.request.field(WORK).and_then(|text| text.parse().ok()).unwrap_or_default();
+        let longer = if let Some(Mishap::Hangs(longer)) = mishap { longer } else { Duration::ZERO };
+        self.work(sleep(Duration::from_millis(asked) + longer)).await;
+        let written =
+            || self.note(|record| record.effect = Some(Effect { began, ended: Some(Instant::now()) }));
+        booking.ends(written).await;
+        let reply = Reply::with_body(record.request.field(ATTEMPT).unwrap_or("ok"));
+        match mishap {
+            Some(Mishap::ResetAfter) => self.reset(),
+            Some(Mishap::InHead) => self.close(b"HTTP/1.1 200 Scr").await,
+            Some(Mishap::InBody) => {
+                let rest = reply.rest();
+                self.close(&[&reply.head(), &rest[..rest.len() / 2]].concat()).await
+            }
+            _ => self.answer(&reply).await.map(|()| true),
+        }
+    }
+
+    async fn refuse(&mut self) -> io::Result<()> {
+        self.answer(&Reply::with_body("stale").status(412).field("Fencing-Refusal", "stale")).await
+    }
+
+    fn record(&self) -> Record {
+        self.shared.log.borrow().records[self.number].clone()
     }
 
     /// Goes on to the end even when the gateway turns away: that is what an execution does.

@@ -1,4 +1,4 @@
-//! The way from one guard to its database: broken, or open and silent.
+//! The way to one server: broken, or open and silent, whatever is spoken.
 
 use std::net::SocketAddr;
 
@@ -10,15 +10,17 @@ use tokio::{
 };
 
 /// Works on the runtime of the test that makes it.
-pub(super) struct Cut {
-    pub(super) address: SocketAddr,
+pub struct Severable {
+    pub address: SocketAddr,
     /// How often all connections were broken.
     breaks: watch::Sender<u64>,
     silent: watch::Sender<bool>,
 }
 
-impl Cut {
-    pub(super) async fn before(server: SocketAddr) -> Self {
+impl Severable {
+    /// # Panics
+    /// If there is no free port.
+    pub async fn before(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let (breaks, silent) = (watch::Sender::new(0), watch::Sender::new(false));
@@ -31,12 +33,13 @@ impl Cut {
         Self { address, breaks, silent }
     }
 
-    pub(super) fn breaks_all(&self) {
+    /// All connections end, and new ones are made.
+    pub fn breaks_all(&self) {
         self.breaks.send_modify(|times| *times += 1);
     }
 
     /// Connections stay open, and nothing passes; afterwards they are broken, because a stream cannot go on with a hole in it.
-    pub(super) fn silent(&self, silent: bool) {
+    pub fn silent(&self, silent: bool) {
         self.silent.send_replace(silent);
         if !silent {
             self.breaks_all();

@@ -1,0 +1,67 @@
+//! The fault matrix in full: every case at every level of its own with three seeds, for as long as there is time. What one run of this test
+//! had no time for, the next one plays.
+
+use std::{
+    env,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use fencegate_tests::{
+    matrix::{
+        catalogue::CASES,
+        experiment::Run,
+        ruling::{Ruling, Verdict},
+        series,
+        tally::{Tally, state_of_sources},
+    },
+    scratch,
+};
+
+const SEEDS: [u64; 3] = [7, 77, 79];
+
+/// At a time: the processes of a run wait most of the time.
+const LANES: usize = 2;
+
+/// A number out of the environment.
+fn number(name: &str) -> Option<u64> {
+    env::var(name).ok()?.parse().ok()
+}
+
+/// Cases that are asked for, with one seed after the other: where time is short, each case has been played.
+fn wanted() -> Vec<Run> {
+    let only = env::var("FENCEGATE_FAULTS_ONLY").unwrap_or_default();
+    let cases = || CASES.iter().filter(|case| case.name.contains(&only));
+    SEEDS.into_iter().flat_map(|seed| cases().flat_map(move |case| case.runs(seed))).collect()
+}
+
+fn line(ruling: &Ruling) -> String {
+    let Ruling { case, level, seed, executions, hand_overs, stale, hit, violations, .. } = ruling;
+    let recovery = ruling.recovery.map_or("-".to_owned(), |time| format!("{time:.1} s"));
+    format!(
+        "{case} at {level}, seed {seed}: {executions} executions, {hand_overs} hand-overs, {stale} stale, {hit} hit, \
+         {violations} violations, recovered in {recovery}: {} {}",
+        ruling.verdict.word(),
+        ruling.reason,
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_accident_breaks_nothing_that_is_promised() {
+    let until = Instant::now() + Duration::from_secs(60 * number("FENCEGATE_FAULTS_MINUTES").unwrap_or(60));
+    let folder = scratch::binaries().with_file_name("faults");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let state = state_of_sources(root);
+    let again = number("FENCEGATE_FAULTS_AGAIN").is_some();
+    let mut tally = if again { Tally::fresh(&folder, &state) } else { Tally::resumed(&folder, &state) };
+    let runs = wanted().into_iter().filter(|run| !tally.has(run)).collect();
+    series::plays(runs, LANES, until, |ruling| {
+        println!("{}", line(&ruling));
+        tally.add(ruling).expect("the target directory can be written");
+    })
+    .await;
+    let failed: Vec<String> =
+        tally.rulings.iter().filter(|ruling| ruling.verdict == Verdict::Fail).map(line).collect();
+    println!("{} runs, {} failed: {}", tally.rulings.len(), failed.len(), folder.display());
+    assert!(failed.is_empty(), "{failed:#?}");
+}

@@ -1,0 +1,36 @@
+//! The accidents that matter most, of the fault matrix: nothing is broken where tokens are compared, and something is where
+//! nobody compares them.
+
+use std::time::{Duration, Instant};
+
+use fencegate_tests::matrix::{catalogue::CASES, experiment::Run, level::Level, ruling::Verdict, series};
+
+const SEED: u64 = 1;
+
+/// What `tests/run` has time for.
+const MOST: [(&str, Level); 6] = [
+    ("holder_frozen", Level::None),
+    ("holder_frozen", Level::Guard),
+    ("holder_killed", Level::Guard),
+    ("holder_killed", Level::Upstream),
+    ("guard_killed", Level::Guard),
+    ("leader_killed", Level::Guard),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_worst_accidents_break_nothing_where_tokens_are_compared_and_something_where_not() {
+    let named = |(name, level): (&str, Level)| {
+        let case = CASES.iter().find(|case| case.name == name).expect("a case");
+        Run { case, level, seed: SEED }
+    };
+    let mut failed = Vec::new();
+    let runs = MOST.into_iter().map(named).collect();
+    series::plays(runs, 2, Instant::now() + Duration::from_secs(180), |ruling| {
+        println!("{ruling:?}");
+        if ruling.verdict != Verdict::Pass {
+            failed.push(ruling);
+        }
+    })
+    .await;
+    assert!(failed.is_empty(), "{failed:#?}");
+}

@@ -1,0 +1,21 @@
+//! What is done to a run, one function each: it comes back when the accident is over, with the moment from which recovery counts.
+
+pub mod clocks_set;
+pub mod departures;
+pub mod holders;
+pub mod judges_of_tokens;
+pub mod quorum;
+pub mod services;
+pub mod strangers;
+pub mod upkeep;
+
+use std::time::Instant;
+
+use futures_util::future::BoxFuture;
+
+use super::laboratory::Laboratory;
+
+/// What has happened, or why it cannot happen on this machine.
+pub type Happened = Result<Instant, String>;
+
+pub type Accident = for<'a> fn(&'a mut Laboratory) -> BoxFuture<'a, Happened>;

@@ -1,0 +1,57 @@
+//! Clocks that jump.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+
+use super::Happened;
+use crate::{
+    matrix::{laboratory::Laboratory, level::LONG},
+    patience::patiently,
+};
+
+/// The wall clock of the first gateway is an hour ahead, then an hour behind, then right. The guard takes no ticket of the wrong time.
+pub fn wall(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    const HOUR: i64 = 3600;
+    Box::pin(async {
+        lab.at_work(0, LONG).await;
+        lab.strikes(0);
+        for seconds in [HOUR, -HOUR] {
+            let before = refused(lab).await;
+            clock(lab).set_wall(seconds);
+            if lab.level.compares() && !lab.guards.is_empty() {
+                let seen = async { while refused(lab).await <= before {} };
+                patiently("a ticket of another time to be refused", seen, || seconds).await;
+            } else {
+                lab.each_serves(20).await;
+            }
+        }
+        clock(lab).set_wall(0);
+        Ok(Instant::now())
+    })
+}
+
+async fn refused(lab: &Laboratory) -> f64 {
+    let mut count = 0.0;
+    for guard in &lab.guards {
+        count += guard.decided("ticket-invalid").await + guard.decided("ticket-expired").await;
+    }
+    count
+}
+
+/// The machine of the first gateway has slept for a minute, as it sees it: its sessions may be over, and it has to notice.
+pub fn slept(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async {
+        lab.at_work(0, LONG).await;
+        let from = lab.strikes(0);
+        clock(lab).has_slept(Duration::from_secs(60));
+        let gateway = lab.stations[0].gateway();
+        gateway.says("that it has slept", |line| line.message().starts_with("process.paused")).await;
+        gateway.becomes_ready().await;
+        Ok(from)
+    })
+}
+
+fn clock(lab: &Laboratory) -> &crate::stepped_clock::SteppedClock {
+    lab.stations[0].clock.as_ref().expect("a clock of its own")
+}

@@ -1,0 +1,78 @@
+//! Accidents of a gateway that holds a key.
+
+use fencegate::demo::child::Signal;
+use futures_util::future::BoxFuture;
+use tokio::time::sleep;
+
+use super::Happened;
+use crate::matrix::{laboratory::Laboratory, level::LONG};
+
+/// It stands still for two sessions, with requests under way and others in its line.
+pub fn freeze(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async {
+        lab.at_work(0, LONG).await;
+        let from = lab.strikes(0);
+        lab.stations[0].signal(Signal::STOP);
+        lab.sessions_end().await;
+        lab.stations[0].signal(Signal::CONT);
+        Ok(from)
+    })
+}
+
+/// It stands still between the look at its proof and the write: what it writes later is older than what others have written.
+pub fn pause_before_the_write(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async {
+        let pause = 2 * lab.apparatus.session + lab.apparatus.session / 2;
+        let late = &mut lab.stations[0];
+        late.stops().await;
+        let launch = late.launch().failpoint("after_proof_check", &format!("1*sleep({})", pause.as_millis()));
+        late.starts(launch).await;
+        late.gateway().stands_at("after_proof_check").await;
+        let from = lab.strikes(0);
+        lab.stations[0].signal(Signal::STOP);
+        lab.sessions_end().await;
+        lab.stations[0].signal(Signal::CONT);
+        // What was to be written is written now.
+        sleep(lab.apparatus.session / 2).await;
+        Ok(from)
+    })
+}
+
+/// It dies with requests under way, and comes back some time after its session is over.
+pub fn kill(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async {
+        lab.at_work(0, LONG).await;
+        let from = lab.strikes(0);
+        lab.stations[0].dies().await;
+        lab.sessions_end().await;
+        let launch = lab.stations[0].launch();
+        lab.stations[0].starts(launch).await;
+        Ok(from)
+    })
+}
+
+/// Nothing passes between it and ZooKeeper for two sessions.
+pub fn cut_off(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    cut(lab, |lab| lab.stations[0].is_cut())
+}
+
+/// ZooKeeper obeys it, and it does not hear so.
+pub fn deaf(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    cut(lab, |lab| lab.stations[0].links.iter().for_each(|link| link.lose_replies()))
+}
+
+/// What it says does not arrive.
+pub fn mute(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    cut(lab, |lab| lab.stations[0].links.iter().for_each(|link| link.lose_requests()))
+}
+
+fn cut(lab: &mut Laboratory, cuts: fn(&Laboratory)) -> BoxFuture<'_, Happened> {
+    Box::pin(async move {
+        lab.at_work(0, LONG).await;
+        let from = lab.strikes(0);
+        cuts(lab);
+        lab.sessions_end().await;
+        lab.stations[0].is_mended();
+        Ok(from)
+    })
+}

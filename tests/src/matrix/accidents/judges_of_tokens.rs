@@ -1,0 +1,106 @@
+//! Accidents of whoever compares tokens: of a guard, and of its store.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use fencegate::demo::child::Signal;
+use futures_util::future::BoxFuture;
+use tokio::time::sleep;
+
+use super::Happened;
+use crate::{
+    hop::Trick,
+    matrix::{
+        laboratory::Laboratory,
+        level::{LONG, MAX_EXECUTION},
+    },
+    origin::Latch,
+    small_disk::SmallDisk,
+};
+
+/// A guard dies while the service works for it, and is started again at once.
+pub fn kill(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async {
+        lab.at_work(0, LONG).await;
+        let from = lab.strikes_all();
+        let launch = lab.guard_dies(0).await;
+        lab.guard_starts(0, &launch).await;
+        Ok(from)
+    })
+}
+
+/// It stands still for longer than anything may take that it has let in.
+pub fn freeze(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async {
+        lab.at_work(0, LONG).await;
+        lab.strikes_all();
+        lab.guards[0].signal(Signal::STOP);
+        sleep(MAX_EXECUTION + lab.apparatus.session).await;
+        lab.guards[0].signal(Signal::CONT);
+        Ok(Instant::now())
+    })
+}
+
+/// Its disk is full: it ends, rather than to forward what it cannot remember. It comes back when there is room.
+pub fn disk_is_full(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async {
+        if !rustix::process::geteuid().is_root() {
+            return Err("only root can mount a small disk".to_owned());
+        }
+        let launch = lab.guard_dies(0).await;
+        let disk = SmallDisk::below(&launch, 1 << 20);
+        lab.guard_starts(0, &launch).await;
+        lab.guards[0].becomes_ready().await;
+        lab.each_serves(5).await;
+        lab.at_work(0, LONG).await;
+        lab.strikes_all();
+        disk.fills_up();
+        let status = lab.guards[0].exit().await;
+        if status.success() {
+            return Err(format!("the guard ended in order: {status}"));
+        }
+        disk.makes_room();
+        let launch = lab.guard_dies(0).await;
+        lab.guard_starts(0, &launch).await;
+        lab.kept.push(Box::new(disk));
+        Ok(Instant::now())
+    })
+}
+
+/// Its store is what it was some time ago: gateways find that out before they send anything, or their tokens are newer than all that it knew.
+pub fn store_of_before(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async {
+        let launch = lab.guard_dies(0).await;
+        let before = launch.copied();
+        lab.guard_starts(0, &launch).await;
+        lab.guards[0].becomes_ready().await;
+        lab.each_serves(30).await;
+        lab.at_work(0, LONG).await;
+        lab.strikes_all();
+        let launch = lab.guard_dies(0).await;
+        fs::copy(before.store(), launch.store()).map_err(|error| error.to_string())?;
+        lab.guard_starts(0, &launch).await;
+        Ok(Instant::now())
+    })
+}
+
+/// The proxy before the guard sends requests a second time, after the first answer.
+pub fn repeated(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async {
+        let from = Instant::now();
+        for _ in 0..REPEATS {
+            let hop = lab.stations[0].hop.as_ref().expect("a proxy");
+            let given_up = Latch::default();
+            hop.plays(Trick::Repeat(given_up.clone()));
+            lab.at_work(0, Duration::from_millis(300)).await;
+            given_up.let_go();
+            lab.each_serves(3).await;
+            lab.hit += 1;
+        }
+        Ok(from)
+    })
+}
+
+const REPEATS: usize = 4;

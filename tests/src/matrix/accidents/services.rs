@@ -1,0 +1,46 @@
+//! Accidents of the service, and of the way there.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use tokio::time::sleep;
+
+use super::Happened;
+use crate::{
+    matrix::{laboratory::Laboratory, level::LONG},
+    origin::Mishap,
+};
+
+/// Longer than whoever waits for it, and over before anybody gives the key on.
+const HANGS: Duration = Duration::from_millis(4500);
+
+/// It hangs once, and breaks connections before, in and after its answers.
+pub fn breaks(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    const KINDS: [Mishap; 4] = [Mishap::ResetBefore, Mishap::ResetAfter, Mishap::InHead, Mishap::InBody];
+    const TIMES: usize = 8;
+    Box::pin(async {
+        let origin = &lab.guarded.site.origin;
+        origin.meets([Mishap::Hangs(HANGS)]);
+        origin.meets((0..TIMES).map(|_| *lab.dice.one_of(&KINDS)));
+        while origin.mishaps_left() > 0 {
+            // Each request takes one away: nobody says when.
+            sleep(Duration::from_millis(20)).await;
+        }
+        let over = Instant::now();
+        lab.hit += 1 + TIMES;
+        Ok(over)
+    })
+}
+
+/// Nothing passes between the first gateway and the service, or its guard, and nobody is told; then connections break.
+pub fn cut_off(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async {
+        lab.at_work(0, LONG).await;
+        lab.strikes(0);
+        let way = lab.stations[0].way.as_ref().expect("a way that can be cut");
+        way.silent(true);
+        sleep(3 * lab.apparatus.session).await;
+        way.silent(false);
+        Ok(Instant::now())
+    })
+}

@@ -1,0 +1,49 @@
+//! What others do in between: to lock nodes, and to answers on their way.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use tokio::time::timeout;
+
+use super::Happened;
+use crate::{
+    faulty_link::{Fate, Operation},
+    matrix::{laboratory::Laboratory, level::LONG},
+};
+
+/// Somebody deletes the node under which a request is at work.
+pub fn node_deleted(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async {
+        let tree = lab.tree().await;
+        let record = lab.at_work(0, LONG).await;
+        let from = lab.strikes(0);
+        let parent = format!("/{}/", record.key().unwrap_or_default().replace('/', "%2F"));
+        let mut line: Vec<String> = tree.locks().await;
+        line.retain(|node| node.contains(&parent));
+        // The last ten digits are the number in the line.
+        line.sort_by_key(|node| node[node.len() - 10..].to_owned());
+        let holder = line.first().ok_or(format!("no node of `{parent}`"))?;
+        tree.delete(holder).await.map_err(|error| format!("delete `{holder}`: {error}"))?;
+        Ok(from)
+    })
+}
+
+/// Nodes are made and deleted, and the answers that say so are lost with their connections.
+pub fn answers_eaten(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    /// A link that has no session of its own has nothing to eat.
+    const UNUSED: Duration = Duration::from_secs(2);
+    Box::pin(async {
+        let from = Instant::now();
+        for operation in [Operation::Create, Operation::Delete, Operation::Create] {
+            for link in &lab.stations[0].links {
+                let sprung = link.trap(operation, Fate::AnswerLost);
+                if timeout(UNUSED, sprung.happened()).await.is_ok() {
+                    lab.hit += 1;
+                } else {
+                    link.untrap();
+                }
+            }
+        }
+        Ok(from)
+    })
+}

@@ -1,0 +1,177 @@
+//! All cases, by the numbers that `tests/README.md` explains.
+
+use std::time::Duration;
+
+use super::{
+    accidents::{
+        Accident, clocks_set, departures, holders, judges_of_tokens, quorum, services, strangers, upkeep,
+    },
+    apparatus::{Apparatus, Guards, Once, PLAIN, Requests, Speech, Ways},
+    errand::Errand,
+    experiment::{Case, Least},
+    level::Level::{self, Delay, Guard, None, Upstream},
+};
+
+/// Two gateways that hand keys over to each other all the time, and something under way when it happens.
+const LOAD: Least = Least { executions: 200, hand_overs: 20, stale: 0, hit: 1 };
+
+/// T, two ticks, and what a machine takes that does other things as well.
+const SESSION_IS_OVER: Duration = Duration::from_secs(7);
+
+/// What a guard, a delay or a retired key waits for is over as well.
+const EXECUTION_IS_OVER: Duration = Duration::from_secs(12);
+
+/// ZooKeeper's servers have to find each other first.
+const QUORUM_IS_BACK: Duration = Duration::from_secs(14);
+
+const CUT_TO_ZOOKEEPER: Apparatus = Apparatus { ways: Ways::CutToZooKeeper, ..PLAIN };
+const OWN_CLOCKS: Apparatus = Apparatus { clocks: true, ..PLAIN };
+const SHARING: Apparatus = Apparatus { guards: Guards::TwoSharing, ..PLAIN };
+const ONCE: Apparatus = Apparatus { errand: Errand::PayOnce, ..PLAIN };
+const ONCE_IN_ZOOKEEPER: Apparatus = Apparatus { once: Once::InZooKeeper, ..ONCE };
+const FORWARDING: Apparatus = Apparatus { requests: Requests::Forward, gateways: 3, ..PLAIN };
+
+const COMPARED: &[Level] = &[Guard, Upstream];
+const GUARDED: &[Level] = &[Guard];
+const NOWHERE: &[Level] = &[];
+
+/// An accident to the plain installation, which breaks nothing where tokens are compared, and something where nobody does.
+const fn case(number: &'static str, name: &'static str, accident: Accident, within: Duration) -> Case {
+    Case {
+        number,
+        name,
+        holds_at: COMPARED,
+        breaks_at: &[None],
+        apparatus: PLAIN,
+        accident,
+        least: LOAD,
+        recovers_within: within,
+    }
+}
+
+/// The same without a control: what happens does not end a session, or only a guard can meet it.
+const fn held(number: &'static str, name: &'static str, accident: Accident, within: Duration) -> Case {
+    Case { breaks_at: NOWHERE, ..case(number, name, accident, within) }
+}
+
+pub const CASES: &[Case] = &[
+    Case {
+        holds_at: &[Guard, Upstream, Delay],
+        ..case("1", "holder_frozen", holders::freeze, EXECUTION_IS_OVER)
+    },
+    Case {
+        least: Least { stale: 1, hit: 0, ..LOAD },
+        ..case("1b", "holder_paused_before_the_write", holders::pause_before_the_write, EXECUTION_IS_OVER)
+    },
+    Case {
+        holds_at: &[Guard, Upstream, Delay],
+        ..case("2", "holder_killed", holders::kill, EXECUTION_IS_OVER)
+    },
+    Case { holds_at: GUARDED, ..held("3", "guard_killed", judges_of_tokens::kill, EXECUTION_IS_OVER) },
+    held("4", "leader_killed", quorum::leader_dies, QUORUM_IS_BACK),
+    Case { apparatus: CUT_TO_ZOOKEEPER, ..case("5", "holder_cut_off", holders::cut_off, EXECUTION_IS_OVER) },
+    Case {
+        apparatus: CUT_TO_ZOOKEEPER,
+        ..case("5", "holder_hears_nothing", holders::deaf, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: CUT_TO_ZOOKEEPER,
+        ..case("5", "holder_is_not_heard", holders::mute, EXECUTION_IS_OVER)
+    },
+    held("7", "majority_away", quorum::majority_is_away, QUORUM_IS_BACK),
+    Case {
+        apparatus: Apparatus { ways: Ways::CutToService, ..PLAIN },
+        holds_at: &[Guard, Upstream, None],
+        ..held("8", "gateway_cut_off_from_the_service", services::cut_off, EXECUTION_IS_OVER)
+    },
+    held("9", "servers_stutter", quorum::servers_stutter, QUORUM_IS_BACK),
+    Case { apparatus: OWN_CLOCKS, ..held("10", "wall_clock_set", clocks_set::wall, EXECUTION_IS_OVER) },
+    Case { apparatus: OWN_CLOCKS, ..held("11", "machine_has_slept", clocks_set::slept, EXECUTION_IS_OVER) },
+    Case {
+        holds_at: &[Guard, Upstream, None],
+        // Whatever was broken keeps its key, one key after the other.
+        ..held("12", "service_breaks", services::breaks, EXECUTION_IS_OVER)
+    },
+    Case {
+        holds_at: &[Guard, Upstream, None],
+        ..held("13", "clients_gone", departures::crowd_leaves, EXECUTION_IS_OVER)
+    },
+    Case { holds_at: GUARDED, ..held("16", "disk_full", judges_of_tokens::disk_is_full, EXECUTION_IS_OVER) },
+    Case { holds_at: &[Guard, Upstream, None], ..held("17", "reloads", upkeep::reloads, SESSION_IS_OVER) },
+    Case {
+        holds_at: &[Guard, Upstream, None],
+        ..held("18", "rolling_restarts", upkeep::rolls, SESSION_IS_OVER)
+    },
+    case("19", "node_deleted", strangers::node_deleted, EXECUTION_IS_OVER),
+    held("20", "zookeeper_wiped", quorum::wiped, QUORUM_IS_BACK),
+    Case {
+        apparatus: CUT_TO_ZOOKEEPER,
+        holds_at: &[Guard, Upstream, None],
+        ..held("24", "answers_eaten", strangers::answers_eaten, SESSION_IS_OVER)
+    },
+    Case {
+        apparatus: Apparatus { ways: Ways::Repeating, ..PLAIN },
+        holds_at: GUARDED,
+        ..held("26", "hop_repeats", judges_of_tokens::repeated, SESSION_IS_OVER)
+    },
+    Case {
+        holds_at: GUARDED,
+        ..held("27", "guard_store_of_before", judges_of_tokens::store_of_before, EXECUTION_IS_OVER)
+    },
+    Case { holds_at: GUARDED, ..held("32", "guard_frozen", judges_of_tokens::freeze, EXECUTION_IS_OVER) },
+    // The same accidents to other installations.
+    Case {
+        apparatus: SHARING,
+        holds_at: GUARDED,
+        ..held("3", "one_of_two_guards_killed", judges_of_tokens::kill, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: SHARING,
+        holds_at: GUARDED,
+        ..held("2", "holder_killed_before_two_guards", holders::kill, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: Apparatus { errand: Errand::Swap, ..PLAIN },
+        ..case("2", "holder_of_a_set_killed", holders::kill, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: Apparatus { errand: Errand::ReadAndPay, ..PLAIN },
+        ..case("1", "holder_frozen_among_readers", holders::freeze, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: FORWARDING,
+        least: Least { hand_overs: 3, ..LOAD },
+        holds_at: COMPARED,
+        ..held("2", "holder_killed_that_is_sent_to", holders::kill, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: ONCE,
+        holds_at: GUARDED,
+        ..held("2", "holder_of_an_operation_killed", holders::kill, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: ONCE,
+        holds_at: GUARDED,
+        ..held("3", "guard_with_an_operation_killed", judges_of_tokens::kill, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: ONCE_IN_ZOOKEEPER,
+        holds_at: &[Upstream],
+        ..case("2", "holder_of_an_operation_in_zookeeper_killed", holders::kill, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: Apparatus { speech: Speech::Tls, ..PLAIN },
+        holds_at: GUARDED,
+        ..held("2", "holder_killed_over_tls", holders::kill, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: Apparatus { speech: Speech::Http2, ..PLAIN },
+        holds_at: GUARDED,
+        ..held("2", "holder_killed_over_http2", holders::kill, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: Apparatus { session: Duration::from_secs(12), ..PLAIN },
+        holds_at: GUARDED,
+        ..held("1", "holder_frozen_with_sessions_of_12_s", holders::freeze, Duration::from_secs(20))
+    },
+];

@@ -1,0 +1,141 @@
+//! What clients ask for: which keys, whether they read or write, and whether they name what they want done.
+
+use std::{ops::Range, time::Duration};
+
+use serde_json::{Value, json};
+
+use crate::{
+    client::{Answer, Ask, Outcome},
+    memory::dice::Dice,
+    origin::{ATTEMPT, WORK},
+    policy::Policy,
+};
+
+/// What a run is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Errand {
+    /// One account each time.
+    Pay,
+    /// The same, and each payment has a name under which it is asked for until its client knows what came of it.
+    PayOnce,
+    /// Half of them only read.
+    ReadAndPay,
+    /// Two accounts each time.
+    Swap,
+}
+
+/// How many accounts there are.
+pub const ACCOUNTS: usize = 4;
+
+const WORKS: Range<Duration> = Duration::from_millis(1)..Duration::from_millis(20);
+
+/// A request to send, and what is to be known of it.
+pub struct Request {
+    pub id: String,
+    pub operation: Option<String>,
+    pub path: String,
+    pub writes: bool,
+    pub ask: Ask,
+}
+
+/// What one client wants, one thing after the other.
+pub struct Errands {
+    errand: Errand,
+    client: usize,
+    /// How many it has begun.
+    begun: usize,
+    /// What it has to ask again.
+    open: Option<(String, String)>,
+}
+
+impl Errand {
+    /// The paths of all requests, each of which is to be served.
+    pub fn paths(self) -> Vec<String> {
+        (0..ACCOUNTS).map(|n| self.path(n)).collect()
+    }
+
+    fn path(self, n: usize) -> String {
+        match self {
+            Self::Pay | Self::PayOnce | Self::ReadAndPay => format!("/pay/{n}"),
+            Self::Swap => format!("/swap/{n}/{}", (n + 1) % ACCOUNTS),
+        }
+    }
+
+    /// The routes that take such requests.
+    pub fn routes(self, policy: Policy, once: &Value) -> Policy {
+        match self {
+            Self::Pay => policy,
+            Self::PayOnce => policy.with("/routes/0/fence/once", once.clone()),
+            Self::ReadAndPay => policy
+                .with("/routes/0/match/methods", json!(["POST", "GET"]))
+                .with("/routes/0/fence/mode", "by-method"),
+            Self::Swap => policy.route(json!({
+                "name": "swap",
+                "upstream": "ledger",
+                "match": {"methods": ["POST"], "path": "/swap/{one}/{two}"},
+                "fence": {"keys": ["account/{path.one}", "account/{path.two}"], "wait": "8s", "queue": 50},
+            })),
+        }
+    }
+
+    /// A request that changes something and works for so long.
+    pub fn own(self, path: &str, id: &str, work: Duration) -> Request {
+        let operation = (self == Self::PayOnce).then(|| format!("op-{id}"));
+        Request {
+            ask: written(Ask::post(path), id, operation.as_deref(), work),
+            id: id.to_owned(),
+            operation,
+            path: path.to_owned(),
+            writes: true,
+        }
+    }
+
+    pub fn begin(self, client: usize) -> Errands {
+        Errands { errand: self, client, begun: 0, open: None }
+    }
+}
+
+impl Errands {
+    pub fn next(&mut self, id: &str, dice: &Dice) -> Request {
+        let (operation, path) = match self.open.take() {
+            Some(open) => open,
+            None => {
+                self.begun += 1;
+                (format!("op-{}-{}", self.client, self.begun), self.errand.path(dice.index(ACCOUNTS)))
+            }
+        };
+        let reads = self.errand == Errand::ReadAndPay && dice.below(2) == 0;
+        let ask = if reads { Ask::get(&path) } else { Ask::post(&path) };
+        let names = self.errand == Errand::PayOnce;
+        if names {
+            self.open = Some((operation.clone(), path.clone()));
+        }
+        let operation = names.then_some(operation);
+        Request {
+            ask: written(ask, id, operation.as_deref(), dice.within(&WORKS)),
+            id: id.to_owned(),
+            operation,
+            path,
+            writes: !reads,
+        }
+    }
+
+    /// What was answered decides whether it asks for the same again.
+    pub fn hear(&mut self, answer: Option<&Answer>) {
+        let known = answer.and_then(Answer::outcome);
+        let settled = matches!(known, Some(Outcome::Done | Outcome::Replayed));
+        // Nobody knows, and nobody will: an operator has to say.
+        let given_up = answer.is_some_and(|answer| answer.status == 409);
+        if settled || given_up {
+            self.open = None;
+        }
+    }
+}
+
+fn written(ask: Ask, id: &str, operation: Option<&str>, work: Duration) -> Ask {
+    let ask = ask.field(ATTEMPT, id).field(WORK, &work.as_millis().to_string());
+    match operation {
+        Some(operation) => ask.field("Idempotency-Key", operation),
+        None => ask,
+    }
+}

@@ -1,0 +1,157 @@
+//! A case as data, and how one run of it is played and judged.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    accidents::Accident,
+    apparatus::Apparatus,
+    invariants::{Breach, breaches},
+    laboratory::{Laboratory, Shown},
+    level::Level,
+    ruling::{Ruling, Verdict},
+};
+use crate::ensemble::Ensemble;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    pub name: &'static str,
+    /// In the list of `tests/README.md`.
+    pub number: &'static str,
+    /// Nothing may be broken there.
+    pub holds_at: &'static [Level],
+    /// Here something has to be: the same accident would else show nothing there.
+    pub breaks_at: &'static [Level],
+    pub apparatus: Apparatus,
+    pub accident: Accident,
+    pub least: Least,
+    /// Each key is served again within this time.
+    pub recovers_within: Duration,
+}
+
+/// What a run has to have met; else it shows nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Least {
+    pub executions: usize,
+    /// From one gateway to another.
+    pub hand_overs: usize,
+    /// Where whoever compares is there: at levels `upstream` and `guard`.
+    pub stale: usize,
+    /// Executions that were under way when it happened.
+    pub hit: usize,
+}
+
+/// One run of a case.
+#[derive(Debug, Clone, Copy)]
+pub struct Run {
+    pub case: &'static Case,
+    pub level: Level,
+    pub seed: u64,
+}
+
+impl Case {
+    /// At all its levels.
+    pub fn runs(&'static self, seed: u64) -> impl Iterator<Item = Run> {
+        let levels = self.holds_at.iter().chain(self.breaks_at);
+        levels.map(move |level| Run { case: self, level: *level, seed })
+    }
+}
+
+impl Run {
+    /// Has to break something.
+    pub fn is_control(&self) -> bool {
+        self.case.breaks_at.contains(&self.level)
+    }
+
+    /// Plays it. Gives the servers back for another run.
+    pub async fn plays(self, ensemble: Ensemble) -> (Ruling, Ensemble) {
+        let mut lab = Laboratory::open(self.case.apparatus, self.level, self.seed, ensemble).await;
+        match (self.case.accident)(&mut lab).await {
+            Ok(from) => {
+                let (shown, ensemble) = lab.shows(from, self.case.recovers_within).await;
+                (self.judges(&shown), ensemble)
+            }
+            Err(why) => (self.unseen(Verdict::Skipped, why), lab.ensemble),
+        }
+    }
+
+    /// Nothing was seen of it.
+    pub fn unseen(self, verdict: Verdict, reason: String) -> Ruling {
+        Ruling {
+            case: self.case.name.to_owned(),
+            level: self.level.name().to_owned(),
+            seed: self.seed,
+            executions: 0,
+            hand_overs: 0,
+            stale: 0,
+            hit: 0,
+            violations: 0,
+            recovery: None,
+            verdict,
+            reason,
+        }
+    }
+
+    fn judges(self, shown: &Shown) -> Ruling {
+        let broken = breaches(&shown.chronicle, self.level);
+        let history = shown.chronicle.read_as(super::chronicle::Reading::Effect);
+        // Whoever was asked says nothing of who had the key, where requests are sent on.
+        let hand_overs = if shown.chronicle.forwards { history.tenures() } else { history.hand_overs() };
+        let executions = history.executions.len();
+        let why_not = self.missing(executions, hand_overs, shown).or_else(|| self.wrong(&broken));
+        let verdict = if why_not.is_some() { Verdict::Fail } else { Verdict::Pass };
+        Ruling {
+            executions,
+            hand_overs,
+            stale: shown.stale,
+            hit: shown.hit,
+            violations: broken.len(),
+            recovery: shown.chronicle.recovery().map(|time| time.as_secs_f64()),
+            ..self.unseen(verdict, why_not.unwrap_or_else(|| counted(&broken)))
+        }
+    }
+
+    fn missing(&self, executions: usize, hand_overs: usize, shown: &Shown) -> Option<String> {
+        let Least { executions: most, hand_overs: handed, stale, hit } = self.case.least;
+        let compared = if self.level.compares() { stale } else { 0 };
+        let counts = [
+            ("executions", executions, most),
+            ("hand-overs", hand_overs, handed),
+            ("stale refusals", shown.stale, compared),
+            ("executions hit", shown.hit, hit),
+        ];
+        let few = counts.into_iter().find(|(_, seen, least)| seen < least);
+        few.map(|(what, seen, least)| format!("not exercised: {seen} {what} and not {least}"))
+    }
+
+    fn wrong(&self, broken: &[Breach]) -> Option<String> {
+        let (expected, other): (Vec<&Breach>, Vec<&Breach>) =
+            broken.iter().partition(|breach| breach.law.needs_a_fence());
+        if !self.is_control() {
+            return (!broken.is_empty()).then(|| told(broken.iter()));
+        }
+        if expected.is_empty() {
+            return Some("a control that breaks nothing".to_owned());
+        }
+        // Nobody promises when a key is served that nobody watches over.
+        let other: Vec<&Breach> =
+            other.into_iter().filter(|breach| breach.law != super::invariants::Law::Recovery).collect();
+        (!other.is_empty()).then(|| told(other.into_iter()))
+    }
+}
+
+/// How often each law was broken.
+fn counted(broken: &[Breach]) -> String {
+    let mut laws = BTreeMap::new();
+    for breach in broken {
+        *laws.entry(breach.law).or_insert(0) += 1;
+    }
+    let counts: Vec<String> = laws.iter().map(|(law, count)| format!("{law:?} {count}")).collect();
+    counts.join(", ")
+}
+
+/// The first of them in full.
+fn told<'a>(broken: impl Iterator<Item = &'a Breach>) -> String {
+    let broken: Vec<Breach> = broken.cloned().collect();
+    let first: Vec<String> = broken.iter().take(3).map(Breach::to_string).collect();
+    format!("{}: {}", counted(&broken), first.join("; "))
+}

@@ -1,0 +1,195 @@
+//! The guards, the gateways and what clients speak, as a case and its level ask for them.
+
+use std::{any::Any, net::SocketAddr};
+
+use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+
+use super::{
+    apparatus::{Apparatus, Guards, Once, Requests, Speech, Ways},
+    level::{Level, MAX_EXECUTION, RESPONSE},
+    spoken::Spoken,
+    station::Station,
+};
+use crate::{
+    client::Secure,
+    ensemble::{Ensemble, SERVERS, free_ports},
+    faulty_link::FaultyLink,
+    guard::{Guard, Launch},
+    guarded::Guarded,
+    hop::{Hop, Shows},
+    policy::Policy,
+    postgres::fresh_database,
+    scratch,
+    severable::Severable,
+    sharing::Sharing,
+    stepped_clock::SteppedClock,
+    terminator::Authority,
+};
+
+/// What has to live as long as a run.
+pub type Kept = Vec<Box<dyn Any + Send>>;
+
+/// None where the service compares, or nobody.
+pub async fn guards(apparatus: &Apparatus, guarded: &Guarded, level: Level, kept: &mut Kept) -> Vec<Guard> {
+    if level != Level::Guard {
+        return Vec::new();
+    }
+    let mut guards = Vec::new();
+    for launch in launches(apparatus.guards, guarded, kept).await {
+        let launch = if apparatus.clocks { asking_for_tickets(launch) } else { launch };
+        guards.push(timed(launch).start().await);
+    }
+    guards
+}
+
+async fn launches(guards: Guards, guarded: &Guarded, kept: &mut Kept) -> Vec<Launch> {
+    match guards {
+        Guards::One => vec![guarded.launch().await],
+        Guards::TwoSharing => {
+            let database = spawn_blocking(fresh_database).await.expect("no panic");
+            let sharing = Sharing::at(&database.url());
+            let launches = guarded.sharing(&sharing).await;
+            kept.push(Box::new(sharing));
+            launches.into()
+        }
+    }
+}
+
+fn timed(launch: Launch) -> Launch {
+    launch
+        .with("/upstream/response_timeout", format!("{}s", RESPONSE.as_secs()))
+        .with("/send_within", "1s")
+        .with("/max_execution", format!("{}s", MAX_EXECUTION.as_secs()))
+        .with("/settle", "5s")
+}
+
+const SECRET: &str = "a secret of tests that nobody else has, of 32 bytes and more";
+
+/// A secret in a file of this process, for guards and gateways alike.
+fn tickets() -> Value {
+    let file = scratch::folder().join("tickets");
+    if !file.exists() {
+        write_secret(&file);
+    }
+    json!({"secret_file": file.display().to_string()})
+}
+
+fn write_secret(file: &std::path::Path) {
+    use std::{fs, os::unix::fs::PermissionsExt};
+    let next = file.with_extension(free_ports(1)[0].to_string());
+    fs::write(&next, SECRET).expect("the target directory can be written");
+    fs::set_permissions(&next, fs::Permissions::from_mode(0o600)).expect("our own file");
+    fs::rename(next, file).expect("our own file");
+}
+
+fn asking_for_tickets(launch: Launch) -> Launch {
+    launch.with("/tickets", tickets())
+}
+
+/// The n-th gateway, not started yet.
+pub async fn station(
+    (apparatus, level): (&Apparatus, Level),
+    (guarded, ensemble): (&Guarded, &Ensemble),
+    guards: &[Guard],
+    number: usize,
+) -> Station {
+    let name = format!("gw-{}", number + 1);
+    let ports = free_ports(2);
+    let address = SocketAddr::from(([127, 0, 0, 1], ports[0]));
+    // All accidents of one gateway are those of the first.
+    let ways = if number == 0 { apparatus.ways } else { Ways::Direct };
+    let mut links = Vec::new();
+    if ways == Ways::CutToZooKeeper {
+        for server in 0..SERVERS {
+            links.push(FaultyLink::to(ensemble.address(server)).await);
+        }
+    }
+    let mut endpoints: Vec<SocketAddr> = guards.iter().map(|guard| guard.public).collect();
+    if endpoints.is_empty() {
+        endpoints.push(guarded.site.origin.door(&name));
+    }
+    let (mut way, mut hop) = (None, None);
+    if ways == Ways::CutToService {
+        let severable = Severable::before(endpoints[0]).await;
+        endpoints = vec![severable.address];
+        way = Some(severable);
+    }
+    if ways == Ways::Repeating {
+        let repeating = Hop::to(endpoints[0], Shows::Itself).await;
+        endpoints = vec![repeating.address()];
+        hop = Some(repeating);
+    }
+    let servers = match links.as_slice() {
+        [] => ensemble.addresses(),
+        links => links.iter().map(|link| link.address().to_string()).collect(),
+    };
+    let policy = at_level(guarded, level, &name, &endpoints)
+        .cached()
+        .with("/zookeeper/servers", servers)
+        .with("/zookeeper/session_timeout", format!("{}ms", apparatus.session.as_millis()))
+        .with("/listeners/public/address", address.to_string())
+        .with("/routes/0/fence/wait", "8s");
+    let policy = apparatus.errand.routes(policy, &remembered(apparatus.once));
+    let policy = match apparatus.requests {
+        Requests::Wait => policy,
+        Requests::Forward => forwarding(policy, ports[1]),
+    };
+    let ticketed = apparatus.clocks && level == Level::Guard;
+    let policy = if ticketed { policy.with("/tickets", tickets()) } else { policy };
+    let clock = (apparatus.clocks && number == 0).then(SteppedClock::right);
+    Station { name, address, policy, links, way, hop, clock, running: None }
+}
+
+fn remembered(once: Once) -> Value {
+    match once {
+        Once::InGuard => json!({"store": "guard"}),
+        Once::InZooKeeper => json!({"store": "zookeeper"}),
+    }
+}
+
+fn forwarding(policy: Policy, port: u16) -> Policy {
+    policy
+        .keeping("60s")
+        .with("/peer", json!({"address": format!("127.0.0.1:{port}")}))
+        .with("/routes/0/fence/forward", "holder")
+}
+
+fn at_level(guarded: &Guarded, level: Level, name: &str, endpoints: &[SocketAddr]) -> Policy {
+    let written: Vec<String> = endpoints.iter().map(|endpoint| format!("http://{endpoint}")).collect();
+    let policy = match level {
+        Level::Guard => guarded.policy(name, endpoints).with("/upstreams/ledger/response_timeout", "12s"),
+        Level::None | Level::Upstream => guarded
+            .site
+            .policy(name)
+            .with("/upstreams/ledger/endpoints", written)
+            .with("/upstreams/ledger/fencing", level.name())
+            .with("/upstreams/ledger/response_timeout", "5s"),
+        Level::Delay => guarded
+            .site
+            .policy(name)
+            .with("/upstreams/ledger/endpoints", written)
+            .with("/upstreams/ledger/fencing", level.name())
+            .with("/upstreams/ledger/delay", "5s")
+            .with("/upstreams/ledger/response_timeout", "5s"),
+    };
+    policy.with("/upstreams/ledger/connect_timeout", "500ms")
+}
+
+/// Prepares the gateways for what clients speak.
+pub fn spoken(speech: Speech, stations: &mut [Station], kept: &mut Kept) -> Spoken {
+    match speech {
+        Speech::Http1 => Spoken::Http1,
+        Speech::Http2 => Spoken::Http2,
+        Speech::Tls => {
+            let (authority, folder) = (Authority::new(), scratch::place());
+            let (certificate, key) = authority.sign(&["localhost"]).write(folder.path(), "gateway");
+            let shown = json!({"certificates": [{"certificate_file": certificate, "key_file": key}]});
+            for station in stations {
+                station.policy = station.policy.clone().with("/listeners/public/tls", shown.clone());
+            }
+            kept.push(Box::new(folder));
+            Spoken::Tls(Secure::trusting(authority.roots()).offering(&["http/1.1"]))
+        }
+    }
+}

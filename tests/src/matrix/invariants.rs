@@ -1,0 +1,231 @@
+//! The judge of a run: nine invariants, upon what [`History`] finds by itself.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Instant,
+};
+
+use fencegate_policies::token::Token;
+
+use super::{
+    chronicle::{Chronicle, Deed, Reading},
+    level::Level,
+};
+use crate::history::{History, Violation};
+
+/// What must never happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Law {
+    /// I1: executions of a key overlap, and not all of them only read.
+    Overlap,
+    /// I2: one was executed after another one with a token that is not newer, or was asked for after that one was answered.
+    Order,
+    /// I3: an answer that says it is done, and no complete execution, or that of another request.
+    Truth,
+    /// I4: an attempt, or an operation, is executed more than once.
+    Twice,
+    /// I5: two gateways have had one tenure.
+    Tenure,
+    /// I6: a key is not served again in time.
+    Recovery,
+    /// I7: told `not-dispatched`, and executed; or told nothing about it.
+    Outcome,
+    /// I8: who compares does not remember what it has let in.
+    Mark,
+    /// I9: something is left behind.
+    Rest,
+    /// Additions were lost.
+    Sum,
+}
+
+/// A law, and what broke it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breach {
+    pub law: Law,
+    pub what: String,
+}
+
+impl Law {
+    /// What a lock without a fence cannot keep once its session is lost.
+    pub fn needs_a_fence(self) -> bool {
+        matches!(self, Self::Overlap | Self::Order | Self::Sum)
+    }
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.law, self.what)
+    }
+}
+
+/// Holds a run against all of them.
+pub fn breaches(run: &Chronicle, level: Level) -> Vec<Breach> {
+    // A service that compares keeps its executions apart by itself, behind its door.
+    let readings: &[Reading] = match level {
+        Level::Upstream => &[Reading::Effect],
+        Level::None | Level::Delay | Level::Guard => &[Reading::Effect, Reading::Door],
+    };
+    let mut found: Vec<Breach> =
+        readings.iter().flat_map(|reading| of_history(&run.read_as(*reading), *reading)).collect();
+    found.extend(truth(run));
+    found.extend(operations(run));
+    found.extend(tenures(run));
+    found.extend(recovery(run));
+    found.extend(real_time(run));
+    found.extend(marks(run, level));
+    found.extend(sums(run));
+    found.extend(run.leftovers.iter().map(|what| Law::Rest.broken_by(what)));
+    found
+}
+
+impl Law {
+    fn broken_by(self, what: impl fmt::Display) -> Breach {
+        Breach { law: self, what: what.to_string() }
+    }
+}
+
+fn of_history(history: &History, reading: Reading) -> Vec<Breach> {
+    let law = |violation: &Violation| match violation {
+        Violation::Overlap { .. } => Law::Overlap,
+        Violation::NotNewer { .. } => Law::Order,
+        Violation::DoneWithoutExecution(_) => Law::Truth,
+        Violation::NotDispatchedButExecuted(_) => Law::Outcome,
+        Violation::ExecutedTwice(_) => Law::Twice,
+    };
+    let found = history.violations().into_iter();
+    found.map(|violation| law(&violation).broken_by(format!("{reading:?}: {violation:?}"))).collect()
+}
+
+/// An answer of a fenced route says what became of the request; a success is one complete execution of this very request,
+/// which was over before it was told.
+fn truth(run: &Chronicle) -> Vec<Breach> {
+    let mut ends = BTreeMap::<&str, Vec<Option<Instant>>>::new();
+    for deed in &run.deeds {
+        ends.entry(deed.id()).or_default().push(deed.effect.ended);
+    }
+    let mut found = Vec::new();
+    for asked in &run.asked {
+        let (id, Some(told)) = (&asked.id, &asked.told) else { continue };
+        let over = ends
+            .get(id.as_str())
+            .is_some_and(|ends| ends.iter().any(|end| *end <= Some(asked.completed) && end.is_some()));
+        let success = (200..300).contains(&told.status);
+        if told.outcome.is_none() {
+            found.push(Law::Outcome.broken_by(format!("{id}: {} and no word of its outcome", told.status)));
+        } else if success && !asked.is_replayed() && !over {
+            found.push(Law::Truth.broken_by(format!("{id}: {} before the end of an execution", told.status)));
+        }
+        if success && !asked.is_replayed() && told.body != *id {
+            found.push(Law::Truth.broken_by(format!("{id}: was given the answer of `{}`", told.body)));
+        }
+    }
+    found
+}
+
+/// What several attempts stand for is done once; and once at least, where one of them was told so.
+fn operations(run: &Chronicle) -> Vec<Breach> {
+    let operation = |asked: &super::chronicle::Asked| Some((asked.operation.clone()?, asked.id.clone()));
+    let of_attempt: BTreeMap<String, String> =
+        run.asked.iter().filter_map(operation).map(|(operation, id)| (id, operation)).collect();
+    let mut executions = BTreeMap::<&str, BTreeSet<Instant>>::new();
+    for deed in &run.deeds {
+        if let Some(operation) = of_attempt.get(deed.id()) {
+            executions.entry(operation).or_default().insert(deed.effect.began);
+        }
+    }
+    let times = |operation: &str| executions.get(operation).map_or(0, BTreeSet::len);
+    let twice = executions.iter().filter(|(_, begun)| begun.len() > 1);
+    let mut found: Vec<Breach> = twice
+        .map(|(operation, begun)| Law::Twice.broken_by(format!("{operation}: {} executions", begun.len())))
+        .collect();
+    for asked in run.asked.iter().filter(|asked| asked.is_settled()) {
+        if let Some(operation) = asked.operation.as_deref().filter(|operation| times(operation) == 0) {
+            found.push(
+                Law::Truth.broken_by(format!("{operation}: told as done to {}, never executed", asked.id)),
+            );
+        }
+    }
+    found
+}
+
+fn tenures(run: &Chronicle) -> Vec<Breach> {
+    let mut gateways = BTreeMap::<(&str, u64), BTreeSet<&str>>::new();
+    for Deed { door, .. } in run.deeds.iter().filter(|_| !run.forwards) {
+        gateways.entry((&door.key, door.token.number())).or_default().insert(&door.gateway);
+    }
+    let several = gateways.into_iter().filter(|(_, gateways)| gateways.len() > 1);
+    several
+        .map(|((key, epoch), gateways)| Law::Tenure.broken_by(format!("{key} {epoch}: {gateways:?}")))
+        .collect()
+}
+
+fn recovery(run: &Chronicle) -> Option<Breach> {
+    let bound = run.struck.as_ref()?.bound;
+    match run.recovery() {
+        None => Some(Law::Recovery.broken_by("a key was never served again")),
+        Some(time) if time > bound => Some(Law::Recovery.broken_by(format!("{time:?} and not {bound:?}"))),
+        Some(_) => None,
+    }
+}
+
+/// Who asks after somebody else was answered gets a newer token.
+fn real_time(run: &Chronicle) -> Vec<Breach> {
+    let tokens: BTreeMap<&str, (&str, Token)> = run
+        .deeds
+        .iter()
+        .filter(|deed| deed.writes())
+        .map(|deed| (deed.id(), (deed.door.key.as_str(), deed.door.token)))
+        .collect();
+    let mut events = BTreeMap::<&str, Vec<(Instant, bool, Token, &str)>>::new();
+    for asked in &run.asked {
+        let Some((key, token)) = tokens.get(asked.id.as_str()).copied() else { continue };
+        let line = events.entry(key).or_default();
+        line.push((asked.invoked, true, token, &asked.id));
+        if asked.is_done() {
+            line.push((asked.completed, false, token, &asked.id));
+        }
+    }
+    let mut found = Vec::new();
+    for (key, mut line) in events {
+        // At one moment nobody can say what came first: what is asked for then is not held to be later.
+        line.sort_by_key(|(at, asks, ..)| (*at, !asks));
+        let mut answered: Option<Token> = None;
+        for (_, asks, token, id) in line {
+            if asks && Some(token) <= answered {
+                let what =
+                    format!("{key}: {id} has {token}, and was asked for after {answered:?} was answered");
+                found.push(Law::Order.broken_by(what));
+            }
+            if !asks {
+                answered = answered.max(Some(token));
+            }
+        }
+    }
+    found
+}
+
+fn marks(run: &Chronicle, level: Level) -> Vec<Breach> {
+    let mut newest = BTreeMap::<&str, Token>::new();
+    for deed in run.deeds.iter().filter(|deed| deed.writes() && level.compares()) {
+        let token = newest.entry(&deed.door.key).or_insert(deed.door.token);
+        *token = (*token).max(deed.door.token);
+    }
+    let forgotten = newest.into_iter().filter(|(key, token)| run.marks.get(*key) < Some(token));
+    forgotten
+        .map(|(key, token)| Law::Mark.broken_by(format!("{key}: {token} and not {:?}", run.marks.get(key))))
+        .collect()
+}
+
+fn sums(run: &Chronicle) -> Vec<Breach> {
+    let mut added = BTreeMap::<&str, u64>::new();
+    for deed in run.deeds.iter().filter(|deed| deed.writes() && deed.effect.ended.is_some()) {
+        *added.entry(&deed.door.key).or_default() += 1;
+    }
+    let balance = |key: &str| run.balances.get(key).copied().unwrap_or_default();
+    let wrong = added.into_iter().filter(|(key, sum)| balance(key) != *sum);
+    wrong.map(|(key, sum)| Law::Sum.broken_by(format!("{key}: {} and not {sum}", balance(key)))).collect()
+}

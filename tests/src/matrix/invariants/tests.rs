@@ -1,0 +1,345 @@
+//! Runs that are sound, and runs in which one thing was changed: each is caught, and for that reason alone.
+
+use std::time::{Duration, Instant};
+
+use fencegate_policies::token::Token;
+
+use super::{Law, breaches};
+use crate::{
+    client::Outcome,
+    history::Execution,
+    matrix::{
+        chronicle::{Asked, Chronicle, Deed, Said, Struck},
+        level::Level,
+    },
+    origin::{Access, Effect},
+};
+
+fn token(epoch: u64) -> Token {
+    Token::new(epoch, 0, 1).expect("small")
+}
+
+fn id(number: u64) -> String {
+    format!("c0-{number}@gw-{}", number % 2)
+}
+
+/// The n-th of a line: it comes at the door `10 * n` seconds after the start, is executed from 1 s to 6 s after that, and is answered after 7 s.
+fn deed(start: Instant, number: u64) -> Deed {
+    let at = |seconds| start + Duration::from_secs(10 * number + seconds);
+    let door = Execution {
+        key: "account/0".into(),
+        access: Access::Exclusive,
+        token: token(number),
+        gateway: format!("gw-{}", number % 2),
+        attempt: Some(id(number)),
+        began: at(0),
+        ended: Some(at(7)),
+    };
+    Deed { door, effect: Effect { began: at(1), ended: Some(at(6)) } }
+}
+
+fn asked(start: Instant, number: u64) -> Asked {
+    let at = |seconds| start + Duration::from_secs(10 * number) + Duration::from_secs(seconds);
+    Asked {
+        id: id(number),
+        operation: Some(format!("op-{number}")),
+        path: "/pay/0".into(),
+        writes: true,
+        gateway: usize::try_from(number % 2).expect("0 or 1"),
+        invoked: at(0),
+        completed: at(8),
+        told: Some(Said { status: 200, outcome: Some(Outcome::Done), body: id(number) }),
+    }
+}
+
+/// Five in a row, and one that was refused.
+fn sound() -> Chronicle {
+    let start = Instant::now();
+    let refused = Asked {
+        id: "refused@gw-1".into(),
+        operation: None,
+        told: Some(Said { status: 423, outcome: Some(Outcome::NotDispatched), body: String::new() }),
+        ..asked(start, 3)
+    };
+    Chronicle {
+        deeds: (1..=5).map(|number| deed(start, number)).collect(),
+        asked: (1..=5).map(|number| asked(start, number)).chain([refused]).collect(),
+        marks: [("account/0".to_owned(), token(5))].into(),
+        balances: [("account/0".to_owned(), 5)].into(),
+        struck: Some(Struck {
+            from: start + Duration::from_secs(25),
+            bound: Duration::from_secs(20),
+            paths: vec!["/pay/0".into()],
+        }),
+        ..Chronicle::default()
+    }
+}
+
+/// The n-th, from 1.
+fn told(run: &mut Chronicle, number: usize) -> &mut Said {
+    run.asked[number - 1].told.as_mut().expect("told")
+}
+
+/// Executions are doubled, and so is what they have added.
+fn doubled(run: &mut Chronicle, deed: Deed) {
+    *run.balances.get_mut("account/0").expect("there") += 1;
+    run.deeds.push(deed);
+}
+
+/// As if it had come after all others, in its own tenure.
+fn later(mut deed: Deed, attempt: &str) -> Deed {
+    let by = Duration::from_secs(100);
+    deed.door.began += by;
+    deed.door.ended = deed.door.ended.map(|end| end + by);
+    deed.effect = Effect { began: deed.effect.began + by, ended: deed.effect.ended.map(|end| end + by) };
+    deed.door.token = token(100);
+    deed.door.attempt = Some(attempt.to_owned());
+    deed
+}
+
+#[test]
+fn a_sound_run_breaks_nothing_at_any_level() {
+    for level in [Level::None, Level::Delay, Level::Upstream, Level::Guard] {
+        assert_eq!(breaches(&sound(), level), [], "{level:?}");
+    }
+    assert_eq!(sound().recovery(), Some(Duration::from_secs(13)));
+    assert_eq!(sound().read_as(crate::matrix::chronicle::Reading::Effect).hand_overs(), 4);
+}
+
+type Doctor = fn(&mut Chronicle);
+
+fn laws(run: &Chronicle, level: Level) -> Vec<Law> {
+    let mut laws: Vec<Law> = breaches(run, level).into_iter().map(|breach| breach.law).collect();
+    laws.sort_unstable();
+    laws.dedup();
+    laws
+}
+
+fn caught(cases: &[(&str, Doctor, &[Law])]) {
+    for (name, doctor, expected) in cases {
+        let mut run = sound();
+        doctor(&mut run);
+        assert_eq!(laws(&run, Level::Guard), *expected, "{name}: {:#?}", breaches(&run, Level::Guard));
+    }
+}
+
+#[test]
+fn executions_that_meet_or_come_in_the_wrong_order_are_caught() {
+    caught(&[
+        (
+            "one begins before the one before it has ended",
+            |run| run.deeds[1].effect.began = run.deeds[0].effect.began,
+            &[Law::Overlap],
+        ),
+        (
+            "its head is there before the answer of the one before it is through",
+            |run| run.deeds[1].door.began = run.deeds[0].effect.ended.expect("ended"),
+            &[Law::Overlap],
+        ),
+        (
+            "one whose answer nobody saw leave is still at work",
+            |run| run.deeds[1].door.ended = None,
+            &[Law::Overlap],
+        ),
+        (
+            "a long one reaches over two",
+            |run| run.deeds[0].effect.ended = run.deeds[2].effect.ended,
+            // Nor was it over when it was told so.
+            &[Law::Overlap, Law::Truth],
+        ),
+        ("a token of the past", |run| run.deeds[3].door.token = token(0), &[Law::Order]),
+        ("a token twice", |run| run.deeds[3].door.token = token(3), &[Law::Order, Law::Tenure]),
+        (
+            "who asks later has the older token, and is executed first",
+            |run| {
+                let (one, other) = (run.deeds[3].clone(), run.deeds[4].clone());
+                run.deeds[3].door =
+                    Execution { attempt: other.door.attempt, gateway: other.door.gateway, ..one.door };
+                run.deeds[4].door = Execution {
+                    attempt: one.door.attempt,
+                    gateway: one.door.gateway,
+                    ..run.deeds[4].door.clone()
+                };
+            },
+            &[Law::Order, Law::Truth],
+        ),
+        (
+            "a reader beside a writer",
+            |run| {
+                run.deeds[1].door.access = Access::Shared;
+                run.deeds[1].effect.began = run.deeds[0].effect.began;
+                run.balances.insert("account/0".into(), 4);
+            },
+            &[Law::Overlap],
+        ),
+    ]);
+}
+
+#[test]
+fn answers_that_are_not_true_are_caught() {
+    caught(&[
+        (
+            "done, and never executed",
+            |run| {
+                run.deeds.remove(0);
+                run.balances.insert("account/0".into(), 4);
+            },
+            &[Law::Truth],
+        ),
+        ("done, before it was", |run| run.asked[0].completed = run.deeds[0].effect.began, &[Law::Truth]),
+        ("the answer of somebody else", |run| told(run, 1).body = id(2), &[Law::Truth]),
+        (
+            "not dispatched, and executed",
+            |run| {
+                *told(run, 1) =
+                    Said { status: 503, outcome: Some(Outcome::NotDispatched), body: String::new() };
+            },
+            &[Law::Outcome],
+        ),
+        ("no word of its outcome", |run| told(run, 6).outcome = None, &[Law::Outcome]),
+        (
+            "replayed, and nothing was ever done",
+            |run| {
+                run.asked[0].operation = Some("op-other".into());
+                told(run, 1).outcome = Some(Outcome::Replayed);
+                run.deeds.remove(0);
+                run.balances.insert("account/0".into(), 4);
+            },
+            &[Law::Truth],
+        ),
+    ]);
+}
+
+#[test]
+fn what_is_done_twice_is_caught() {
+    caught(&[
+        (
+            "an attempt",
+            |run| {
+                let again = later(run.deeds[0].clone(), &id(1));
+                doubled(run, again);
+                run.marks.insert("account/0".into(), token(100));
+            },
+            &[Law::Twice],
+        ),
+        ("an operation, by two attempts", |run| run.asked[1].operation = Some("op-1".into()), &[Law::Twice]),
+        (
+            "an operation, by one that was never answered",
+            |run| {
+                run.asked[1].operation = Some("op-1".into());
+                run.asked[1].told = None;
+            },
+            &[Law::Twice],
+        ),
+    ]);
+}
+
+#[test]
+fn what_is_lost_or_left_or_late_is_caught() {
+    caught(&[
+        (
+            "a tenure of two gateways",
+            |run| {
+                let mut again = later(run.deeds[4].clone(), "other@gw-0");
+                again.door.token = Token::new(5, 0, 2).expect("small");
+                again.door.gateway = "gw-0".into();
+                doubled(run, again);
+                run.marks.insert("account/0".into(), Token::new(5, 0, 2).expect("small"));
+            },
+            &[Law::Tenure],
+        ),
+        (
+            "a key that is served too late",
+            |run| run.struck.as_mut().expect("struck").bound = Duration::from_secs(2),
+            &[Law::Recovery],
+        ),
+        (
+            "a key that is never served again",
+            |run| {
+                run.struck.as_mut().expect("struck").paths.push("/pay/1".into());
+            },
+            &[Law::Recovery],
+        ),
+        (
+            "only who asked before is served",
+            |run| {
+                let from = run.struck.as_ref().expect("struck").from;
+                run.asked
+                    .iter_mut()
+                    .for_each(|asked| asked.invoked = asked.invoked.min(from - Duration::from_secs(1)));
+            },
+            &[Law::Recovery],
+        ),
+        (
+            "a mark that is older than what was let in",
+            |run| {
+                run.marks.insert("account/0".into(), token(4));
+            },
+            &[Law::Mark],
+        ),
+        ("no mark at all", |run| run.marks.clear(), &[Law::Mark]),
+        (
+            "a lock node that stays",
+            |run| run.leftovers.push("/locks/a7/account%2F0/n-1".into()),
+            &[Law::Rest],
+        ),
+        (
+            "an addition that was lost",
+            |run| {
+                run.balances.insert("account/0".into(), 4);
+            },
+            &[Law::Sum],
+        ),
+        (
+            "an addition that nobody asked for",
+            |run| {
+                run.balances.insert("account/0".into(), 6);
+            },
+            &[Law::Sum],
+        ),
+    ]);
+}
+
+/// Behind its door a comparing service keeps executions apart by itself.
+#[test]
+fn at_level_upstream_only_effects_have_to_be_apart() {
+    let mut run = sound();
+    run.deeds[1].door.began = run.deeds[0].door.began;
+    assert_eq!(laws(&run, Level::Upstream), []);
+    run.deeds[1].effect.began = run.deeds[0].effect.began;
+    assert_eq!(laws(&run, Level::Upstream), [Law::Overlap]);
+}
+
+/// A service that says 412, and a repeat that is told of the first attempt, have executed nothing themselves.
+#[test]
+fn what_the_service_or_an_earlier_attempt_answers_is_no_word_of_this_execution() {
+    let mut run = sound();
+    let done = |status| Some(Said { status, outcome: Some(Outcome::Done), body: String::new() });
+    let nothing = |number: u64, operation: Option<String>, status| Asked {
+        id: format!("n-{number}@gw-1"),
+        operation,
+        told: done(status),
+        ..run.asked[0].clone()
+    };
+    let more = [nothing(1, None, 412), nothing(2, Some("op-1".into()), 409)];
+    run.asked.extend(more);
+    assert_eq!(breaches(&run, Level::Guard), []);
+}
+
+/// A request for two keys is one execution of each, and one answer.
+#[test]
+fn a_set_of_keys_is_judged_key_by_key() {
+    let mut run = sound();
+    let other = |deed: &Deed| {
+        let mut deed = deed.clone();
+        deed.door.key = "account/1".into();
+        deed
+    };
+    let others: Vec<Deed> = run.deeds.iter().map(other).collect();
+    run.deeds.extend(others);
+    run.balances.insert("account/1".into(), 5);
+    run.marks.insert("account/1".into(), token(5));
+    assert_eq!(breaches(&run, Level::Guard), []);
+    run.deeds[6].effect.began = run.deeds[5].effect.began;
+    assert_eq!(laws(&run, Level::Guard), [Law::Overlap]);
+}

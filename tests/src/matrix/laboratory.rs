@@ -1,0 +1,205 @@
+//! What one run happens in: three ZooKeeper servers, gateways, guards and a recording service, and clients.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::{
+    aftermath::{leftovers, marks},
+    apparatus::{Apparatus, Requests},
+    chronicle::{Asked, Chronicle, Struck, asked_of},
+    clientele::Clientele,
+    furniture::{self, Kept},
+    level::Level,
+    station::Station,
+};
+use crate::{
+    ensemble::Ensemble,
+    guard::{Guard, Launch},
+    guarded::Guarded,
+    memory::dice::Dice,
+    origin::{ATTEMPT, Log, Record},
+    patience::PATIENCE,
+    site::Site,
+    zookeeper::Tree,
+};
+
+pub struct Laboratory {
+    pub ensemble: Ensemble,
+    pub guarded: Guarded,
+    pub level: Level,
+    pub apparatus: Apparatus,
+    pub stations: Vec<Station>,
+    /// At level `guard`.
+    pub guards: Vec<Guard>,
+    pub clients: Clientele,
+    pub dice: Dice,
+    /// What an accident has met: executions under way, or what else it is about.
+    pub hit: usize,
+    /// Lives as long as the run.
+    pub kept: Kept,
+    /// Refusals that guards have counted which are gone.
+    stale: usize,
+}
+
+/// What a run has shown, before it is judged.
+pub struct Shown {
+    pub chronicle: Chronicle,
+    pub stale: usize,
+    pub hit: usize,
+}
+
+/// For so long clients go on when all keys are served again.
+const CALM: Duration = Duration::from_millis(1500);
+
+impl Laboratory {
+    /// Returns when clients are at work, and each gateway has served some of them.
+    pub async fn open(apparatus: Apparatus, level: Level, seed: u64, ensemble: Ensemble) -> Self {
+        let (dice, mut kept) = (Dice::seeded(seed), Kept::new());
+        let site = Site::at(ensemble.address(0)).await.banking(level.rule());
+        let guarded = Guarded::of(site).await;
+        let guards = furniture::guards(&apparatus, &guarded, level, &mut kept).await;
+        let mut stations = Vec::new();
+        for number in 0..apparatus.gateways {
+            let (what, place) = ((&apparatus, level), (&guarded, &ensemble));
+            stations.push(furniture::station(what, place, &guards, number).await);
+        }
+        let spoken = furniture::spoken(apparatus.speech, &mut stations, &mut kept);
+        for station in &mut stations {
+            let launch = station.launch();
+            station.starts(launch).await;
+        }
+        let gateways = stations.iter().map(|station| (station.name.clone(), station.address)).collect();
+        let clients = Clientele::start(gateways, spoken, apparatus.errand, &dice);
+        let lab = Self {
+            ensemble,
+            guarded,
+            level,
+            apparatus,
+            stations,
+            guards,
+            clients,
+            dice,
+            hit: 0,
+            kept,
+            stale: 0,
+        };
+        lab.each_serves(15).await;
+        lab
+    }
+
+    /// So many more requests come through each gateway.
+    pub async fn each_serves(&self, more: usize) {
+        let origin = &self.guarded.site.origin;
+        let so_far = origin.log().records.len();
+        let through = |log: &Log, name: &str| {
+            let records = log.records[so_far..].iter();
+            records.filter(|record| is_through(record, name) && record.effect.is_some()).count()
+        };
+        let served = |log: &Log| {
+            let all = self.stations.iter().all(|station| through(log, &station.name) >= more);
+            all.then_some(())
+        };
+        origin.when("all gateways to serve", served).await;
+    }
+
+    /// One of the paths that clients ask for.
+    pub fn some_path(&self) -> String {
+        self.dice.one_of(&self.apparatus.errand.paths()).clone()
+    }
+
+    /// A request through this gateway that the service has begun to work on, for so long. Gives it as it came.
+    pub async fn at_work(&self, gateway: usize, work: Duration) -> Record {
+        let id = self.clients.sends(gateway, &self.some_path(), work);
+        let begun = |log: &Log| {
+            let found = log.records.iter().rev().find(|record| record.request.field(ATTEMPT) == Some(&id));
+            found.filter(|record| record.effect.is_some()).cloned()
+        };
+        self.guarded.site.origin.when("a long execution", begun).await
+    }
+
+    /// Counts what this gateway has under way at the service at this moment.
+    pub fn strikes(&mut self, gateway: usize) -> Instant {
+        let name = self.stations[gateway].name.clone();
+        self.counts(|record| is_through(record, &name))
+    }
+
+    /// The same of all gateways together.
+    pub fn strikes_all(&mut self) -> Instant {
+        self.counts(|_| true)
+    }
+
+    fn counts(&mut self, whose: impl Fn(&Record) -> bool) -> Instant {
+        let log = self.guarded.site.origin.log();
+        let at_work = |record: &&Record| record.effect.is_some_and(|effect| effect.ended.is_none());
+        let hit = log.records.iter().filter(at_work).filter(|record| whose(record)).count();
+        drop(log);
+        self.hit += hit;
+        Instant::now()
+    }
+
+    /// Time for a session to end, and for what comes of that.
+    pub async fn sessions_end(&self) {
+        sleep(2 * self.apparatus.session).await;
+    }
+
+    /// A look at the nodes.
+    pub async fn tree(&self) -> Tree {
+        Tree::connect(self.ensemble.address(0), &self.guarded.site.root).await
+    }
+
+    /// Kills a guard. What starts it again on its store.
+    pub async fn guard_dies(&mut self, number: usize) -> Launch {
+        let guard = self.guards.remove(number);
+        self.stale += stale(&guard).await;
+        guard.dies().await
+    }
+
+    /// In the place of one that has ended.
+    pub async fn guard_starts(&mut self, number: usize, launch: &Launch) {
+        let guard = launch.start().await;
+        self.guards.insert(number, guard);
+    }
+
+    /// Lets clients go on until each key was served again, or it has taken too long, and a little more. Then ends it all.
+    pub async fn shows(mut self, from: Instant, bound: Duration) -> (Shown, Ensemble) {
+        let paths = self.apparatus.errand.paths();
+        let served = |asked: &[Asked]| {
+            let again = |path: &String| {
+                asked.iter().rev().any(|one| one.path == *path && one.invoked >= from && one.is_done())
+            };
+            paths.iter().all(again)
+        };
+        self.clients.when(bound + PATIENCE / 4, served).await;
+        sleep(CALM).await;
+        let tree = self.tree().await;
+        let Self { clients, guarded, stations, guards, ensemble, apparatus, .. } = self;
+        let asked = clients.stop().await;
+        let forwards = apparatus.requests == Requests::Forward;
+        let leftovers = leftovers(&tree, &stations, &guards, forwards).await;
+        let rows = guarded.site.origin.rows().await;
+        let mut chronicle = Chronicle::of(&guarded.site.origin.log());
+        chronicle.marks = match guards.first() {
+            Some(guard) => marks(guard, rows.keys()).await,
+            None => rows.iter().filter_map(|(key, row)| Some((key.clone(), row.newest?))).collect(),
+        };
+        chronicle.balances = rows.into_iter().map(|(key, row)| (key, row.balance)).collect();
+        for guard in &guards {
+            self.stale += stale(guard).await;
+        }
+        let stale = self.stale + chronicle.stale;
+        let struck = Some(Struck { from, bound, paths });
+        let chronicle = Chronicle { asked, leftovers, struck, forwards, ..chronicle };
+        (Shown { stale, hit: self.hit, chronicle }, ensemble)
+    }
+}
+
+/// What a guard has refused because of its token.
+async fn stale(guard: &Guard) -> usize {
+    // Counts are told as floating numbers, and are small.
+    format!("{:.0}", guard.decided("stale").await).parse().unwrap_or_default()
+}
+
+fn is_through(record: &Record, gateway: &str) -> bool {
+    record.request.field(ATTEMPT).is_some_and(|id| asked_of(id) == gateway)
+}

@@ -1,0 +1,50 @@
+//! Who keeps late requests away in one run of a case, and which times all of them go by.
+
+use std::time::Duration;
+
+use crate::origin::Rule;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// Nobody: as every lock without a fence.
+    None,
+    /// Time: whoever follows a holder that left without a word waits until what that one sent is over.
+    Delay,
+    /// The service, in the transaction of the effect.
+    Upstream,
+    /// A guard beside a service that compares nothing.
+    Guard,
+}
+
+/// Longer than a session of 2 s and two ticks: another gateway gets the key meanwhile. Shorter than anybody waits for the answer.
+pub const LONG: Duration = Duration::from_millis(3600);
+
+/// So long a guard waits for the service.
+pub const RESPONSE: Duration = Duration::from_secs(4);
+
+/// Whatever a guard has let in is over by then.
+pub const MAX_EXECUTION: Duration = Duration::from_secs(5);
+
+impl Level {
+    /// As policies spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Delay => "delay",
+            Self::Upstream => "upstream",
+            Self::Guard => "guard",
+        }
+    }
+
+    pub const fn rule(self) -> Rule {
+        match self {
+            Self::None | Self::Delay | Self::Guard => Rule::Trusting,
+            Self::Upstream => Rule::Comparing,
+        }
+    }
+
+    /// Somebody remembers tokens.
+    pub const fn compares(self) -> bool {
+        matches!(self, Self::Upstream | Self::Guard)
+    }
+}

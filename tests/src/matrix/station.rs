@@ -1,0 +1,87 @@
+//! One gateway of a run: what it is told, its ways to others, and its process while it runs.
+
+use std::net::SocketAddr;
+
+use fencegate::demo::child::Signal;
+
+use crate::{
+    faulty_link::FaultyLink,
+    gateway::{Gateway, Launch},
+    hop::Hop,
+    policy::Policy,
+    severable::Severable,
+    stepped_clock::SteppedClock,
+};
+
+pub struct Station {
+    pub name: String,
+    pub address: SocketAddr,
+    pub policy: Policy,
+    /// To each server of ZooKeeper, where they can be cut.
+    pub links: Vec<FaultyLink>,
+    /// To the service or its guard, where that can be cut.
+    pub way: Option<Severable>,
+    pub hop: Option<Hop>,
+    pub clock: Option<SteppedClock>,
+    pub running: Option<Gateway>,
+}
+
+impl Station {
+    /// As it is started.
+    pub fn launch(&self) -> Launch {
+        let launch = Launch::new(&self.policy);
+        match &self.clock {
+            Some(clock) => launch.timed_by(clock),
+            None => launch,
+        }
+    }
+
+    /// # Panics
+    /// If it does not become ready.
+    pub async fn starts(&mut self, launch: Launch) {
+        let gateway = launch.start().await;
+        gateway.becomes_ready().await;
+        self.running = Some(gateway);
+    }
+
+    /// # Panics
+    /// If it does not run.
+    pub fn gateway(&self) -> &Gateway {
+        self.running.as_ref().expect("a gateway that runs")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        self.gateway().signal(signal);
+    }
+
+    /// Ends it without a word to anybody.
+    pub async fn dies(&mut self) {
+        self.signal(Signal::KILL);
+        self.gateway().exit().await;
+        self.running = None;
+    }
+
+    /// Ends it in order.
+    ///
+    /// # Panics
+    /// If it does not end well.
+    pub async fn stops(&mut self) {
+        self.signal(Signal::TERM);
+        let status = self.gateway().exit().await;
+        assert!(status.success(), "{status}:\n{}", self.gateway().log());
+        self.running = None;
+    }
+
+    /// Nothing passes between it and ZooKeeper, and nobody is told.
+    pub fn is_cut(&self) {
+        self.links.iter().for_each(FaultyLink::lose_all);
+    }
+
+    /// ZooKeeper can be reached again, over new connections.
+    pub fn is_mended(&self) {
+        for link in &self.links {
+            link.cut();
+            link.mend();
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The report of all runs: written after each, and read again by whoever goes on.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+use super::{
+    experiment::Run,
+    histogram,
+    ruling::{Ruling, Verdict},
+};
+
+/// All of one state of the sources.
+#[derive(Debug)]
+pub struct Tally {
+    folder: PathBuf,
+    /// Which state of the sources it is about.
+    state: String,
+    pub rulings: Vec<Ruling>,
+}
+
+impl Tally {
+    /// Goes on with what is in the folder, where that is about the same state of the sources.
+    pub fn resumed(folder: &Path, state: &str) -> Self {
+        let read = || {
+            if fs::read_to_string(folder.join(STATE)).ok()? != state {
+                return None;
+            }
+            let report: Value = serde_json::from_str(&fs::read_to_string(folder.join(REPORT)).ok()?).ok()?;
+            report.as_array()?.iter().map(Ruling::read).collect()
+        };
+        let mut rulings: Vec<Ruling> = read().unwrap_or_default();
+        // What was skipped may find its time, or its machine, now.
+        rulings.retain(|ruling| ruling.verdict != Verdict::Skipped);
+        Self { folder: folder.to_owned(), state: state.to_owned(), rulings }
+    }
+
+    /// Begins anew.
+    pub fn fresh(folder: &Path, state: &str) -> Self {
+        Self { folder: folder.to_owned(), state: state.to_owned(), rulings: Vec::new() }
+    }
+
+    pub fn has(&self, run: &Run) -> bool {
+        self.rulings.iter().any(|ruling| {
+            ruling.case == run.case.name && ruling.level == run.level.name() && ruling.seed == run.seed
+        })
+    }
+
+    /// Adds what came of a run, and writes all of it.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn add(&mut self, ruling: Ruling) -> io::Result<()> {
+        self.rulings.push(ruling);
+        fs::create_dir_all(&self.folder)?;
+        let report = Value::Array(self.rulings.iter().map(Ruling::written).collect());
+        self.replace(REPORT, &format!("{report:#}\n"))?;
+        self.replace("report.html", &histogram::page(&self.rulings))?;
+        self.replace(STATE, &self.state)
+    }
+
+    /// At once: who stops us in between finds one of the two.
+    fn replace(&self, name: &str, text: &str) -> io::Result<()> {
+        let next = self.folder.join(format!("{name}.next"));
+        fs::write(&next, text)?;
+        fs::rename(next, self.folder.join(name))
+    }
+}
+
+const REPORT: &str = "report.json";
+const STATE: &str = "state";
+
+/// The commit of the sources, and what was changed since.
+///
+/// # Panics
+/// If git is missing.
+pub fn state_of_sources(root: &Path) -> String {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(root).args(arguments).output().expect("git is there");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    let (commit, changed) = (git(&["rev-parse", "HEAD"]), git(&["diff", "HEAD"]));
+    format!("{commit} {:016x}\n", changed.bytes().fold(0xcbf2_9ce4_8422_2325, fnv))
+}
+
+/// FNV-1a: a name for a text that nobody forges.
+fn fnv(hash: u64, byte: u8) -> u64 {
+    (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+}

@@ -1,0 +1,146 @@
+//! Accounts to which every request adds one: read as its execution begins, and written as it ends. Two that overlap lose an addition.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use fencegate_policies::token::{Marks, Token};
+use tokio::sync::{Mutex as RowLock, OwnedMutexGuard};
+
+use super::{Access, Record};
+
+/// The request field that says for how many milliseconds its execution works.
+pub const WORK: &str = "x-work";
+
+/// Who sees to it that no two executions of an account meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Whoever sends the requests. The service reads, works, and writes what it had read and one more.
+    Trusting,
+    /// The service. It works with the row locked, and refuses a token that is not newer than those before.
+    Comparing,
+}
+
+/// What goes wrong with one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mishap {
+    /// The connection is reset, and nothing is executed.
+    ResetBefore,
+    /// It is executed, and the connection is reset before the answer.
+    ResetAfter,
+    InHead,
+    InBody,
+    /// Its execution takes so much longer.
+    Hangs(Duration),
+}
+
+pub(super) struct Accounts {
+    rule: Rule,
+    rows: Mutex<HashMap<String, Arc<RowLock<Row>>>>,
+    mishaps: Mutex<VecDeque<Mishap>>,
+}
+
+/// One account.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Row {
+    pub balance: u64,
+    /// The newest token of those that it compared.
+    pub newest: Option<Token>,
+    marks: Marks,
+}
+
+/// An execution between its begin and its end.
+pub(super) struct Booking {
+    writes: bool,
+    open: Vec<Open>,
+}
+
+enum Open {
+    Read { row: Arc<RowLock<Row>>, balance: u64 },
+    Locked(OwnedMutexGuard<Row>),
+}
+
+/// What the row knows is newer.
+#[derive(Debug)]
+pub(super) struct NotNewer;
+
+impl Accounts {
+    pub(super) fn under(rule: Rule) -> Self {
+        Self { rule, rows: Mutex::default(), mishaps: Mutex::default() }
+    }
+
+    pub(super) fn meets(&self, mishaps: impl IntoIterator<Item = Mishap>) {
+        self.mishaps.lock().expect("no thread panics here").extend(mishaps);
+    }
+
+    pub(super) fn mishap(&self) -> Option<Mishap> {
+        self.mishaps.lock().expect("no thread panics here").pop_front()
+    }
+
+    pub(super) fn mishaps_left(&self) -> usize {
+        self.mishaps.lock().expect("no thread panics here").len()
+    }
+
+    /// The rows of all keys that were ever named.
+    pub(super) async fn rows(&self) -> BTreeMap<String, Row> {
+        let rows = self.rows.lock().expect("no thread panics here").clone();
+        let mut seen = BTreeMap::new();
+        for (key, row) in rows {
+            seen.insert(key, *row.lock().await);
+        }
+        seen
+    }
+
+    /// Waits for the rows where they are locked.
+    pub(super) async fn begins(&self, record: &Record) -> Result<Booking, NotNewer> {
+        let writes = record.access() == Access::Exclusive;
+        let mut open = Vec::new();
+        // In the order of their names, in which gateways write them: nobody waits in a circle.
+        for key in record.key().unwrap_or_default().split(", ") {
+            let row = Arc::clone(
+                self.rows.lock().expect("no thread panics here").entry(key.to_owned()).or_default(),
+            );
+            let mut locked = Arc::clone(&row).lock_owned().await;
+            match self.rule {
+                Rule::Trusting => open.push(Open::Read { balance: locked.balance, row }),
+                Rule::Comparing => {
+                    locked.admits(record.stamped(), writes)?;
+                    open.push(Open::Locked(locked));
+                }
+            }
+        }
+        Ok(Booking { writes, open })
+    }
+}
+
+impl Row {
+    fn admits(&mut self, token: Token, writes: bool) -> Result<(), NotNewer> {
+        let newer = if writes { self.marks.write(token) } else { self.marks.read(token) };
+        newer.map_err(|_stale| NotNewer)?;
+        self.newest = self.newest.max(Some(token));
+        Ok(())
+    }
+}
+
+impl Booking {
+    /// Writes, says that it has, and only then lets the next one at the rows.
+    pub(super) async fn ends(self, note: impl FnOnce()) {
+        let mut locked = Vec::new();
+        for open in self.open {
+            let (mut row, balance) = match open {
+                Open::Read { row, balance } => (row.lock_owned().await, balance),
+                Open::Locked(row) => {
+                    let balance = row.balance;
+                    (row, balance)
+                }
+            };
+            if self.writes {
+                row.balance = balance + 1;
+            }
+            locked.push(row);
+        }
+        note();
+    }
+}

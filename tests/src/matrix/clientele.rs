@@ -12,7 +12,7 @@ use std::{
 
 use tokio::{
     sync::watch,
-    task::JoinHandle,
+    task::JoinSet,
     time::{sleep, timeout},
 };
 
@@ -26,7 +26,8 @@ use crate::{client::Answer, memory::dice::Dice};
 /// Clients at work, and what they were told so far.
 pub struct Clientele {
     shared: Arc<Shared>,
-    at_work: Mutex<Vec<JoinHandle<()>>>,
+    /// Dropped, they end.
+    at_work: Mutex<JoinSet<()>>,
     /// How many further requests there were.
     own: AtomicUsize,
 }
@@ -85,7 +86,8 @@ impl Clientele {
             asked: watch::Sender::default(),
             stop: watch::Sender::new(false),
         });
-        let client = |number: usize| {
+        let mut at_work = JoinSet::new();
+        for number in 0..MANNERS.len() {
             let caller = Caller {
                 shared: Arc::clone(&shared),
                 number,
@@ -93,10 +95,9 @@ impl Clientele {
                 at: number % shared.gateways.len(),
                 dice: Dice::seeded(dice.next()),
             };
-            tokio::spawn(caller.calls())
-        };
-        let at_work = Mutex::new((0..MANNERS.len()).map(client).collect());
-        Self { shared, at_work, own: AtomicUsize::new(0) }
+            at_work.spawn(caller.calls());
+        }
+        Self { shared, at_work: Mutex::new(at_work), own: AtomicUsize::new(0) }
     }
 
     /// One more request, through this gateway, of a client that waits. Gives its name, and goes on.
@@ -114,7 +115,7 @@ impl Clientele {
             let mut line = None;
             shared.asks(&mut line, gateway, ask, patience).await;
         };
-        self.at_work.lock().expect("no thread panics here").push(tokio::spawn(one));
+        self.at_work.lock().expect("no thread panics here").spawn(one);
         id
     }
 
@@ -130,9 +131,9 @@ impl Clientele {
     /// If a client did.
     pub async fn stop(self) -> Vec<Asked> {
         self.shared.stop.send_replace(true);
-        let at_work = self.at_work.into_inner().expect("no thread panics here");
-        for client in at_work {
-            client.await.expect("no panic");
+        let mut at_work = self.at_work.into_inner().expect("no thread panics here");
+        while let Some(ended) = at_work.join_next().await {
+            ended.expect("no panic");
         }
         self.shared.asked.borrow().clone()
     }

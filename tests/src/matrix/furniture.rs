@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// What has to live as long as a run.
-pub type Kept = Vec<Box<dyn Any + Send>>;
+pub type Kept = Vec<Box<dyn Any + Send + Sync>>;
 
 /// None where the service compares, or nobody.
 pub async fn guards(apparatus: &Apparatus, guarded: &Guarded, level: Level, kept: &mut Kept) -> Vec<Guard> {

@@ -76,11 +76,7 @@ fn bars(times: &[f64], longest: f64) -> String {
         } else {
             String::new()
         };
-        format!(
-            "<rect x={x} y={} width={} height={high} />{label}{number}",
-            HEIGHT + 12 - high - 12,
-            WIDTH - 4
-        )
+        format!("<rect x={x} y={} width={} height={high} />{label}{number}", HEIGHT - high, WIDTH - 4)
     };
     let columns: String = counts.iter().enumerate().map(column).collect();
     format!("<svg width={} height={} role=img>{columns}</svg>", COLUMNS * WIDTH, HEIGHT + 20)

@@ -112,7 +112,8 @@ impl Laboratory {
     pub async fn at_work(&self, gateway: usize, work: Duration) -> Record {
         let id = self.clients.sends(gateway, &self.some_path(), work);
         let begun = |log: &Log| {
-            let found = log.records.iter().rev().find(|record| record.request.field(ATTEMPT) == Some(&id));
+            let found =
+                log.records.iter().rev().find(|record| record.request.field(ATTEMPT) == Some(id.as_str()));
             found.filter(|record| record.effect.is_some()).cloned()
         };
         self.guarded.site.origin.when("a long execution", begun).await
@@ -153,6 +154,11 @@ impl Laboratory {
         let guard = self.guards.remove(number);
         self.stale += stale(&guard).await;
         guard.dies().await
+    }
+
+    /// One that has ended by itself. What starts it again on its store.
+    pub fn guard_has_ended(&mut self, number: usize) -> Launch {
+        self.guards.remove(number).launch().clone()
     }
 
     /// In the place of one that has ended.
@@ -197,7 +203,8 @@ impl Laboratory {
 /// What a guard has refused because of its token.
 async fn stale(guard: &Guard) -> usize {
     // Counts are told as floating numbers, and are small.
-    format!("{:.0}", guard.decided("stale").await).parse().unwrap_or_default()
+    let count = guard.decided("stale").await;
+    format!("{count:.0}").parse().unwrap_or_default()
 }
 
 fn is_through(record: &Record, gateway: &str) -> bool {

@@ -165,8 +165,11 @@ impl Talk {
         let asked = record.request.field(WORK).and_then(|text| text.parse().ok()).unwrap_or_default();
         let longer = if let Some(Mishap::Hangs(longer)) = mishap { longer } else { Duration::ZERO };
         self.work(sleep(Duration::from_millis(asked) + longer)).await;
-        let written =
-            || self.note(|record| record.effect = Some(Effect { began, ended: Some(Instant::now()) }));
+        let (shared, number) = (Arc::clone(&self.shared), self.number);
+        let written = move || {
+            let effect = Effect { began, ended: Some(Instant::now()) };
+            shared.log.send_modify(|log| log.records[number].effect = Some(effect));
+        };
         booking.ends(written).await;
         let reply = Reply::with_body(record.request.field(ATTEMPT).unwrap_or("ok"));
         match mishap {

@@ -13,7 +13,7 @@ pub fn crowd_leaves(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     const CLIENTS: usize = 40;
     const STAY: Range<Duration> = Duration::from_millis(1)..Duration::from_millis(600);
     const WORK: Range<Duration> = Duration::from_millis(1)..Duration::from_millis(60);
-    Box::pin(async {
+    Box::pin(async move {
         let path = lab.at_work(0, LONG).await.path().to_owned();
         let from = lab.strikes_all();
         for n in 0..CLIENTS {

@@ -9,7 +9,7 @@ use crate::matrix::{laboratory::Laboratory, level::LONG};
 
 /// It stands still for two sessions, with requests under way and others in its line.
 pub fn freeze(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
-    Box::pin(async {
+    Box::pin(async move {
         lab.at_work(0, LONG).await;
         let from = lab.strikes(0);
         lab.stations[0].signal(Signal::STOP);
@@ -21,7 +21,7 @@ pub fn freeze(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 
 /// It stands still between the look at its proof and the write: what it writes later is older than what others have written.
 pub fn pause_before_the_write(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
-    Box::pin(async {
+    Box::pin(async move {
         let pause = 2 * lab.apparatus.session + lab.apparatus.session / 2;
         let late = &mut lab.stations[0];
         late.stops().await;
@@ -40,7 +40,7 @@ pub fn pause_before_the_write(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 
 /// It dies with requests under way, and comes back some time after its session is over.
 pub fn kill(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
-    Box::pin(async {
+    Box::pin(async move {
         lab.at_work(0, LONG).await;
         let from = lab.strikes(0);
         lab.stations[0].dies().await;

@@ -18,7 +18,7 @@ use crate::{
 
 /// The leader dies, and comes back later.
 pub fn leader_dies(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
-    Box::pin(async {
+    Box::pin(async move {
         lab.at_work(0, LONG).await;
         let leader = lab.ensemble.leader().await;
         let from = lab.strikes_all();
@@ -32,7 +32,7 @@ pub fn leader_dies(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 
 /// Two of three servers stand still for 20 s: nothing is granted, and nothing is given on.
 pub fn majority_is_away(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
-    Box::pin(async {
+    Box::pin(async move {
         lab.at_work(0, LONG).await;
         let away = [lab.ensemble.leader().await, lab.ensemble.follower().await];
         lab.strikes_all();
@@ -50,7 +50,7 @@ pub fn servers_stutter(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     const TIMES: usize = 12;
     const STILL: Range<Duration> = Duration::from_millis(100)..Duration::from_millis(900);
     const BETWEEN: Range<Duration> = Duration::from_millis(100)..Duration::from_millis(500);
-    Box::pin(async {
+    Box::pin(async move {
         lab.at_work(0, LONG).await;
         lab.strikes_all();
         for _ in 0..TIMES {
@@ -68,7 +68,7 @@ pub fn servers_stutter(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 
 /// Everything is forgotten. Nothing is granted until an operator makes the installation again, above all tokens that there were.
 pub fn wiped(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
-    Box::pin(async {
+    Box::pin(async move {
         lab.at_work(0, LONG).await;
         lab.strikes_all();
         lab.ensemble.is_wiped().await;

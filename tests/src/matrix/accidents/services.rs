@@ -18,7 +18,7 @@ const HANGS: Duration = Duration::from_millis(4500);
 pub fn breaks(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     const KINDS: [Mishap; 4] = [Mishap::ResetBefore, Mishap::ResetAfter, Mishap::InHead, Mishap::InBody];
     const TIMES: usize = 8;
-    Box::pin(async {
+    Box::pin(async move {
         let origin = &lab.guarded.site.origin;
         origin.meets([Mishap::Hangs(HANGS)]);
         origin.meets((0..TIMES).map(|_| *lab.dice.one_of(&KINDS)));
@@ -34,7 +34,7 @@ pub fn breaks(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 
 /// Nothing passes between the first gateway and the service, or its guard, and nobody is told; then connections break.
 pub fn cut_off(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
-    Box::pin(async {
+    Box::pin(async move {
         lab.at_work(0, LONG).await;
         lab.strikes(0);
         let way = lab.stations[0].way.as_ref().expect("a way that can be cut");

@@ -13,7 +13,7 @@ use crate::{
 
 /// Somebody deletes the node under which a request is at work.
 pub fn node_deleted(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
-    Box::pin(async {
+    Box::pin(async move {
         let tree = lab.tree().await;
         let record = lab.at_work(0, LONG).await;
         let from = lab.strikes(0);
@@ -32,7 +32,7 @@ pub fn node_deleted(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 pub fn answers_eaten(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     /// A link that has no session of its own has nothing to eat.
     const UNUSED: Duration = Duration::from_secs(2);
-    Box::pin(async {
+    Box::pin(async move {
         let from = Instant::now();
         for operation in [Operation::Create, Operation::Delete, Operation::Create] {
             for link in &lab.stations[0].links {

@@ -15,7 +15,7 @@ use crate::{
 /// Each gateway gets another policy, one that is not valid, and the first one again, several times.
 pub fn reloads(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     const TIMES: usize = 4;
-    Box::pin(async {
+    Box::pin(async move {
         let from = Instant::now();
         lab.at_work(0, LONG).await;
         lab.strikes_all();
@@ -38,7 +38,7 @@ pub fn reloads(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 /// One gateway after the other is replaced on its own port, and ends in order.
 pub fn rolls(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     const TIMES: usize = 3;
-    Box::pin(async {
+    Box::pin(async move {
         let from = Instant::now();
         lab.at_work(0, LONG).await;
         lab.strikes_all();

@@ -22,7 +22,7 @@ const OF_GUARDS: [&str; 3] =
     ["fencegate_guard_in_flight", "fencegate_guard_in_doubt", "fencegate_guard_keys_in_quarantine"];
 
 /// What a guard remembers of these keys.
-pub async fn marks(guard: &Guard, keys: impl Iterator<Item = &String>) -> BTreeMap<String, Token> {
+pub(super) async fn marks(guard: &Guard, keys: impl Iterator<Item = &String>) -> BTreeMap<String, Token> {
     let mut marks = BTreeMap::new();
     for key in keys {
         let told = guard.told(&format!("/api/v1/keys/{key}")).await;
@@ -34,7 +34,12 @@ pub async fn marks(guard: &Guard, keys: impl Iterator<Item = &String>) -> BTreeM
 }
 
 /// What has not come to nothing in time. `forever`: tenures are kept where nobody else wants them.
-pub async fn leftovers(tree: &Tree, stations: &[Station], guards: &[Guard], forever: bool) -> Vec<String> {
+pub(super) async fn leftovers(
+    tree: &Tree,
+    stations: &[Station],
+    guards: &[Guard],
+    forever: bool,
+) -> Vec<String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let mut left: Vec<String> = if forever { Vec::new() } else { tree.locks().await };

@@ -16,7 +16,7 @@ use crate::{
     ensemble::{Ensemble, SERVERS, free_ports},
     faulty_link::FaultyLink,
     guard::{Guard, Launch},
-    guarded::Guarded,
+    guarded::{Guarded, operator},
     hop::{Hop, Shows},
     policy::Policy,
     postgres::fresh_database,
@@ -28,16 +28,24 @@ use crate::{
 };
 
 /// What has to live as long as a run.
-pub type Kept = Vec<Box<dyn Any + Send + Sync>>;
+pub(super) type Kept = Vec<Box<dyn Any + Send + Sync>>;
 
 /// None where the service compares, or nobody.
-pub async fn guards(apparatus: &Apparatus, guarded: &Guarded, level: Level, kept: &mut Kept) -> Vec<Guard> {
+pub(super) async fn guards(
+    (apparatus, level): (&Apparatus, Level),
+    guarded: &Guarded,
+    tickets: Option<&Value>,
+    kept: &mut Kept,
+) -> Vec<Guard> {
     if level != Level::Guard {
         return Vec::new();
     }
     let mut guards = Vec::new();
     for launch in launches(apparatus.guards, guarded, kept).await {
-        let launch = if apparatus.clocks { asking_for_tickets(launch) } else { launch };
+        let launch = match tickets {
+            Some(tickets) => launch.with("/tickets", tickets.clone()),
+            None => launch,
+        };
         guards.push(timed(launch).start().await);
     }
     guards
@@ -64,34 +72,23 @@ fn timed(launch: Launch) -> Launch {
         .with("/settle", "5s")
 }
 
-const SECRET: &str = "a secret of tests that nobody else has, of 32 bytes and more";
-
-/// A secret in a file of this process, for guards and gateways alike.
-fn tickets() -> Value {
-    let file = scratch::folder().join("tickets");
-    if !file.exists() {
-        write_secret(&file);
+/// With which gateways sign what they send to guards, where the case is about clocks.
+pub(super) async fn tickets(apparatus: &Apparatus, kept: &mut Kept) -> Option<Value> {
+    if !apparatus.clocks {
+        return None;
     }
-    json!({"secret_file": file.display().to_string()})
-}
-
-fn write_secret(file: &std::path::Path) {
-    use std::{fs, os::unix::fs::PermissionsExt};
-    let next = file.with_extension(free_ports(1)[0].to_string());
-    fs::write(&next, SECRET).expect("the target directory can be written");
-    fs::set_permissions(&next, fs::Permissions::from_mode(0o600)).expect("our own file");
-    fs::rename(next, file).expect("our own file");
-}
-
-fn asking_for_tickets(launch: Launch) -> Launch {
-    launch.with("/tickets", tickets())
+    let folder = scratch::place();
+    let file = folder.path().join("secret").display().to_string();
+    operator(&["keys", "new", &file, "--hs256"]).await;
+    kept.push(Box::new(folder));
+    Some(json!({"secret_file": file}))
 }
 
 /// The n-th gateway, not started yet.
-pub async fn station(
+pub(super) async fn station(
     (apparatus, level): (&Apparatus, Level),
     (guarded, ensemble): (&Guarded, &Ensemble),
-    guards: &[Guard],
+    (guards, tickets): (&[Guard], Option<&Value>),
     number: usize,
 ) -> Station {
     let name = format!("gw-{}", number + 1);
@@ -135,8 +132,10 @@ pub async fn station(
         Requests::Wait => policy,
         Requests::Forward => forwarding(policy, ports[1]),
     };
-    let ticketed = apparatus.clocks && level == Level::Guard;
-    let policy = if ticketed { policy.with("/tickets", tickets()) } else { policy };
+    let policy = match tickets {
+        Some(tickets) => policy.with("/tickets", tickets.clone()),
+        None => policy,
+    };
     let clock = (apparatus.clocks && number == 0).then(SteppedClock::right);
     Station { name, address, policy, links, way, hop, clock, running: None }
 }
@@ -177,7 +176,7 @@ fn at_level(guarded: &Guarded, level: Level, name: &str, endpoints: &[SocketAddr
 }
 
 /// Prepares the gateways for what clients speak.
-pub fn spoken(speech: Speech, stations: &mut [Station], kept: &mut Kept) -> Spoken {
+pub(super) fn spoken(speech: Speech, stations: &mut [Station], kept: &mut Kept) -> Spoken {
     match speech {
         Speech::Http1 => Spoken::Http1,
         Speech::Http2 => Spoken::Http2,

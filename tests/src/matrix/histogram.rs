@@ -12,7 +12,7 @@ td,th{padding:.2em .6em;border-bottom:1px solid #8884;text-align:left}td.n{text-
 pub fn page(rulings: &[Ruling]) -> String {
     let mut cases = BTreeMap::<&str, Vec<&Ruling>>::new();
     for ruling in rulings {
-        cases.ruling(&ruling.case).or_default().push(ruling);
+        cases.entry(&ruling.case).or_default().push(ruling);
     }
     let pictures: String = cases.iter().filter_map(|(case, rulings)| section(case, rulings)).collect();
     let rows: String = rulings.iter().map(row).collect();

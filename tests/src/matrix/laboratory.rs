@@ -58,11 +58,12 @@ impl Laboratory {
         let (dice, mut kept) = (Dice::seeded(seed), Kept::new());
         let site = Site::at(ensemble.address(0)).await.banking(level.rule());
         let guarded = Guarded::of(site).await;
-        let guards = furniture::guards(&apparatus, &guarded, level, &mut kept).await;
+        let tickets = furniture::tickets(&apparatus, &mut kept).await;
+        let guards = furniture::guards((&apparatus, level), &guarded, tickets.as_ref(), &mut kept).await;
         let mut stations = Vec::new();
         for number in 0..apparatus.gateways {
             let (what, place) = ((&apparatus, level), (&guarded, &ensemble));
-            stations.push(furniture::station(what, place, &guards, number).await);
+            stations.push(furniture::station(what, place, (&guards, tickets.as_ref()), number).await);
         }
         let spoken = furniture::spoken(apparatus.speech, &mut stations, &mut kept);
         for station in &mut stations {

@@ -2,10 +2,10 @@
 
 pub mod clocks_set;
 pub mod departures;
-pub mod holders;
-pub mod judges_of_tokens;
-pub mod quorum;
-pub mod services;
+pub mod of_guards;
+pub mod of_holders;
+pub mod of_quorum;
+pub mod of_services;
 pub mod strangers;
 pub mod upkeep;
 

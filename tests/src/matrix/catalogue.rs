@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     accidents::{
-        Accident, clocks_set, departures, holders, judges_of_tokens, quorum, services, strangers, upkeep,
+        Accident, clocks_set, departures, of_guards, of_holders, of_quorum, of_services, strangers, upkeep,
     },
     apparatus::{Apparatus, Guards, Once, PLAIN, Requests, Speech, Ways},
     errand::Errand,
@@ -57,53 +57,56 @@ const fn held(number: &'static str, name: &'static str, accident: Accident, with
 pub const CASES: &[Case] = &[
     Case {
         holds_at: &[Guard, Upstream, Delay],
-        ..case("1", "holder_frozen", holders::freeze, EXECUTION_IS_OVER)
+        ..case("1", "holder_frozen", of_holders::freeze, EXECUTION_IS_OVER)
     },
     Case {
         least: Least { stale: 1, hit: 0, ..LOAD },
-        ..case("1b", "holder_paused_before_the_write", holders::pause_before_the_write, EXECUTION_IS_OVER)
+        ..case("1b", "holder_paused_before_the_write", of_holders::pause_before_the_write, EXECUTION_IS_OVER)
     },
     Case {
         holds_at: &[Guard, Upstream, Delay],
-        ..case("2", "holder_killed", holders::kill, EXECUTION_IS_OVER)
+        ..case("2", "holder_killed", of_holders::kill, EXECUTION_IS_OVER)
     },
-    Case { holds_at: GUARDED, ..held("3", "guard_killed", judges_of_tokens::kill, EXECUTION_IS_OVER) },
-    held("4", "leader_killed", quorum::leader_dies, QUORUM_IS_BACK),
-    Case { apparatus: CUT_TO_ZOOKEEPER, ..case("5", "holder_cut_off", holders::cut_off, EXECUTION_IS_OVER) },
+    Case { holds_at: GUARDED, ..held("3", "guard_killed", of_guards::kill, EXECUTION_IS_OVER) },
+    held("4", "leader_killed", of_quorum::leader_dies, QUORUM_IS_BACK),
     Case {
         apparatus: CUT_TO_ZOOKEEPER,
-        ..case("5", "holder_hears_nothing", holders::deaf, EXECUTION_IS_OVER)
+        ..case("5", "holder_cut_off", of_holders::cut_off, EXECUTION_IS_OVER)
     },
     Case {
         apparatus: CUT_TO_ZOOKEEPER,
-        ..case("5", "holder_is_not_heard", holders::mute, EXECUTION_IS_OVER)
+        ..case("5", "holder_hears_nothing", of_holders::deaf, EXECUTION_IS_OVER)
     },
-    held("7", "majority_away", quorum::majority_is_away, QUORUM_IS_BACK),
+    Case {
+        apparatus: CUT_TO_ZOOKEEPER,
+        ..case("5", "holder_is_not_heard", of_holders::mute, EXECUTION_IS_OVER)
+    },
+    held("7", "majority_away", of_quorum::majority_is_away, QUORUM_IS_BACK),
     Case {
         apparatus: Apparatus { ways: Ways::CutToService, ..PLAIN },
         holds_at: &[Guard, Upstream, None],
-        ..held("8", "gateway_cut_off_from_the_service", services::cut_off, EXECUTION_IS_OVER)
+        ..held("8", "gateway_cut_off_from_the_service", of_services::cut_off, EXECUTION_IS_OVER)
     },
-    held("9", "servers_stutter", quorum::servers_stutter, QUORUM_IS_BACK),
+    held("9", "servers_stutter", of_quorum::servers_stutter, QUORUM_IS_BACK),
     Case { apparatus: OWN_CLOCKS, ..held("10", "wall_clock_set", clocks_set::wall, EXECUTION_IS_OVER) },
     Case { apparatus: OWN_CLOCKS, ..held("11", "machine_has_slept", clocks_set::slept, EXECUTION_IS_OVER) },
     Case {
         holds_at: &[Guard, Upstream, None],
         // Whatever was broken keeps its key, one key after the other.
-        ..held("12", "service_breaks", services::breaks, EXECUTION_IS_OVER)
+        ..held("12", "service_breaks", of_services::breaks, EXECUTION_IS_OVER)
     },
     Case {
         holds_at: &[Guard, Upstream, None],
         ..held("13", "clients_gone", departures::crowd_leaves, EXECUTION_IS_OVER)
     },
-    Case { holds_at: GUARDED, ..held("16", "disk_full", judges_of_tokens::disk_is_full, EXECUTION_IS_OVER) },
+    Case { holds_at: GUARDED, ..held("16", "disk_full", of_guards::disk_is_full, EXECUTION_IS_OVER) },
     Case { holds_at: &[Guard, Upstream, None], ..held("17", "reloads", upkeep::reloads, SESSION_IS_OVER) },
     Case {
         holds_at: &[Guard, Upstream, None],
         ..held("18", "rolling_restarts", upkeep::rolls, SESSION_IS_OVER)
     },
     case("19", "node_deleted", strangers::node_deleted, EXECUTION_IS_OVER),
-    held("20", "zookeeper_wiped", quorum::wiped, QUORUM_IS_BACK),
+    held("20", "zookeeper_wiped", of_quorum::wiped, QUORUM_IS_BACK),
     Case {
         apparatus: CUT_TO_ZOOKEEPER,
         holds_at: &[Guard, Upstream, None],
@@ -112,66 +115,66 @@ pub const CASES: &[Case] = &[
     Case {
         apparatus: Apparatus { ways: Ways::Repeating, ..PLAIN },
         holds_at: GUARDED,
-        ..held("26", "hop_repeats", judges_of_tokens::repeated, SESSION_IS_OVER)
+        ..held("26", "hop_repeats", of_guards::repeated, SESSION_IS_OVER)
     },
     Case {
         holds_at: GUARDED,
-        ..held("27", "guard_store_of_before", judges_of_tokens::store_of_before, EXECUTION_IS_OVER)
+        ..held("27", "guard_store_of_before", of_guards::store_of_before, EXECUTION_IS_OVER)
     },
-    Case { holds_at: GUARDED, ..held("32", "guard_frozen", judges_of_tokens::freeze, EXECUTION_IS_OVER) },
+    Case { holds_at: GUARDED, ..held("32", "guard_frozen", of_guards::freeze, EXECUTION_IS_OVER) },
     // The same accidents to other installations.
     Case {
         apparatus: SHARING,
         holds_at: GUARDED,
-        ..held("3", "one_of_two_guards_killed", judges_of_tokens::kill, EXECUTION_IS_OVER)
+        ..held("3", "one_of_two_guards_killed", of_guards::kill, EXECUTION_IS_OVER)
     },
     Case {
         apparatus: SHARING,
         holds_at: GUARDED,
-        ..held("2", "holder_killed_before_two_guards", holders::kill, EXECUTION_IS_OVER)
+        ..held("2", "holder_killed_before_two_guards", of_holders::kill, EXECUTION_IS_OVER)
     },
     Case {
         apparatus: Apparatus { errand: Errand::Swap, ..PLAIN },
-        ..case("2", "holder_of_a_set_killed", holders::kill, EXECUTION_IS_OVER)
+        ..case("2", "holder_of_a_set_killed", of_holders::kill, EXECUTION_IS_OVER)
     },
     Case {
         apparatus: Apparatus { errand: Errand::ReadAndPay, ..PLAIN },
-        ..case("1", "holder_frozen_among_readers", holders::freeze, EXECUTION_IS_OVER)
+        ..case("1", "holder_frozen_among_readers", of_holders::freeze, EXECUTION_IS_OVER)
     },
     Case {
         apparatus: FORWARDING,
         least: Least { hand_overs: 3, ..LOAD },
         holds_at: COMPARED,
-        ..held("2", "holder_killed_that_is_sent_to", holders::kill, EXECUTION_IS_OVER)
+        ..held("2", "holder_killed_that_is_sent_to", of_holders::kill, EXECUTION_IS_OVER)
     },
     Case {
         apparatus: ONCE,
         holds_at: GUARDED,
-        ..held("2", "holder_of_an_operation_killed", holders::kill, EXECUTION_IS_OVER)
+        ..held("2", "holder_of_an_operation_killed", of_holders::kill, EXECUTION_IS_OVER)
     },
     Case {
         apparatus: ONCE,
         holds_at: GUARDED,
-        ..held("3", "guard_with_an_operation_killed", judges_of_tokens::kill, EXECUTION_IS_OVER)
+        ..held("3", "guard_with_an_operation_killed", of_guards::kill, EXECUTION_IS_OVER)
     },
     Case {
         apparatus: ONCE_IN_ZOOKEEPER,
         holds_at: &[Upstream],
-        ..case("2", "holder_of_an_operation_in_zookeeper_killed", holders::kill, EXECUTION_IS_OVER)
+        ..case("2", "holder_of_an_operation_in_zookeeper_killed", of_holders::kill, EXECUTION_IS_OVER)
     },
     Case {
         apparatus: Apparatus { speech: Speech::Tls, ..PLAIN },
         holds_at: GUARDED,
-        ..held("2", "holder_killed_over_tls", holders::kill, EXECUTION_IS_OVER)
+        ..held("2", "holder_killed_over_tls", of_holders::kill, EXECUTION_IS_OVER)
     },
     Case {
         apparatus: Apparatus { speech: Speech::Http2, ..PLAIN },
         holds_at: GUARDED,
-        ..held("2", "holder_killed_over_http2", holders::kill, EXECUTION_IS_OVER)
+        ..held("2", "holder_killed_over_http2", of_holders::kill, EXECUTION_IS_OVER)
     },
     Case {
         apparatus: Apparatus { session: Duration::from_secs(12), ..PLAIN },
         holds_at: GUARDED,
-        ..held("1", "holder_frozen_with_sessions_of_12_s", holders::freeze, Duration::from_secs(20))
+        ..held("1", "holder_frozen_with_sessions_of_12_s", of_holders::freeze, Duration::from_secs(20))
     },
 ];

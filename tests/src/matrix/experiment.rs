@@ -155,3 +155,70 @@ fn told<'a>(broken: impl Iterator<Item = &'a Breach>) -> String {
     let first: Vec<String> = broken.iter().take(3).map(Breach::to_string).collect();
     format!("{}: {}", counted(&broken), first.join("; "))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use fencegate_policies::token::Token;
+
+    use super::*;
+    use crate::{
+        history::Execution,
+        matrix::{
+            apparatus::PLAIN,
+            chronicle::{Chronicle, Deed},
+        },
+        origin::{Access, Effect},
+    };
+
+    const CASE: Case = Case {
+        name: "nothing",
+        number: "0",
+        holds_at: &[Level::Guard],
+        breaks_at: &[Level::None],
+        apparatus: PLAIN,
+        accident: |_| Box::pin(async { Ok(Instant::now()) }),
+        least: Least { executions: 0, hand_overs: 0, stale: 2, hit: 0 },
+        recovers_within: Duration::from_secs(1),
+    };
+
+    /// One execution, whose addition is lost.
+    fn loss() -> Deed {
+        let (began, ended) = (Instant::now(), Some(Instant::now()));
+        let door = Execution {
+            key: "account/0".into(),
+            access: Access::Exclusive,
+            token: Token::new(1, 0, 1).expect("small"),
+            gateway: "gw-1".into(),
+            attempt: Some("c0-0@gw-1".into()),
+            began,
+            ended,
+        };
+        Deed { door, effect: Effect { began, ended } }
+    }
+
+    fn ruled(level: Level, stale: usize, chronicle: Chronicle) -> (Verdict, String) {
+        let ruling = Run { case: &CASE, level, seed: 1 }.judges(&Shown { chronicle, stale, hit: 0 });
+        (ruling.verdict, ruling.reason)
+    }
+
+    #[test]
+    fn a_run_that_has_met_too_little_fails_whatever_it_has_shown() {
+        let (verdict, why) = ruled(Level::Guard, 1, Chronicle::default());
+        assert_eq!((verdict, why.as_str()), (Verdict::Fail, "not exercised: 1 stale refusals and not 2"));
+        assert_eq!(ruled(Level::Guard, 2, Chronicle::default()), (Verdict::Pass, String::new()));
+    }
+
+    #[test]
+    fn a_control_breaks_what_needs_a_fence_and_nothing_else() {
+        // Nobody compares tokens there, so nobody refuses one.
+        let (verdict, why) = ruled(Level::None, 0, Chronicle::default());
+        assert_eq!((verdict, why.as_str()), (Verdict::Fail, "a control that breaks nothing"));
+        let lost = Chronicle { deeds: vec![loss()], ..Chronicle::default() };
+        assert_eq!(ruled(Level::None, 0, lost.clone()), (Verdict::Pass, "Sum 1".to_owned()));
+        assert_eq!(ruled(Level::Guard, 2, lost.clone()).0, Verdict::Fail);
+        let left = Chronicle { leftovers: vec!["a node".into()], ..lost };
+        assert_eq!(ruled(Level::None, 0, left), (Verdict::Fail, "Rest 1: Rest: a node".to_owned()));
+    }
+}

@@ -91,3 +91,45 @@ pub fn state_of_sources(root: &Path) -> String {
 fn fnv(hash: u64, byte: u8) -> u64 {
     (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch;
+
+    fn ruling(seed: u64, verdict: Verdict) -> Ruling {
+        Ruling {
+            case: "kill".into(),
+            level: "guard".into(),
+            seed,
+            executions: 5,
+            hand_overs: 4,
+            stale: 3,
+            hit: 2,
+            violations: 1,
+            recovery: (seed == 1).then_some(2.5),
+            verdict,
+            reason: "\"<why>\"".into(),
+        }
+    }
+
+    #[test]
+    fn who_goes_on_has_what_was_played_of_the_same_sources_and_nothing_else() {
+        let place = scratch::place();
+        let folder = place.path().join("faults");
+        let mut tally = Tally::resumed(&folder, "one");
+        let rulings = [(1, Verdict::Pass), (2, Verdict::Fail), (3, Verdict::Skipped)];
+        for (seed, verdict) in rulings {
+            tally.add(ruling(seed, verdict)).expect("written");
+        }
+        assert_eq!(
+            Tally::resumed(&folder, "one").rulings,
+            [ruling(1, Verdict::Pass), ruling(2, Verdict::Fail)],
+            "what was skipped is played"
+        );
+        assert_eq!(Tally::resumed(&folder, "other").rulings, []);
+        assert_eq!(Tally::fresh(&folder, "one").rulings, []);
+        let page = fs::read_to_string(folder.join("report.html")).expect("written");
+        assert!(page.contains("1 passed, 1 failed, 1 skipped") && page.contains("<svg"), "{page}");
+    }
+}

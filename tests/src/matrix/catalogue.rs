@@ -73,9 +73,10 @@ pub const CASES: &[Case] = &[
         apparatus: CUT_TO_ZOOKEEPER,
         ..case("5", "holder_cut_off", of_holders::cut_off, EXECUTION_IS_OVER)
     },
+    // What it says is heard, and so its session may live on: nobody says what that does where nothing is compared.
     Case {
         apparatus: CUT_TO_ZOOKEEPER,
-        ..case("5", "holder_hears_nothing", of_holders::deaf, EXECUTION_IS_OVER)
+        ..held("5", "holder_hears_nothing", of_holders::deaf, EXECUTION_IS_OVER)
     },
     Case {
         apparatus: CUT_TO_ZOOKEEPER,
@@ -116,10 +117,6 @@ pub const CASES: &[Case] = &[
         apparatus: Apparatus { ways: Ways::Repeating, ..PLAIN },
         holds_at: GUARDED,
         ..held("26", "hop_repeats", of_guards::repeated, SESSION_IS_OVER)
-    },
-    Case {
-        holds_at: GUARDED,
-        ..held("27", "guard_store_of_before", of_guards::store_of_before, EXECUTION_IS_OVER)
     },
     Case { holds_at: GUARDED, ..held("32", "guard_frozen", of_guards::freeze, EXECUTION_IS_OVER) },
     // The same accidents to other installations.

@@ -134,7 +134,7 @@ fn operations(run: &Chronicle) -> Vec<Breach> {
     let mut executions = BTreeMap::<&str, BTreeSet<Instant>>::new();
     for deed in &run.deeds {
         if let Some(operation) = of_attempt.get(deed.id()) {
-            executions.entry(operation).or_default().insert(deed.effect.began);
+            executions.entry(operation).or_default().insert(deed.door.began);
         }
     }
     let times = |operation: &str| executions.get(operation).map_or(0, BTreeSet::len);
@@ -174,12 +174,12 @@ fn recovery(run: &Chronicle) -> Option<Breach> {
 
 /// Who asks after somebody else was answered gets a newer token.
 fn real_time(run: &Chronicle) -> Vec<Breach> {
-    let tokens: BTreeMap<&str, (&str, Token)> = run
-        .deeds
-        .iter()
-        .filter(|deed| deed.writes())
-        .map(|deed| (deed.id(), (deed.door.key.as_str(), deed.door.token)))
-        .collect();
+    let mut tokens = BTreeMap::<&str, (&str, Token)>::new();
+    for deed in run.deeds.iter().filter(|deed| deed.writes()) {
+        // Of one that is executed twice, the first execution is what was answered.
+        let (_, token) = tokens.entry(deed.id()).or_insert((&deed.door.key, deed.door.token));
+        *token = (*token).min(deed.door.token);
+    }
     let mut events = BTreeMap::<&str, Vec<(Instant, bool, Token, &str)>>::new();
     for asked in &run.asked {
         let Some((key, token)) = tokens.get(asked.id.as_str()).copied() else { continue };

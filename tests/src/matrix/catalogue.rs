@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Two gateways that hand keys over to each other all the time, and something under way when it happens.
-const LOAD: Least = Least { executions: 120, hand_overs: 20, stale: 0, hit: 1 };
+const LOAD: Least = Least { executions: 80, hand_overs: 15, stale: 0, hit: 1 };
 
 /// T, two ticks, and what a machine takes that does other things as well.
 const SESSION_IS_OVER: Duration = Duration::from_secs(7);

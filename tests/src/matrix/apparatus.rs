@@ -52,8 +52,6 @@ pub enum Ways {
     CutToZooKeeper,
     /// That to the service, or to its guard, can be cut.
     CutToService,
-    /// A proxy before the guard repeats what it passes on.
-    Repeating,
 }
 
 /// What gateways do with requests for a key that another one has.

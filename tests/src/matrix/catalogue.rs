@@ -113,11 +113,6 @@ pub const CASES: &[Case] = &[
         holds_at: &[Guard, Upstream, None],
         ..held("24", "answers_eaten", strangers::answers_eaten, SESSION_IS_OVER)
     },
-    Case {
-        apparatus: Apparatus { ways: Ways::Repeating, ..PLAIN },
-        holds_at: GUARDED,
-        ..held("26", "hop_repeats", of_guards::repeated, SESSION_IS_OVER)
-    },
     Case { holds_at: GUARDED, ..held("32", "guard_frozen", of_guards::freeze, EXECUTION_IS_OVER) },
     // The same accidents to other installations.
     Case {

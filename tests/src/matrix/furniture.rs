@@ -17,7 +17,6 @@ use crate::{
     faulty_link::FaultyLink,
     guard::{Guard, Launch},
     guarded::{Guarded, operator},
-    hop::{Hop, Shows},
     policy::Policy,
     postgres::fresh_database,
     scratch,
@@ -106,16 +105,11 @@ pub(super) async fn station(
     if endpoints.is_empty() {
         endpoints.push(guarded.site.origin.door(&name));
     }
-    let (mut way, mut hop) = (None, None);
+    let mut way = None;
     if ways == Ways::CutToService {
         let severable = Severable::before(endpoints[0]).await;
         endpoints = vec![severable.address];
         way = Some(severable);
-    }
-    if ways == Ways::Repeating {
-        let repeating = Hop::to(endpoints[0], Shows::Itself).await;
-        endpoints = vec![repeating.address()];
-        hop = Some(repeating);
     }
     let servers = match links.as_slice() {
         [] => ensemble.addresses(),
@@ -137,7 +131,7 @@ pub(super) async fn station(
         None => policy,
     };
     let clock = (apparatus.clocks && number == 0).then(SteppedClock::right);
-    Station { name, address, policy, links, way, hop, clock, running: None }
+    Station { name, address, policy, links, way, clock, running: None }
 }
 
 fn remembered(once: Once) -> Value {

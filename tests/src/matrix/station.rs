@@ -7,7 +7,6 @@ use fencegate::demo::child::Signal;
 use crate::{
     faulty_link::FaultyLink,
     gateway::{Gateway, Launch},
-    hop::Hop,
     policy::Policy,
     severable::Severable,
     stepped_clock::SteppedClock,
@@ -21,7 +20,6 @@ pub struct Station {
     pub links: Vec<FaultyLink>,
     /// To the service or its guard, where that can be cut.
     pub way: Option<Severable>,
-    pub hop: Option<Hop>,
     pub clock: Option<SteppedClock>,
     pub running: Option<Gateway>,
 }

@@ -8,12 +8,10 @@ use tokio::time::sleep;
 
 use super::Happened;
 use crate::{
-    hop::Trick,
     matrix::{
         laboratory::Laboratory,
         level::{LONG, MAX_EXECUTION},
     },
-    origin::Latch,
     small_disk::SmallDisk,
 };
 
@@ -72,22 +70,3 @@ pub fn disk_is_full(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
         Ok(Instant::now())
     })
 }
-
-/// The proxy before the guard sends requests a second time, after the first answer.
-pub fn repeated(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
-    Box::pin(async move {
-        let from = Instant::now();
-        for _ in 0..REPEATS {
-            let hop = lab.stations[0].hop.as_ref().expect("a proxy");
-            let given_up = Latch::default();
-            hop.plays(Trick::Repeat(given_up.clone()));
-            // One of these is repeated, and keeps its key until then; others go on.
-            lab.each_serves(5).await;
-            given_up.let_go();
-            lab.hit += 1;
-        }
-        Ok(from)
-    })
-}
-
-const REPEATS: usize = 4;

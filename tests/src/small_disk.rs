@@ -43,7 +43,7 @@ impl SmallDisk {
     /// If something else fails.
     pub fn fills_up(&self) {
         let mut ballast = File::create(self.ballast()).expect("room for a name");
-        while let Ok(()) = ballast.write_all(&[7; 512]) {}
+        while ballast.write_all(&[7; 512]).is_ok() {}
     }
 
     /// What was written so goes.

@@ -1,6 +1,10 @@
 //! Opens a guard on its store.
 
-use std::{io, sync::Arc, thread::JoinHandle};
+use std::{
+    io,
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
 
 use fencegate_process::clock::SharedClock;
 
@@ -10,7 +14,7 @@ use crate::{
     guard::Guard,
     metrics::GuardMetrics,
     rules::Rules,
-    store::{Committer, Remembered, Store, StoreError},
+    store::{Commits, Committer, Remembered, Store, StoreError},
 };
 
 /// A guard that is ready to decide.
@@ -31,6 +35,14 @@ pub enum NotOpened {
     Thread(#[from] io::Error),
 }
 
+/// The same, and nothing becomes durable before its commits are run.
+pub struct Still {
+    pub guard: Arc<Guard>,
+    /// What it began with.
+    pub remembered: Remembered,
+    pub commits: Commits,
+}
+
 impl Guard {
     /// `instance`: a name that no other process ever has. Run [`Guard::tend`] from now on, and end with
     /// [`Guard::leave`]; without it the next start assumes that this guard was killed.
@@ -44,11 +56,27 @@ impl Guard {
         instance: String,
         metrics: GuardMetrics,
     ) -> Result<Opened, NotOpened> {
+        let Still { guard, remembered, commits } = Self::still(store, rules, clock, instance, metrics)?;
+        let committing = thread::Builder::new().name("store".into()).spawn(move || commits.run())?;
+        Ok(Opened { guard, remembered, committing })
+    }
+
+    /// As [`Guard::open`] does, without a thread: for who runs the commits otherwise, as a simulation does.
+    ///
+    /// # Errors
+    /// The store cannot be read, or belongs to a newer build.
+    pub fn still(
+        store: Arc<dyn Store>,
+        rules: Rules,
+        clock: SharedClock,
+        instance: String,
+        metrics: GuardMetrics,
+    ) -> Result<Still, StoreError> {
         let remembered = store.load(rules.max_execution)?;
-        let (committer, committing) = Committer::start(store.clone(), metrics.clone())?;
+        let (committer, commits) = Committer::before(store.clone(), metrics.clone());
         let alone = Alone::new(rules.clone(), &remembered, store, committer, clock.clone(), metrics.clone());
         let identity = remembered.identity.clone();
         let guard = Self::new(rules, identity, instance, Arbiter::Alone(Box::new(alone)), clock, metrics);
-        Ok(Opened { guard: Arc::new(guard), remembered, committing })
+        Ok(Still { guard: Arc::new(guard), remembered, commits })
     }
 }

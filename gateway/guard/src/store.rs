@@ -4,7 +4,7 @@
 //! - [`Remembered`]: the state that a guard begins with
 //! - [`Store`]: keeps it over restarts; [`Redb`] is one, in a file
 //! - [`backup`]: a copy of a store in a file, from which a store can be made again
-//! - [`Committer`]: puts the changes of many requests into one transaction
+//! - [`Committer`]: puts the changes of many requests into one transaction, and [`Commits`] commits it
 
 pub mod backup;
 mod change;
@@ -19,7 +19,7 @@ mod tests;
 pub(crate) use self::departed::KeyMarks;
 pub use self::{
     change::{Change, CleanStop, Epochs, OpenDoubt, WholeMarks},
-    commit::{Committer, Moment, NotDurable},
+    commit::{Commits, Committer, Moment, More, NotDurable},
     departed::Departed,
     durable::{Disk, NotCopied, NotRestored, Store, StoreError},
     redb::{Redb, restore::Restored},

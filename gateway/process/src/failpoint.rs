@@ -17,6 +17,20 @@ pub fn pass(name: &'static str) {
 #[inline(always)]
 pub fn pass(_name: &'static str) {}
 
+/// Whether a test has switched off the rule of this name, with the action `return`: what would catch a build without it is
+/// shown to catch it.
+#[cfg(feature = "failpoints")]
+pub fn is_off(rule: &'static str) -> bool {
+    fail::eval(rule, |_| ()).is_some()
+}
+
+/// No rule can be switched off.
+#[cfg(not(feature = "failpoints"))]
+#[inline(always)]
+pub const fn is_off(_rule: &'static str) -> bool {
+    false
+}
+
 /// Arms the failpoints that the environment names. Keep the returned value for the life of the process.
 #[cfg(feature = "failpoints")]
 pub fn armed_by_environment() -> fail::FailScenario<'static> {

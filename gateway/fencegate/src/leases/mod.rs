@@ -1,6 +1,6 @@
 //! Locks that clients hold themselves, for work that is no request: leases, and elections, which are leases of one key.
 //!
-//! [`holdings`] has all of them, each a [`lease`] with an [`id`] and a [`life`]; [`taker`] is the thread that takes their locks, and asks
+//! [`holdings`] has all of them, each a [`lease`] with an [`id`] and a [`life`]; [`taker`] takes their locks, and asks
 //! other gateways, as it is given each [`task`]. [`authority`] knows who may ask, [`operated`] is what operators
 //! have done, [`interface`] is what is asked over HTTP, in the JSON of
 //! [`lease_json`]. Requests under a lease are a matter of [`crate::steps::fence`].

@@ -1,5 +1,5 @@
-//! The thread that takes the locks of leases and asks other gateways about theirs: a lease outlives the request that asked
-//! for it, and the worker that had that.
+//! Takes the locks of leases and asks other gateways about theirs, apart from all workers: a lease outlives the request that
+//! asked for it, and the worker that had that.
 
 use std::{io, rc::Rc, sync::Arc, thread, time::Duration};
 
@@ -46,48 +46,65 @@ pub struct TakerParts<N> {
 /// The name of requests for leases among the waiters for locks.
 const NAME: &str = "(lease)";
 
-/// Starts the thread, which ends with the process.
-///
-/// # Errors
-/// The machine has no thread.
-pub fn start<N: Network + Send>(equipment: TakerParts<N>, terms: LeaseTerms) -> io::Result<Arc<Leases>> {
-    let TakerParts { name, keeper, clock, metrics, in_force, drain, network, turning, ours } = equipment;
-    let (tasks, given) = mpsc::unbounded_channel();
-    let parts =
-        HoldingsParts { gateway: name, keeper, clock: clock.clone(), tasks, drain, metrics, in_force };
-    let leases = Arc::new(Leases::new(parts, terms));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let served = leases.clone();
-    thread::Builder::new().name("leases".into()).spawn(move || {
-        let remotes = Remotes { network, clock, ours, keeper: served.keeper.clone(), idle: Rc::default() };
-        let tasks = LocalSet::new();
-        tasks.spawn_local(turning);
-        tasks.block_on(&runtime, serve(served, Rc::new(remotes), given));
-    })?;
-    Ok(leases)
+/// Takes the locks, once somebody runs it.
+pub struct Taker<N> {
+    leases: Arc<Leases>,
+    network: N,
+    clock: SharedClock,
+    ours: Option<Ours>,
+    turning: BoxFuture<'static, ()>,
+    given: mpsc::UnboundedReceiver<Task>,
 }
 
-async fn serve<N: Network>(
-    leases: Arc<Leases>,
-    remotes: Rc<Remotes<N>>,
-    mut given: mpsc::UnboundedReceiver<Task>,
-) {
-    let (swept, tended) = (leases.clone(), remotes.idle.clone());
-    drop(spawn_local(async move { swept.sweep().await }));
-    drop(spawn_local(async move { tended.tend().await }));
-    let mut following: Option<JoinHandle<()>> = None;
-    while let Some(task) = given.recv().await {
-        match task {
-            Task::Take { lease, wait } => drop(spawn_local(take(leases.clone(), lease, wait))),
-            Task::Follow(authority) => {
-                let next = spawn_local(async move { authority.follow().await });
-                if let Some(before) = following.replace(next) {
-                    before.abort();
+impl<N: Network> Taker<N> {
+    pub fn of(equipment: TakerParts<N>, terms: LeaseTerms) -> (Arc<Leases>, Self) {
+        let TakerParts { name, keeper, clock, metrics, in_force, drain, network, turning, ours } = equipment;
+        let (tasks, given) = mpsc::unbounded_channel();
+        let parts =
+            HoldingsParts { gateway: name, keeper, clock: clock.clone(), tasks, drain, metrics, in_force };
+        let leases = Arc::new(Leases::new(parts, terms));
+        let taker = Self { leases: leases.clone(), network, clock, ours, turning, given };
+        (leases, taker)
+    }
+
+    /// On a thread of its own, which ends with the process.
+    ///
+    /// # Errors
+    /// The machine has no thread.
+    pub fn start(self) -> io::Result<()>
+    where
+        N: Send,
+    {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        thread::Builder::new().name("leases".into()).spawn(move || {
+            LocalSet::new().block_on(&runtime, self.run());
+        })?;
+        Ok(())
+    }
+
+    /// Returns when nobody gives it anything any more. Call it inside a `LocalSet`.
+    pub async fn run(self) {
+        let Self { leases, network, clock, ours, turning, mut given } = self;
+        drop(spawn_local(turning));
+        let remotes =
+            Rc::new(Remotes { network, clock, ours, keeper: leases.keeper.clone(), idle: Rc::default() });
+        let (swept, tended) = (leases.clone(), remotes.idle.clone());
+        drop(spawn_local(async move { swept.sweep().await }));
+        drop(spawn_local(async move { tended.tend().await }));
+        let mut following: Option<JoinHandle<()>> = None;
+        while let Some(task) = given.recv().await {
+            match task {
+                Task::Take { lease, wait } => drop(spawn_local(take(leases.clone(), lease, wait))),
+                Task::Follow(authority) => {
+                    let next = spawn_local(async move { authority.follow().await });
+                    if let Some(before) = following.replace(next) {
+                        before.abort();
+                    }
                 }
-            }
-            Task::Ask { member, question, told } => {
-                let remotes = remotes.clone();
-                drop(spawn_local(async move { remotes.run((member, question), told).await }));
+                Task::Ask { member, question, told } => {
+                    let remotes = remotes.clone();
+                    drop(spawn_local(async move { remotes.run((member, question), told).await }));
+                }
             }
         }
     }

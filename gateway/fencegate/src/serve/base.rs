@@ -3,28 +3,28 @@
 use std::sync::Arc;
 
 use fencegate_http::buffered::Budget;
-use fencegate_process::clock::{MachineClock, SharedClock};
+use fencegate_process::clock::SharedClock;
 use tokio_util::sync::CancellationToken;
 
 use super::threads::Threads;
 use crate::metrics::Metrics;
 
 /// Nothing of it asks the system for anything, so making it does not fail.
-pub(super) struct Base {
-    pub(super) clock: SharedClock,
-    pub(super) metrics: Arc<Metrics>,
+pub struct Base {
+    pub clock: SharedClock,
+    pub metrics: Arc<Metrics>,
     /// The memory for bodies that are here in full.
-    pub(super) budget: Budget,
+    pub budget: Budget,
     /// Cancelled when the process drains: from then on nothing new is begun.
-    pub(super) drain: CancellationToken,
+    pub drain: CancellationToken,
     /// Those that have to turn.
-    pub(super) threads: Threads,
+    pub threads: Threads,
 }
 
 impl Base {
-    pub(super) fn of(metrics: Arc<Metrics>) -> Self {
+    pub fn of(clock: SharedClock, metrics: Arc<Metrics>) -> Self {
         let budget = Budget::of_this_process(metrics.buffered().clone());
         let (drain, threads) = (CancellationToken::new(), Threads::default());
-        Self { clock: Arc::new(MachineClock), metrics, budget, drain, threads }
+        Self { clock, metrics, budget, drain, threads }
     }
 }

@@ -9,9 +9,10 @@ mod role;
 
 use std::sync::Arc;
 
+use fencegate_guard::{Guard, ticket::Verifier};
 use fencegate_http::listen::certificates::Certificates;
 use fencegate_policies::plan;
-use fencegate_process::shown;
+use fencegate_process::{clock::MachineClock, shown};
 use tracing::{info, warn};
 
 use self::{key_source::KeySource, role::Guarding};
@@ -22,10 +23,12 @@ pub use self::{
 use super::{
     base::Base,
     main_thread::MainThread,
+    not_serving::NotServing,
     notify::Manager,
     reception::Reception,
     signals::{Demand, Signals},
     staff::{self, Equipment, Staff},
+    worker::Shared,
 };
 use crate::metrics::Metrics;
 use crate::serve::guarding::opening::OpenGuard;
@@ -34,7 +37,7 @@ use crate::serve::guarding::opening::OpenGuard;
 /// fails: what could not be remembered must not be acted on.
 pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding> {
     shown::keys_are(plan.serving.log.keys);
-    let base = Base::of(Metrics::of_guard());
+    let base = Base::of(Arc::new(MachineClock), Metrics::of_guard());
     let mut main = MainThread::begin()?;
     let reception = Reception::of(&plan.serving.admin, false, &base.metrics)?;
     let tickets = plan.tickets.as_ref().map(|from| KeySource::open(from, &main.runtime)).transpose()?;
@@ -44,11 +47,9 @@ pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding
         return Ok(());
     };
 
-    let role = Guarding::of(plan, guard.clone(), tickets.as_ref());
-    let unbelieved = role.unbelieved.clone();
-    let equipment =
-        Equipment { role, workers: options.workers, beside: false, memory: Arc::default(), ours: None };
-    let shared = staff::shared(&plan.serving, &base, equipment)?;
+    let tried_with = tickets.as_ref().map(KeySource::verifier);
+    let shared = made(plan, &base, guard.clone(), tried_with, options.workers)?;
+    let unbelieved = shared.role.unbelieved.clone();
     let (tellers, certificates) = (shared.tellers.clone(), shared.certificates.clone());
     let staff = Staff::start(shared)?;
 
@@ -76,6 +77,22 @@ pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding
     opening::closed(store);
     info!("stopped");
     Ok(())
+}
+
+/// What the workers of a guard share. Where they run is another matter: on threads of their own, or in a simulation.
+///
+/// # Errors
+/// A file cannot be used, or the machine has no thread for what looks after the endpoint.
+pub fn made(
+    plan: &plan::Guard,
+    base: &Base,
+    guard: Arc<Guard>,
+    tickets: Option<Arc<Verifier>>,
+    workers: usize,
+) -> Result<Shared<Guarding>, NotServing> {
+    let role = Guarding::of(plan, guard, tickets);
+    let equipment = Equipment { role, workers, beside: false, memory: Arc::default(), ours: None };
+    staff::shared(&plan.serving, base, equipment)
 }
 
 /// Returns when a signal demands the end. A guard reads its file once: marks and journal are kept by what stands in it.

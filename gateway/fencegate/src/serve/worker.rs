@@ -147,7 +147,9 @@ pub fn start<N: Network + Send, R: Staffed<N>>(
     Ok(Started { place, thread, turns })
 }
 
-async fn run<N: Network, R: Staffed<N>>(
+/// Serves until the drain is over. What it listens on is told as soon as it does. Call it on a current-thread runtime inside a
+/// `LocalSet`.
+pub async fn run<N: Network, R: Staffed<N>>(
     network: N,
     place: Bound,
     shared: Shared<R>,

@@ -23,7 +23,7 @@ use fencegate_http::{
     upstream::{fleet::Fleet, pool::Pool},
 };
 use fencegate_policies::{operation::OperationId, plan::Enforce};
-use fencegate_process::{clock::Boot, shown};
+use fencegate_process::{clock::Boot, failpoint, shown};
 use hyper::http::response::Parts;
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
@@ -190,7 +190,7 @@ impl<N: Network> Checking<N> {
                 reserved.reservation.resolve_done(entry, Resolution::Probe).await?;
                 Ok(None)
             }
-            ProbeAnswer::NotDone if !may_still_run => {
+            ProbeAnswer::NotDone if !may_still_run || failpoint::is_off("rule_late_no") => {
                 reserved.reservation.resolve_not_done().await?;
                 Ok(Some(reserved))
             }

@@ -14,6 +14,7 @@ use std::{
 };
 
 use fencegate_http::body::Reply;
+use fencegate_process::failpoint;
 use futures_util::FutureExt;
 use tokio::task::spawn_local;
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
@@ -39,7 +40,7 @@ pub async fn detach<R: Incoming + 'static, S: Serve<Detached<R>>>(
     request: R,
     next: &Rc<S>,
 ) -> Result<Reply, Refusal> {
-    if !request.is_fenced() {
+    if !request.is_fenced() || failpoint::is_off("rule_detach") {
         return next.serve(Detached { request, client: WaitingClient::attached() }).await;
     }
     let (here, client) = presence();

@@ -9,7 +9,6 @@ use std::{
             Ordering::{Acquire, Release},
         },
     },
-    thread,
     time::Instant,
 };
 
@@ -60,33 +59,29 @@ pub struct NotDurable(pub Arc<str>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Moment(u64);
 
+/// The side that commits: on a thread of its own, or turn by turn in the time of a simulation.
+pub struct Commits {
+    line: Arc<Line>,
+    say: watch::Sender<Durable>,
+    store: Arc<dyn Store>,
+    metrics: GuardMetrics,
+}
+
+/// More may be handed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum More {
+    Maybe,
+    /// The store has failed, or the committer is closed and all of it is committed.
+    Never,
+}
+
 impl Committer {
-    /// Starts the thread that commits. It ends at the first failure, and after [`Committer::close`].
-    pub fn start(
-        store: Arc<dyn Store>,
-        metrics: GuardMetrics,
-    ) -> std::io::Result<(Self, thread::JoinHandle<()>)> {
+    /// Nothing is durable before somebody runs the other side.
+    pub fn before(store: Arc<dyn Store>, metrics: GuardMetrics) -> (Self, Commits) {
         let line = Arc::<Line>::default();
         let (say, durable) = watch::channel(Durable::UpTo(0));
-        let taken = line.clone();
-        let thread = thread::Builder::new().name("store".into()).spawn(move || {
-            while let Some((changes, last)) = taken.next() {
-                failpoint::pass("before_guard_commit");
-                let began = Instant::now();
-                if let Err(failed) = store.commit(&changes) {
-                    taken.durable.store(0, Release);
-                    metrics.store_error("commit");
-                    error!(error = %failed, "guard.store_failed");
-                    say.send_replace(Durable::Never(failed.to_string().into()));
-                    return;
-                }
-                metrics.stored("commit", began.elapsed());
-                failpoint::pass("after_guard_commit");
-                taken.durable.store(last, Release);
-                say.send_replace(Durable::UpTo(last));
-            }
-        })?;
-        Ok((Self { line, durable }, thread))
+        let commits = Commits { line: line.clone(), say, store, metrics };
+        (Self { line, durable }, commits)
     }
 
     /// Puts changes at the end of the line, and returns their moment. Without changes it returns the moment of the last
@@ -138,17 +133,53 @@ impl Committer {
     }
 }
 
+impl Commits {
+    /// Commits whatever is handed in, until nothing more comes. It blocks its thread.
+    pub fn run(self) {
+        while self.turn() == More::Maybe {
+            self.line.waits();
+        }
+    }
+
+    /// Commits what is there now, in one transaction.
+    pub fn turn(&self) -> More {
+        let Some((changes, last)) = self.line.taken() else { return self.line.left() };
+        failpoint::pass("before_guard_commit");
+        let began = Instant::now();
+        if let Err(failed) = self.store.commit(&changes) {
+            self.line.durable.store(0, Release);
+            self.metrics.store_error("commit");
+            error!(error = %failed, "guard.store_failed");
+            self.say.send_replace(Durable::Never(failed.to_string().into()));
+            return More::Never;
+        }
+        self.metrics.stored("commit", began.elapsed());
+        failpoint::pass("after_guard_commit");
+        self.line.durable.store(last, Release);
+        self.say.send_replace(Durable::UpTo(last));
+        More::Maybe
+    }
+}
+
 impl Line {
-    /// Waits for changes, and returns all of them with the number of the last. `None` when closed and empty.
-    fn next(&self) -> Option<(Vec<Change>, u64)> {
+    /// All changes that are there, and the number of the last.
+    fn taken(&self) -> Option<(Vec<Change>, u64)> {
         let mut waiting = self.lock();
-        while waiting.changes.is_empty() {
-            if waiting.closed {
-                return None;
-            }
+        let last = waiting.last;
+        (!waiting.changes.is_empty()).then(|| (waiting.changes.drain(..).collect(), last))
+    }
+
+    /// With no change there.
+    fn left(&self) -> More {
+        if self.lock().closed { More::Never } else { More::Maybe }
+    }
+
+    /// Returns when changes are there, or none will be.
+    fn waits(&self) {
+        let mut waiting = self.lock();
+        while waiting.changes.is_empty() && !waiting.closed {
             waiting = self.more.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
-        Some((waiting.changes.drain(..).collect(), waiting.last))
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {

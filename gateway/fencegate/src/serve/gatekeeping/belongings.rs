@@ -18,15 +18,15 @@ use crate::{
 };
 
 /// What the process takes at its start, and gives back only with its end.
-pub(super) struct Belongings {
+pub struct Belongings {
     /// How far tokens have come, as the folder says where there is one.
-    pub(super) memory: Arc<Memory>,
+    pub memory: Arc<Memory>,
     /// The name of the gateway.
-    pub(super) name: Arc<str>,
+    pub name: Arc<str>,
     /// Keeps the address for other gateways until the workers listen there.
-    pub(super) kept: Option<Socket>,
+    pub kept: Option<Socket>,
     /// What this process is to other gateways, where they reach it.
-    pub(super) ours: Option<Ours>,
+    pub ours: Option<Ours>,
 }
 
 impl Belongings {

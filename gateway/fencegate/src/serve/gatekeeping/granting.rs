@@ -1,29 +1,30 @@
-//! Starts what grants leases, where the policy has any.
+//! What grants leases, where the policy has any.
 
 use std::sync::Arc;
 
-use fencegate_http::network::sockets::Sockets;
+use fencegate_http::network::Network;
 use fencegate_lock::tenures::keeper::Keeper;
 use fencegate_policies::plan::Gateway;
 
+use super::belongings::Belongings;
 use crate::{
     in_force::InForce,
     leases::{
         LeaseTerms, Leases,
-        taker::{self, TakerParts},
+        taker::{Taker, TakerParts},
     },
     serve::{base::Base, not_serving::NotServing},
-    siblings::Ours,
 };
 
 /// # Errors
-/// A file with a token cannot be used, or the machine has no thread.
-pub(super) fn granted(
+/// A file with a token cannot be used.
+pub(super) fn granted<N: Network>(
     gateway: &Gateway,
-    (name, keeper, ours): (&Arc<str>, &Keeper, Option<&Ours>),
+    (Belongings { name, ours, .. }, keeper): (&Belongings, &Keeper),
     in_force: &InForce,
     base: &Base,
-) -> Result<Option<Arc<Leases>>, NotServing> {
+    network: N,
+) -> Result<Option<(Arc<Leases>, Taker<N>)>, NotServing> {
     if gateway.leases.is_none() {
         return Ok(None);
     }
@@ -35,9 +36,9 @@ pub(super) fn granted(
         metrics: base.metrics.leases(),
         in_force: in_force.clone(),
         drain: base.drain.clone(),
-        network: Sockets,
+        network,
         turning: Box::pin(base.threads.joined()),
-        ours: ours.cloned(),
+        ours: ours.clone(),
     };
-    Ok(Some(taker::start(equipment, terms)?))
+    Ok(Some(Taker::of(equipment, terms)))
 }

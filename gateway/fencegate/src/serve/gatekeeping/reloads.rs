@@ -1,19 +1,13 @@
 //! Waits for the next demand for a reload or for the end.
 
-use fencegate_lock::session::nameplate::Nameplate;
-use fencegate_policies::plan::Gateway;
 use tokio::sync::mpsc;
 
-use super::{options::GatewayOptions, role::Gatekeeping};
 use crate::{
     admin::command::Command,
-    in_force::InForce,
     serve::{
         notify::Manager,
-        publishing::Publisher,
-        reload::{Reloader, Turn, Watcher},
+        reload::{Reloader, Watcher},
         signals::{Demand, Signals},
-        worker::Shared,
     },
 };
 
@@ -25,33 +19,8 @@ pub(super) struct Reloads {
 }
 
 impl Reloads {
-    /// `turns`: one for each worker.
-    pub(super) fn of(
-        GatewayOptions { file, watch, .. }: GatewayOptions,
-        gateway: Gateway,
-        shared: &Shared<Gatekeeping>,
-        turns: Vec<mpsc::UnboundedSender<Turn>>,
-        nameplate: Nameplate,
-        in_force: InForce,
-    ) -> Self {
-        let ours = shared.ours.iter().filter_map(|ours| ours.certificates.clone());
-        let publisher = Publisher::of(nameplate.clone(), shared.role.agreement.clone(), &gateway);
-        let reloader = Reloader {
-            started: gateway.clone(),
-            gateway,
-            edition: shared.edition.clone(),
-            workers: turns,
-            metrics: shared.metrics.clone(),
-            guards: shared.guards.clone(),
-            certificates: shared.certificates.iter().cloned().chain(ours).collect(),
-            keeper: shared.role.keeper.clone(),
-            agreement: shared.role.agreement.clone(),
-            publisher,
-            nameplate,
-            in_force,
-            leases: shared.role.leases.clone(),
-            file: file.clone(),
-        };
+    pub(super) fn of(reloader: Reloader, watch: bool) -> Self {
+        let file = reloader.file.clone();
         Self { watcher: watch.then(|| Watcher::of(file)), reloader }
     }
 

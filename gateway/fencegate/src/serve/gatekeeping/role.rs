@@ -31,7 +31,7 @@ use crate::{
 
 /// The gateway's part of a worker.
 #[derive(Clone)]
-pub(super) struct Gatekeeping {
+pub struct Gatekeeping {
     pub(super) keeper: Keeper,
     pub(super) tickets: Option<Arc<Ticketing>>,
     pub(super) traces: Arc<Traces>,

@@ -33,14 +33,12 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Starts a session for each desk, with the settings of its number.
+    /// Starts a session for each desk.
     pub(super) fn start(
-        desks: Vec<Desk>,
+        desks: Vec<(Desk, Settings)>,
         servers: Servers,
-        settings: impl Fn(usize) -> Settings,
         threads: &Threads,
     ) -> io::Result<Self> {
-        let settings: Vec<Settings> = (0..desks.len()).map(settings).collect();
         let (alive, end) = oneshot::channel::<Infallible>();
         let close = CancellationToken::new();
         let (closed, turning) = (close.clone(), threads.joined());
@@ -49,7 +47,7 @@ impl Sessions {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime =
                 runtime.expect("a runtime needs an epoll instance, and the process has just started");
-            let all = desks.into_iter().zip(settings).map(|(desk, settings)| {
+            let all = desks.into_iter().map(|(desk, settings)| {
                 desk.run(Metered::new(servers.clone(), &settings.metrics), Rc::new(settings), closed.clone())
             });
             let tasks = LocalSet::new();

@@ -6,7 +6,6 @@ use fencegate_guard::{Guard, ticket::Verifier};
 use fencegate_http::network::Network;
 use fencegate_policies::plan::{self, UpstreamId};
 
-use super::key_source::KeySource;
 use crate::{
     front::{Arrived, Role},
     serve::worker::{Bench, Shared, Staffed},
@@ -21,7 +20,7 @@ use crate::{
 
 /// The guard's part of a worker.
 #[derive(Clone)]
-pub(super) struct Guarding {
+pub struct Guarding {
     guard: Arc<Guard>,
     tickets: Option<Arc<Verifier>>,
     bypass: Arc<Bypass>,
@@ -29,9 +28,9 @@ pub(super) struct Guarding {
 }
 
 impl Guarding {
-    pub(super) fn of(plan: &plan::Guard, guard: Arc<Guard>, tickets: Option<&KeySource>) -> Self {
+    pub(super) fn of(plan: &plan::Guard, guard: Arc<Guard>, tickets: Option<Arc<Verifier>>) -> Self {
         let bypass = Arc::new(Bypass { unfenced: plan.unfenced.clone(), missing: plan.missing });
-        Self { guard, tickets: tickets.map(KeySource::verifier), bypass, unbelieved: Arc::default() }
+        Self { guard, tickets, bypass, unbelieved: Arc::default() }
     }
 }
 

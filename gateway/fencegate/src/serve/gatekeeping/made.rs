@@ -1,0 +1,101 @@
+//! A gateway whose parts are made and do not run yet. They run on threads of their own; in a simulation, all on one and in
+//! its time.
+
+use std::{path::PathBuf, sync::Arc};
+
+use fencegate_http::network::Network;
+use fencegate_lock::{
+    reach::PageAddress,
+    session::{nameplate::Nameplate, settings::Settings},
+    tenures::{desk::Desk, keeper::Keeper},
+};
+use fencegate_policies::plan::Gateway;
+use tokio::sync::mpsc;
+
+use super::{belongings::Belongings, granting, options::GatewayOptions, role::Gatekeeping, sessions};
+use crate::{
+    agreement::Agreement,
+    in_force::InForce,
+    leases::taker::Taker,
+    serve::{
+        base::Base,
+        not_serving::NotServing,
+        publishing::Publisher,
+        reload::{Reloader, Turn},
+        staff::{self, Equipment},
+        worker::Shared,
+    },
+};
+
+/// What is to be run: a session for each desk, what takes the locks of leases, and the workers, which share the rest.
+pub struct Made<N> {
+    pub desks: Vec<(Desk, Settings)>,
+    /// Where the policy has leases.
+    pub taker: Option<Taker<N>>,
+    pub shared: Shared<Gatekeeping>,
+    pub keeper: Keeper,
+    pub nameplate: Nameplate,
+    pub(super) in_force: InForce,
+}
+
+impl<N: Network> Made<N> {
+    /// `page`: where people can look at it.
+    ///
+    /// # Errors
+    /// A file cannot be used, or the machine has no thread for what looks after the endpoints.
+    pub fn of(
+        gateway: &Gateway,
+        options: &GatewayOptions,
+        (base, belongings): (&Base, &Belongings),
+        page: Option<PageAddress>,
+        network: N,
+    ) -> Result<Self, NotServing> {
+        let Belongings { memory, name, ours, .. } = belongings;
+        let (keeper, desks) = sessions::keeper(gateway, base);
+        let agreement = Agreement::of(gateway, base.metrics.clone());
+        let reach = ours.as_ref().map(|ours| ours.reach.clone());
+        let nameplate = Nameplate::reached_at(gateway.fingerprint, reach);
+        let nameplate = page.into_iter().fold(nameplate, Nameplate::shown_at).publishing(
+            gateway.fingerprint,
+            Agreement::publication(gateway),
+            agreement.clone(),
+        );
+        let settings = sessions::settings(gateway, name, options, base, &nameplate, memory);
+        let in_force = InForce::new(gateway.clone());
+        let granted = granting::granted(gateway, (belongings, &keeper), &in_force, base, network)?;
+        let (leases, taker) = granted.unzip();
+        let role = Gatekeeping::of(gateway, (name, keeper.clone(), leases), memory, agreement, &in_force)?;
+        let (workers, beside) = (options.workers, options.beside);
+        let equipment = Equipment { role, workers, beside, memory: memory.clone(), ours: ours.clone() };
+        let shared = staff::shared(&gateway.serving, base, equipment)?;
+        let desks = desks.into_iter().enumerate().map(|(number, desk)| (desk, settings(number))).collect();
+        Ok(Self { desks, taker, shared, keeper, nameplate, in_force })
+    }
+
+    /// What puts another plan of `file` in force. `turns`: one for each worker.
+    pub fn reloader(
+        &self,
+        file: PathBuf,
+        gateway: Gateway,
+        turns: Vec<mpsc::UnboundedSender<Turn>>,
+    ) -> Reloader {
+        let Self { shared, nameplate, in_force, .. } = self;
+        let ours = shared.ours.iter().filter_map(|ours| ours.certificates.clone());
+        Reloader {
+            started: gateway.clone(),
+            edition: shared.edition.clone(),
+            workers: turns,
+            metrics: shared.metrics.clone(),
+            guards: shared.guards.clone(),
+            certificates: shared.certificates.iter().cloned().chain(ours).collect(),
+            keeper: self.keeper.clone(),
+            agreement: shared.role.agreement.clone(),
+            publisher: Publisher::of(nameplate.clone(), &gateway),
+            nameplate: nameplate.clone(),
+            in_force: in_force.clone(),
+            leases: shared.role.leases.clone(),
+            gateway,
+            file,
+        }
+    }
+}

@@ -5,6 +5,7 @@
 //! what no wire does: [`wedged`] is one that is gone, [`lost_word`] an operation that nobody is told of, [`left_parents`]
 //! what is refused too late, [`beside`] both of these among the locks of other programs, [`exclusive_node`] a node that others
 //! make as well; [`latency`] is servers that take long.
+//! [`whole`] is all of it: gateways, a guard, an upstream and clients.
 //! [`cold`] is what locks cost of keys that are mostly free, [`unsent`] one of which nobody wants the node before it is made,
 //! [`permits`] one that several hold at once. [`delayed`] plays the schedules of the model of that name.
 
@@ -27,3 +28,4 @@ mod run;
 mod simulated;
 mod unsent;
 mod wedged;
+mod whole;

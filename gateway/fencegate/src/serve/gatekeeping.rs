@@ -1,8 +1,8 @@
 //! Starts a gateway, waits for a signal, and stops everything in an order that keeps locks safe.
 
+mod assembled;
 mod belongings;
 mod granting;
-mod made;
 mod operators;
 mod options;
 mod reloads;
@@ -16,7 +16,7 @@ use fencegate_policies::plan::Gateway;
 use fencegate_process::{clock::MachineClock, shown};
 use tracing::info;
 
-pub use self::{belongings::Belongings, made::Made, options::GatewayOptions};
+pub use self::{assembled::Assembled, belongings::Belongings, options::GatewayOptions};
 use self::{reloads::Reloads, sessions::Sessions};
 use super::{
     base::Base, main_thread::MainThread, not_serving::NotServing, notify::Manager, reception::Reception,
@@ -34,7 +34,7 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
     let reception = Reception::of(&gateway.serving.admin, options.beside, &base.metrics)?;
     let belongings = Belongings::taken(&gateway, &options, &base.metrics)?;
     let page = reception.page(&gateway.serving.admin)?;
-    let mut made = Made::of(&gateway, &options, (&base, &belongings), Some(page), Sockets)?;
+    let mut made = Assembled::of(&gateway, &options, (&base, &belongings), page, Sockets)?;
     let Belongings { memory, name, kept, .. } = belongings;
 
     let mut sessions = Sessions::start(std::mem::take(&mut made.desks), servers, &base.threads)?;

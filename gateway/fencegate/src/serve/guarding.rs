@@ -48,7 +48,7 @@ pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding
     };
 
     let tried_with = tickets.as_ref().map(KeySource::verifier);
-    let shared = made(plan, &base, guard.clone(), tried_with, options.workers)?;
+    let shared = assembled(plan, &base, guard.clone(), tried_with, options.workers)?;
     let unbelieved = shared.role.unbelieved.clone();
     let (tellers, certificates) = (shared.tellers.clone(), shared.certificates.clone());
     let staff = Staff::start(shared)?;
@@ -83,7 +83,7 @@ pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding
 ///
 /// # Errors
 /// A file cannot be used, or the machine has no thread for what looks after the endpoint.
-pub fn made(
+pub fn assembled(
     plan: &plan::Guard,
     base: &Base,
     guard: Arc<Guard>,

@@ -13,7 +13,7 @@ use std::{
 };
 
 use fencegate_process::failpoint;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tracing::error;
 
 use super::{Change, Store};
@@ -30,6 +30,8 @@ pub struct Committer {
 struct Line {
     waiting: Mutex<Waiting>,
     more: Condvar,
+    /// For who waits without a thread.
+    asked: Notify,
     /// The number of the last durable change, readable without the lock. Most callers ask about a change that has been
     /// durable for long. 0: there is none, or the store has failed.
     durable: AtomicU64,
@@ -92,6 +94,7 @@ impl Committer {
             waiting.last += 1;
             waiting.changes.extend(changes);
             self.line.more.notify_one();
+            self.line.asked.notify_one();
         }
         Moment(waiting.last)
     }
@@ -130,6 +133,7 @@ impl Committer {
     pub fn close(&self) {
         self.line.lock().closed = true;
         self.line.more.notify_one();
+        self.line.asked.notify_one();
     }
 }
 
@@ -139,6 +143,11 @@ impl Commits {
         while self.turn() == More::Maybe {
             self.line.waits();
         }
+    }
+
+    /// Returns when something may have been handed in since the last turn, or the committer was closed.
+    pub async fn asked(&self) {
+        self.line.asked.notified().await;
     }
 
     /// Commits what is there now, in one transaction.
@@ -157,7 +166,7 @@ impl Commits {
         failpoint::pass("after_guard_commit");
         self.line.durable.store(last, Release);
         self.say.send_replace(Durable::UpTo(last));
-        More::Maybe
+        self.line.left()
     }
 }
 
@@ -169,9 +178,9 @@ impl Line {
         (!waiting.changes.is_empty()).then(|| (waiting.changes.drain(..).collect(), last))
     }
 
-    /// With no change there.
     fn left(&self) -> More {
-        if self.lock().closed { More::Never } else { More::Maybe }
+        let waiting = self.lock();
+        if waiting.closed && waiting.changes.is_empty() { More::Never } else { More::Maybe }
     }
 
     /// Returns when changes are there, or none will be.

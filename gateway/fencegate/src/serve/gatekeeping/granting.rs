@@ -16,6 +16,9 @@ use crate::{
     serve::{base::Base, not_serving::NotServing},
 };
 
+/// The leases, and what takes their locks.
+type Grants<N> = (Arc<Leases>, Taker<N>);
+
 /// # Errors
 /// A file with a token cannot be used.
 pub(super) fn granted<N: Network>(
@@ -24,7 +27,7 @@ pub(super) fn granted<N: Network>(
     in_force: &InForce,
     base: &Base,
     network: N,
-) -> Result<Option<(Arc<Leases>, Taker<N>)>, NotServing> {
+) -> Result<Option<Grants<N>>, NotServing> {
     if gateway.leases.is_none() {
         return Ok(None);
     }

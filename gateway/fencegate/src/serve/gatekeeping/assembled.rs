@@ -1,7 +1,7 @@
 //! A gateway whose parts are made and do not run yet. They run on threads of their own; in a simulation, all on one and in
 //! its time.
 
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
 
 use fencegate_http::network::Network;
 use fencegate_lock::{
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// What is to be run: a session for each desk, what takes the locks of leases, and the workers, which share the rest.
-pub struct Made<N> {
+pub struct Assembled<N> {
     pub desks: Vec<(Desk, Settings)>,
     /// Where the policy has leases.
     pub taker: Option<Taker<N>>,
@@ -38,7 +38,7 @@ pub struct Made<N> {
     pub(super) in_force: InForce,
 }
 
-impl<N: Network> Made<N> {
+impl<N: Network> Assembled<N> {
     /// `page`: where people can look at it.
     ///
     /// # Errors
@@ -55,12 +55,15 @@ impl<N: Network> Made<N> {
         let agreement = Agreement::of(gateway, base.metrics.clone());
         let reach = ours.as_ref().map(|ours| ours.reach.clone());
         let nameplate = Nameplate::reached_at(gateway.fingerprint, reach);
-        let nameplate = page.into_iter().fold(nameplate, Nameplate::shown_at).publishing(
+        let nameplate = nameplate.shown_at(page).publishing(
             gateway.fingerprint,
             Agreement::publication(gateway),
             agreement.clone(),
         );
-        let settings = sessions::settings(gateway, name, options, base, &nameplate, memory);
+        let desks = {
+            let settings = sessions::settings(gateway, name, options, base, &nameplate, memory);
+            desks.into_iter().enumerate().map(|(number, desk)| (desk, settings(number))).collect()
+        };
         let in_force = InForce::new(gateway.clone());
         let granted = granting::granted(gateway, (belongings, &keeper), &in_force, base, network)?;
         let (leases, taker) = granted.unzip();
@@ -68,7 +71,6 @@ impl<N: Network> Made<N> {
         let (workers, beside) = (options.workers, options.beside);
         let equipment = Equipment { role, workers, beside, memory: memory.clone(), ours: ours.clone() };
         let shared = staff::shared(&gateway.serving, base, equipment)?;
-        let desks = desks.into_iter().enumerate().map(|(number, desk)| (desk, settings(number))).collect();
         Ok(Self { desks, taker, shared, keeper, nameplate, in_force })
     }
 
@@ -90,7 +92,7 @@ impl<N: Network> Made<N> {
             certificates: shared.certificates.iter().cloned().chain(ours).collect(),
             keeper: self.keeper.clone(),
             agreement: shared.role.agreement.clone(),
-            publisher: Publisher::of(nameplate.clone(), &gateway),
+            publisher: Publisher::of(nameplate.clone(), shared.role.agreement.clone(), &gateway),
             nameplate: nameplate.clone(),
             in_force: in_force.clone(),
             leases: shared.role.leases.clone(),

@@ -1,0 +1,120 @@
+//! Whole gateways, a guard, an upstream and clients, in one process and in simulated time, under random schedules of accidents.
+//!
+//! What runs is what the binary runs: requests come in through its listeners, and leave through its pools. Simulated are the
+//! [`network`] with its [`wire`]s, the clock, and ZooKeeper. A [`schedule`] is [drawn](draw) from a seed and played in a
+//! [`world`]; the judge of all histories gives the [`verdict`]. Each seed is played in a process of its own (see [`played`]), so
+//! that nothing but its seed makes a difference. One that fails is [shrunk](shrink) to the events that it takes.
+
+mod asking;
+mod distance;
+mod draw;
+mod exchange;
+mod gateway_process;
+mod guard_process;
+mod network;
+mod places;
+mod played;
+mod process;
+mod schedule;
+mod shrink;
+mod simulated_clock;
+mod upstream;
+mod verdict;
+mod wire;
+mod world;
+
+use played::{All, Play, Rule, all, first_failing};
+
+use crate::run;
+
+#[test]
+fn no_schedule_of_accidents_breaks_a_promise_of_whole_gateways() {
+    let (first, cases) = (run::seed("whole"), run::cases(CASES));
+    let All { failed, seen } =
+        all((0..u64::from(cases)).map(|number| Play::of(first.wrapping_add(number))), 20);
+    eprintln!("whole: {cases} schedules, {} failed; {seen:?}", failed.len());
+    for (play, wrong) in failed.values() {
+        eprintln!("FENCEGATE_SEED={}: {wrong:#?}", play.seed);
+    }
+    if let Some((failing, wrong)) = failed.values().next() {
+        panic!("{}", shrink::told(failing, wrong));
+    }
+    // What has to happen, and how often for a hundred schedules.
+    for (what, least) in [("executions", 1500), ("tenures", 800), ("lease", 50), ("outcome-unknown", 20)] {
+        let often = seen.get(what).copied().unwrap_or_default();
+        assert!(
+            often * 100 >= least * u64::from(cases),
+            "not exercised: {what}, {often} in {cases}: {seen:?}"
+        );
+    }
+}
+
+/// In half a minute.
+const CASES: u32 = 100;
+
+/// The process that plays a seed is this test, too.
+#[test]
+fn a_seed_has_one_history() {
+    if played::plays_here() {
+        return;
+    }
+    for seed in 0..4 {
+        let play = Play::of(seed).told();
+        let (one, other) = (play.run(), play.run());
+        assert!(one.chronicle.lines().count() > 100, "not exercised: {}", one.chronicle);
+        let differs = one.chronicle.lines().zip(other.chronicle.lines()).find(|(one, other)| one != other);
+        assert_eq!(differs, None, "seed {seed}");
+        assert_eq!((one.wrong, one.chronicle.len()), (other.wrong, other.chronicle.len()), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_schedule_that_fails_is_shrunk_to_what_it_takes() {
+    let plays = (0..500).map(|seed| Play::of(seed).without(Rule::Inheritance));
+    let (failing, wrong) = first_failing(plays).expect("caught");
+    let events = failing.events();
+    let shrunk = shrink::shrunk(&failing, &wrong);
+    eprintln!("{}", shrink::told(&failing, &wrong));
+    assert!(
+        shrunk.events() <= 6 && shrunk.events() < events,
+        "{} of {events} events are left",
+        shrunk.events()
+    );
+    assert!(!shrunk.run().wrong.is_empty(), "it still fails");
+}
+
+/// How many seeds it may take until a build without one of the rules is caught.
+const CAUGHT_WITHIN: u64 = 500;
+
+fn is_caught_without(rule: Rule) {
+    let plays = (0..CAUGHT_WITHIN).map(|seed| Play::of(seed).without(rule));
+    let (failing, wrong) =
+        first_failing(plays).unwrap_or_else(|| panic!("{CAUGHT_WITHIN} seeds without {rule:?}"));
+    eprintln!("without {rule:?}: caught at seed {}: {wrong:?}", failing.seed);
+    assert_eq!(Play::of(failing.seed).run().wrong, Vec::<String>::new(), "the rule makes the difference");
+}
+
+#[test]
+fn a_guard_without_its_second_check_is_caught() {
+    is_caught_without(Rule::SecondCheck);
+}
+
+#[test]
+fn an_exchange_that_ends_with_its_client_is_caught() {
+    is_caught_without(Rule::Detach);
+}
+
+#[test]
+fn a_probe_whose_no_counts_too_early_is_caught() {
+    is_caught_without(Rule::LateNo);
+}
+
+#[test]
+fn an_edition_that_inherits_nothing_is_caught() {
+    is_caught_without(Rule::Inheritance);
+}
+
+#[test]
+fn a_probe_about_another_principal_is_caught() {
+    is_caught_without(Rule::Principal);
+}

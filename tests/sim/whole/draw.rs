@@ -1,0 +1,197 @@
+//! Draws the schedule of a seed: requests all the time, accidents at random, and now and then one of the courses of events
+//! that are rare by chance and hard on a rule.
+
+use std::time::Duration;
+
+use fencegate_tests::memory::Dice;
+
+use super::{
+    places::{LONGEST_BLOCK, LONGEST_WORK, T},
+    schedule::{Ask, Event, Lease, Once, Schedule, Trouble, What, Who},
+};
+
+/// How long accidents happen.
+const STORM: Duration = Duration::from_secs(14);
+const REQUESTS: u64 = 45;
+const ACCIDENTS: u64 = 6;
+const RESOURCES: [&str; 3] = ["a", "b", "c"];
+
+const fn ms(time: u64) -> Duration {
+    Duration::from_millis(time)
+}
+
+pub(super) fn drawn(seed: u64) -> Schedule {
+    let dice = Dice::seeded(seed);
+    let mild = dice.below(4) == 0;
+    let moment = |dice: &Dice| dice.within(&(Duration::ZERO..STORM));
+    let mut events: Vec<Event> = (0..REQUESTS)
+        .map(|number| Event { at: moment(&dice), what: What::Asks(request(&dice, number, mild)) })
+        .collect();
+    if mild {
+        events.extend((0..2).map(|_| {
+            let (gateway, most) = (dice.index(2), dice.within(&(Duration::ZERO..T / 20)));
+            Event { at: moment(&dice), what: What::ZooKeeper(gateway, Trouble::Slow(most)) }
+        }));
+    } else {
+        events.extend(
+            (0..2 + dice.below(ACCIDENTS)).map(|_| Event { at: moment(&dice), what: accident(&dice) }),
+        );
+        let at = dice.within(&(Duration::ZERO..STORM / 3));
+        let course = match dice.below(6) {
+            0 => orphaned_set(&dice),
+            1 => question_lost(&dice),
+            2 => broken_off(&dice),
+            3 => rekeyed(&dice),
+            _ => Vec::new(),
+        };
+        events.extend(course.into_iter().map(|event| Event { at: at + event.at, what: event.what }));
+    }
+    events.sort_by_key(|event| event.at);
+    Schedule { mild, events }
+}
+
+fn request(dice: &Dice, number: u64, mild: bool) -> Ask {
+    let (first, further) = (dice.index(3), 1 + dice.index(2));
+    let one = RESOURCES[first];
+    let longest = if dice.below(8) == 0 { LONGEST_WORK / 2 } else { ms(150) };
+    let (gateway, works) = (dice.index(2), dice.within(&(Duration::ZERO..longest)));
+    let leaves = (dice.below(6) == 0).then(|| dice.within(&(Duration::ZERO..ms(1500))));
+    let routes: &[&str] = if mild {
+        &["bare", "bare", "bare", "pay", "once"]
+    } else {
+        &["pay", "pay", "strict", "sent", "look", "move", "once", "shop", "bare", "held"]
+    };
+    let route = *dice.one_of(routes);
+    let path = match route {
+        "move" => format!("/move/{one}/{}", RESOURCES[(first + further) % 3]),
+        _ => format!("/{route}/{one}"),
+    };
+    let repeats = u32::try_from(dice.below(4)).unwrap_or_default();
+    let once = match route {
+        "once" => Some(Once { name: format!("o{number}"), principal: None, repeats }),
+        "shop" => {
+            let principal = Some(*dice.one_of(&["north", "south"]));
+            Some(Once { name: format!("s{}", number / 4), principal, repeats })
+        }
+        _ => None,
+    };
+    // Several shops use one name: it is another operation of each, and only its owner names it twice.
+    let path = if route == "shop" {
+        format!("/shop/{}", RESOURCES[usize::try_from(number / 4).unwrap_or(0) % 3])
+    } else {
+        path
+    };
+    let pause = dice.within(&(Duration::ZERO..ms(900)));
+    let requests = 1 + u32::try_from(dice.below(4)).unwrap_or_default();
+    let lease = (route == "held").then_some(Lease { requests, pause });
+    let other = dice.index(2);
+    let calls = (route == "pay" && dice.below(4) == 0).then_some(other);
+    Ask { gateway, path, works, leaves, once, lease, calls }
+}
+
+fn accident(dice: &Dice) -> What {
+    let gateway = dice.index(2);
+    let time = dice.within(&(ms(50)..T * 2));
+    let ends = [
+        (Who::Gateway(gateway), Who::Guard),
+        (Who::Gateway(0), Who::Gateway(1)),
+        (Who::Guard, Who::Upstream),
+    ];
+    match dice.below(16) {
+        0 | 1 => What::Freezes(Who::Gateway(gateway), time),
+        2 => What::Freezes(Who::Guard, time.min(LONGEST_BLOCK)),
+        3 | 4 => What::Dies(Who::Gateway(gateway), dice.within(&(ms(20)..T))),
+        5 => What::Dies(Who::Guard, dice.within(&(ms(20)..T))),
+        6 => What::Restarts(*dice.one_of(&[Who::Gateway(gateway), Who::Guard])),
+        7 | 8 => {
+            let (one, other) = *dice.one_of(&ends);
+            let (from, to) = if dice.below(2) == 0 { (one, other) } else { (other, one) };
+            What::Blocked { from, to, time: time.min(LONGEST_BLOCK) }
+        }
+        9 | 10 => {
+            let (one, other) = *dice.one_of(&ends);
+            What::Breaks(one, other)
+        }
+        11 => What::Slow(dice.within(&(Duration::ZERO..ms(60)))),
+        12 => What::DiskStalls(dice.within(&(ms(50)..ms(1500)))),
+        _ => {
+            let troubles = [
+                Trouble::Cut(time * 2),
+                Trouble::Cut(time),
+                Trouble::Silent(time * 2),
+                Trouble::LosesReply,
+                Trouble::LosesRequest,
+                Trouble::Blinks,
+                Trouble::Slow(dice.within(&(Duration::ZERO..T / 10))),
+                Trouble::Swaps,
+            ];
+            What::ZooKeeper(gateway, *dice.one_of(&troubles))
+        }
+    }
+}
+
+fn event(at: Duration, what: What) -> Event {
+    Event { at, what }
+}
+
+/// A set waits at the guard for one of its keys, its gateway sleeps through its session, and the other key goes on.
+fn orphaned_set(dice: &Dice) -> Vec<Event> {
+    let first = dice.index(3);
+    let (one, other) = (RESOURCES[first], RESOURCES[(first + 1) % 3]);
+    let mut events = vec![
+        event(Duration::ZERO, What::Asks(Ask::plain(0, format!("/strict/{other}"), LONGEST_WORK))),
+        event(ms(300), What::Dies(Who::Gateway(0), ms(100))),
+        // In doubt, its key is closed for long enough.
+        event(ms(800), What::Breaks(Who::Guard, Who::Upstream)),
+        event(ms(600), What::Asks(Ask::plain(1, format!("/move/{one}/{other}"), ms(100)))),
+        event(ms(2750) + dice.within(&(Duration::ZERO..ms(300))), What::Freezes(Who::Gateway(1), T * 3)),
+    ];
+    events.extend((0..6).map(|number| {
+        event(ms(3200) + ms(400) * number, What::Asks(Ask::plain(0, format!("/strict/{one}"), ms(50))))
+    }));
+    events
+}
+
+/// Two shops use one name. That of the second gets lost on its way to the service.
+fn question_lost(dice: &Dice) -> Vec<Event> {
+    let resource = dice.one_of(&RESOURCES);
+    let shop = |principal, repeats| Ask {
+        once: Some(Once { name: "lost".into(), principal: Some(principal), repeats }),
+        ..Ask::plain(dice.index(2), format!("/shop/{resource}"), ms(30))
+    };
+    vec![
+        event(Duration::ZERO, What::Asks(shop("east", 0))),
+        event(ms(900), What::Blocked { from: Who::Guard, to: Who::Upstream, time: ms(700) }),
+        event(ms(910), What::Asks(shop("west", 5))),
+        event(ms(1400), What::Breaks(Who::Guard, Who::Upstream)),
+    ]
+}
+
+/// The connection to the service breaks while an operation is at work, and its client asks again.
+fn broken_off(dice: &Dice) -> Vec<Event> {
+    let once = Some(Once { name: "off".into(), principal: None, repeats: 5 });
+    let path = format!("/once/{}", dice.one_of(&RESOURCES));
+    vec![
+        event(Duration::ZERO, What::Asks(Ask { once, ..Ask::plain(dice.index(2), path, LONGEST_WORK) })),
+        event(ms(300) + dice.within(&(Duration::ZERO..ms(900))), What::Breaks(Who::Guard, Who::Upstream)),
+    ]
+}
+
+/// The keys of a resource get other names while requests to it are at work, more than once.
+fn rekeyed(dice: &Dice) -> Vec<Event> {
+    let path = format!("/pay/{}", dice.one_of(&RESOURCES));
+    let mut events = Vec::new();
+    for round in 0..4_u32 {
+        let begin = ms(700) * round;
+        for gateway in 0..2 {
+            events.push(event(begin + ms(100), What::Asks(Ask::plain(gateway, path.clone(), ms(900)))));
+            events.push(event(begin + ms(300), What::Asks(Ask::plain(gateway, path.clone(), ms(200)))));
+        }
+        let both = dice.below(2) == 0;
+        events.push(event(begin + dice.within(&(Duration::ZERO..ms(700))), What::Rekeys(0)));
+        if both {
+            events.push(event(begin + dice.within(&(Duration::ZERO..ms(700))), What::Rekeys(1)));
+        }
+    }
+    events
+}

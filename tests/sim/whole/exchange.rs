@@ -1,0 +1,44 @@
+//! One request to a gateway, on a connection of its own.
+
+use std::{error::Error, net::SocketAddr};
+
+use bytes::Bytes;
+use fencegate_http::network::{Network as _, remote::Remote};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{
+    client::conn::http1,
+    http::{request::Builder, response::Parts},
+};
+use hyper_util::rt::TokioIo;
+use tokio::task::{AbortHandle, spawn_local};
+
+use super::{
+    network::Host,
+    places::{GATEWAYS, PORT},
+};
+
+/// Ends with its connection where the caller goes away.
+pub(super) async fn sent(
+    from: &Host,
+    gateway: usize,
+    request: Builder,
+    body: String,
+) -> Result<(Parts, Bytes), Box<dyn Error>> {
+    let stream = from.dial(&Remote::Tcp(SocketAddr::new(GATEWAYS[gateway], PORT))).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // It ends with its sender, or breaks on purpose.
+    let connection = spawn_local(async move { drop(connection.await) });
+    let _ends = Ends(connection.abort_handle());
+    let request = request.header("host", "ledger").body(Full::new(Bytes::from(body)))?;
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    Ok((head, body.collect().await?.to_bytes()))
+}
+
+/// A client that goes away takes its connection along.
+struct Ends(AbortHandle);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,110 @@
+//! A whole guard as a process of the simulation, on a store that outlives it.
+
+use std::{cell::Cell, path::Path, rc::Rc, sync::Arc, time::Duration};
+
+use fencegate::{
+    metrics::Metrics,
+    serve::{base::Base, guarding, worker},
+};
+use fencegate_guard::{
+    Guard, Rules,
+    open::Still,
+    store::{More, Redb},
+    ticket::Verifier,
+};
+use fencegate_http::network::bound::Bound;
+use fencegate_process::{
+    clock::SharedClock,
+    randomness::{Guid, SystemRandomness},
+};
+use fencegate_tests::memory::Dice;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::spawn_local,
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    network::Host,
+    places::{self, GUARD, PORT, Secrets},
+};
+
+/// What a guard is started with.
+pub(super) struct GuardStart {
+    pub(super) store: Rc<Path>,
+    pub(super) secrets: Rc<Secrets>,
+    pub(super) host: Host,
+    pub(super) clock: SharedClock,
+    pub(super) disk: Rc<Disk>,
+    /// Closed as SIGTERM ends it.
+    pub(super) orders: mpsc::UnboundedReceiver<()>,
+    /// Told as long as something could be let in.
+    pub(super) lets_in: Rc<Cell<bool>>,
+}
+
+/// How long it takes to write.
+pub(super) struct Disk {
+    dice: Dice,
+    stalls: Cell<Instant>,
+}
+
+impl Disk {
+    pub(super) fn new(seed: u64) -> Rc<Self> {
+        Rc::new(Self { dice: Dice::seeded(seed), stalls: Cell::new(Instant::now()) })
+    }
+
+    /// Nothing is written until then.
+    pub(super) fn stall(&self, time: Duration) {
+        self.stalls.set(Instant::now() + time);
+    }
+
+    async fn written(&self) {
+        sleep(self.dice.within(&(Duration::ZERO..Duration::from_millis(6)))).await;
+        sleep_until(self.stalls.get()).await;
+    }
+}
+
+/// Runs it to its end.
+pub(super) async fn run(start: GuardStart) {
+    let GuardStart { store, secrets, host, clock, disk, mut orders, lets_in } = start;
+    let plan = places::guard(&store, &secrets);
+    let base = Base::of(clock, Metrics::of_guard());
+    let redb = Arc::new(Redb::open(&store).expect("a sound store"));
+    let instance = Guid::new(&SystemRandomness).to_string();
+    let (rules, metrics) = (Rules::of(&plan), base.metrics.guard());
+    let still = Guard::still(redb, rules, base.clock.clone(), instance, metrics).expect("a sound store");
+    let Still { guard, commits, .. } = still;
+    let committing = spawn_local(async move {
+        loop {
+            commits.asked().await;
+            disk.written().await;
+            if commits.turn() == More::Never {
+                return;
+            }
+        }
+    });
+    let tended = guard.clone();
+    spawn_local(async move { tended.tend().await });
+    let watched = guard.clone();
+    spawn_local(async move {
+        loop {
+            lets_in.set(watched.lets_in() && watched.quarantine().is_none());
+            sleep(Duration::from_millis(50)).await;
+        }
+    });
+
+    let verifier = Arc::new(Verifier::from_secret_file(&secrets.tickets()).expect("a secret"));
+    let shared =
+        guarding::assembled(&plan, &base, guard.clone(), Some(verifier), 1).expect("it needs no other file");
+    let (_turns, told) = mpsc::unbounded_channel();
+    let (listening, listens) = oneshot::channel();
+    let place = Bound::Tcp((GUARD, PORT).into());
+    let worker = spawn_local(worker::run(host, place, shared, told, listening));
+    listens.await.expect("it runs").unwrap_or_else(|deaf| panic!("{deaf:?}"));
+
+    while orders.recv().await.is_some() {}
+    base.drain.cancel();
+    worker.await.expect("no panic");
+    guard.leave().await.expect("the store works");
+    committing.await.expect("no panic");
+}

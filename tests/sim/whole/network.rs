@@ -1,0 +1,170 @@
+//! The network of a simulation: hosts, connections between them, and what can go wrong on the way.
+//!
+//! It stands behind the same traits as sockets do, [`Network`] and [`Accept`]. Nothing that was written is lost on a
+//! connection that lives on, as TCP has it; it may come late, and all of it is lost with a connection that breaks.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    future::poll_fn,
+    io,
+    net::{IpAddr, SocketAddr},
+    rc::{Rc, Weak},
+    time::Duration,
+};
+
+use fencegate_http::{
+    network::{Accept, Network, bound::Bound, remote::Remote},
+    peer::Peer,
+};
+use tokio::{
+    sync::mpsc,
+    time::{sleep, sleep_until},
+};
+
+use super::{
+    distance::Distances,
+    wire::{End, Wire},
+};
+
+/// All hosts and what is between them.
+#[derive(Clone)]
+pub(super) struct Cables(Rc<Inner>);
+
+struct Inner {
+    listeners: RefCell<BTreeMap<SocketAddr, mpsc::UnboundedSender<(End, Peer)>>>,
+    distances: Rc<Distances>,
+    wires: RefCell<Vec<Weak<Wire>>>,
+    next_port: Cell<u16>,
+}
+
+/// The network as one host has it.
+#[derive(Clone)]
+pub(super) struct Host {
+    cables: Cables,
+    address: IpAddr,
+}
+
+pub(super) struct Listener {
+    cables: Cables,
+    address: SocketAddr,
+    come: RefCell<mpsc::UnboundedReceiver<(End, Peer)>>,
+}
+
+impl Cables {
+    pub(super) fn laid(seed: u64) -> Self {
+        Self(Rc::new(Inner {
+            listeners: RefCell::default(),
+            distances: Rc::new(Distances::new(seed)),
+            wires: RefCell::default(),
+            next_port: Cell::new(20_000),
+        }))
+    }
+
+    pub(super) fn host(&self, address: IpAddr) -> Host {
+        Host { cables: self.clone(), address }
+    }
+
+    pub(super) fn distances(&self) -> &Distances {
+        &self.0.distances
+    }
+
+    /// All connections between these two break. Both are told, and what is on its way is lost.
+    pub(super) fn reset(&self, one: IpAddr, other: IpAddr) {
+        for wire in self.wires().filter(|wire| wire.is_between(one, other)) {
+            wire.breaks();
+        }
+    }
+
+    /// Nobody is at home there any more: connections break, and nobody listens.
+    pub(super) fn leave(&self, address: IpAddr) {
+        self.0.listeners.borrow_mut().retain(|listens, _| listens.ip() != address);
+        for wire in self.wires().filter(|wire| wire.is_of(address)) {
+            wire.breaks();
+        }
+    }
+
+    fn wires(&self) -> impl Iterator<Item = Rc<Wire>> {
+        self.0.wires.borrow_mut().retain(|wire| wire.strong_count() > 0);
+        let wires: Vec<_> = self.0.wires.borrow().iter().filter_map(Weak::upgrade).collect();
+        wires.into_iter()
+    }
+
+    fn port(&self) -> u16 {
+        let port = self.0.next_port.get();
+        self.0.next_port.set(if port == u16::MAX { 20_000 } else { port + 1 });
+        port
+    }
+
+    fn connect(&self, from: IpAddr, to: SocketAddr) -> io::Result<End> {
+        let listeners = self.0.listeners.borrow();
+        let listens = listeners.get(&to).ok_or(io::ErrorKind::ConnectionRefused)?;
+        let client = SocketAddr::new(from, self.port());
+        let (wire, [ours, theirs]) = Wire::laid(self.0.distances.clone(), [client.ip(), to.ip()]);
+        self.0.wires.borrow_mut().push(Rc::downgrade(&wire));
+        let peer = Peer::at(client, to);
+        listens.send((theirs, peer)).map_err(|_| io::ErrorKind::ConnectionRefused)?;
+        Ok(ours)
+    }
+}
+
+impl Host {
+    pub(super) fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    pub(super) fn listens(&self, port: u16) -> Listener {
+        let address = SocketAddr::new(self.address, port);
+        let (sender, come) = mpsc::unbounded_channel();
+        self.cables.0.listeners.borrow_mut().insert(address, sender);
+        Listener { cables: self.cables.clone(), address, come: RefCell::new(come) }
+    }
+}
+
+impl Network for Host {
+    type Stream = End;
+    type Listener = Listener;
+
+    async fn resolve(&self, _: &str) -> io::Result<Vec<Remote>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    /// There and back: who asks while a way is blocked waits until it is free.
+    async fn dial(&self, remote: &Remote) -> io::Result<End> {
+        let Remote::Tcp(to) = *remote else { return Err(io::ErrorKind::Unsupported.into()) };
+        sleep_until(self.cables.0.distances.arrival(self.address, to.ip())).await;
+        let connected = self.cables.connect(self.address, to);
+        sleep_until(self.cables.0.distances.arrival(to.ip(), self.address)).await;
+        connected
+    }
+
+    fn listen(&self, place: &Bound) -> io::Result<Listener> {
+        match place {
+            Bound::Tcp(address) => Ok(self.listens(address.port())),
+            Bound::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+impl Accept for Listener {
+    type Stream = End;
+
+    async fn accept(&self) -> io::Result<(End, Peer)> {
+        match poll_fn(|cx| self.come.borrow_mut().poll_recv(cx)).await {
+            Some(come) => Ok(come),
+            // Nobody comes any more.
+            None => {
+                sleep(Duration::from_secs(3600)).await;
+                Err(io::ErrorKind::NotConnected.into())
+            }
+        }
+    }
+
+    fn place(&self) -> io::Result<Bound> {
+        Ok(Bound::Tcp(self.address))
+    }
+
+    fn closes(&self) {
+        self.cables.0.listeners.borrow_mut().remove(&self.address);
+    }
+}

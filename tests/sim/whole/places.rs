@@ -1,0 +1,186 @@
+//! Where everybody lives, and how all of them are configured.
+
+use std::{
+    fs::{self, Permissions},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use fencegate_policies::{
+    file,
+    plan::{Gateway, Guard},
+};
+use fencegate_tests::policy::Policy;
+use serde_json::{Value, json};
+
+use crate::plan::ROOT;
+
+const fn at(last: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))
+}
+
+pub(super) const GATEWAYS: [IpAddr; 2] = [at(1), at(2)];
+pub(super) const GUARD: IpAddr = at(3);
+pub(super) const UPSTREAM: IpAddr = at(4);
+pub(super) const CLIENTS: IpAddr = at(9);
+
+/// Of everybody's listener. At the upstream it is the door for the guard.
+pub(super) const PORT: u16 = 80;
+/// Of the listener for other gateways. At the upstream it is the door without a guard.
+pub(super) const OTHER_PORT: u16 = 81;
+
+/// Session timeout of every gateway.
+pub(super) const T: Duration = Duration::from_secs(2);
+/// The upstream works for no longer, and a way is blocked for no longer: together they stay below `max_execution`.
+pub(super) const LONGEST_WORK: Duration = Duration::from_millis(5000);
+pub(super) const LONGEST_BLOCK: Duration = Duration::from_millis(2500);
+/// Until a guard that was killed lets in again what was at work: `max_execution` and `send_within`.
+pub(super) const QUARANTINE: Duration = Duration::from_secs(10);
+
+/// How a fleet calls the keys of its resources; it may change its mind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Naming {
+    Account,
+    Konto,
+}
+
+impl Naming {
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::Account => Self::Konto,
+            Self::Konto => Self::Account,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Account => "account",
+            Self::Konto => "konto",
+        }
+    }
+}
+
+fn route(name: &str, path: &str, upstream: &str, fence: Value) -> Value {
+    json!({"name": name, "upstream": upstream, "match": {"methods": ["POST"], "path": path}, "fence": fence})
+}
+
+/// What tickets are signed with, and what clients of leases show. Both are of fixed length, as every run has them.
+pub(super) struct Secrets {
+    folder: PathBuf,
+}
+
+/// Of the one client that may hold leases.
+pub(super) const BEARER: &str = "bearer-0123456789abcdef0123456789";
+
+impl Secrets {
+    /// # Panics
+    /// If they cannot be written.
+    pub(super) fn written(folder: &Path) -> Self {
+        let secrets = Self { folder: folder.to_owned() };
+        for (file, text) in
+            [(secrets.tickets(), "ticket-0123456789abcdef0123456789"), (secrets.bearer(), BEARER)]
+        {
+            fs::write(&file, text).expect("a folder of ours");
+            fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("a file of ours");
+        }
+        secrets
+    }
+
+    pub(super) fn tickets(&self) -> PathBuf {
+        self.folder.join("tickets")
+    }
+
+    fn bearer(&self) -> PathBuf {
+        self.folder.join("bearer")
+    }
+}
+
+/// Of the gateway with this number.
+pub(super) fn policy(number: usize, naming: Naming, secrets: &Secrets) -> Policy {
+    let (address, word) = (GATEWAYS[number], naming.word());
+    let nowhere = SocketAddr::new(at(200), 2181);
+    let key = |of: &str| format!("{word}/{{path.{of}}}");
+    let alone = |also: Value| {
+        let mut fence = json!({"key": key("a"), "wait": "12s"});
+        for (name, value) in also.as_object().expect("a mapping") {
+            fence[name] = value.clone();
+        }
+        fence
+    };
+    let calling = json!({"hold": {"mode": "cached"}, "nested": "allow"});
+    Policy::new(&format!("gw-{number}"), nowhere, ROOT, SocketAddr::new(GUARD, PORT))
+        .with("/listeners/public/address", SocketAddr::new(address, PORT).to_string())
+        .with("/peer", json!({"address": SocketAddr::new(address, OTHER_PORT).to_string()}))
+        .with("/zookeeper/sessions", 1)
+        .with("/upstreams/ledger/fencing", "guard")
+        .with("/upstreams/ledger/direct", true)
+        .with("/upstreams/ledger/response_timeout", "24s")
+        .with("/tickets", json!({"secret_file": secrets.tickets()}))
+        .with(
+            "/leases",
+            json!({"max_wait": "20s", "principals": [
+                {"name": "client", "bearer": {"file": secrets.bearer()}, "keys": ["account/*", "konto/*"]},
+            ]}),
+        )
+        .with(
+            "/upstreams/bare",
+            json!({
+                "endpoints": [format!("http://{}", SocketAddr::new(UPSTREAM, OTHER_PORT))],
+                "fencing": "upstream",
+                "response_timeout": "24s",
+            }),
+        )
+        .with(
+            "/routes",
+            json!([
+                route("pay", "/pay/{a}", "ledger", alone(calling.clone())),
+                route("call", "/call/{a}", "ledger", alone(calling)),
+                route("held", "/held/{a}", "ledger", alone(json!({"lease": "required"}))),
+                route("strict", "/strict/{a}", "ledger", alone(json!({}))),
+                route(
+                    "sent",
+                    "/sent/{a}",
+                    "ledger",
+                    alone(json!({"hold": {"mode": "cached"}, "forward": "holder"}))
+                ),
+                route("look", "/look/{a}", "ledger", alone(json!({"mode": "shared"}))),
+                route(
+                    "move",
+                    "/move/{a}/{b}",
+                    "ledger",
+                    json!({"keys": [key("a"), key("b")], "wait": "12s"})
+                ),
+                route("once", "/once/{a}", "ledger", alone(json!({"once": {}}))),
+                route(
+                    "shop",
+                    "/shop/{a}",
+                    "ledger",
+                    alone(json!({"once": {"principal": "{header.x-shop}"}}))
+                ),
+                route("bare", "/bare/{a}", "bare", json!({"key": "bare/{path.a}", "wait": "12s"})),
+            ]),
+        )
+}
+
+pub(super) fn gateway(policy: &Policy) -> Gateway {
+    let loaded = file::load(&policy.to_string());
+    loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
+}
+
+/// # Panics
+/// Never: it is sound.
+pub(super) fn guard(store: &Path, secrets: &Secrets) -> Guard {
+    let probe = json!({"path": "/probe/{operation}", "done": [200], "not_done": [404], "timeout": "1s"});
+    let policy = Policy::of_guard(SocketAddr::new(UPSTREAM, PORT), store)
+        .with("/listener/address", SocketAddr::new(GUARD, PORT).to_string())
+        .with("/upstream/response_timeout", "6s")
+        .with("/settle", "9s")
+        .with("/max_execution", "8s")
+        .with("/send_within", "2s")
+        .with("/tickets", json!({"secret_file": secrets.tickets()}))
+        .with("/journal", json!({"probe": probe}));
+    let loaded = file::load_guard(&policy.to_string());
+    loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
+}

@@ -1,0 +1,176 @@
+//! What happens in one simulation, and when: everything that its seed has drawn, as a list that can be read and shortened.
+
+use std::{fmt, time::Duration};
+
+/// In the order of their times.
+#[derive(Debug, Clone)]
+pub(super) struct Schedule {
+    /// Only what no level of fencing has anything against: clients that go away, and slow answers.
+    pub(super) mild: bool,
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Event {
+    /// Since the storm began.
+    pub(super) at: Duration,
+    pub(super) what: What,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum What {
+    Asks(Ask),
+    /// As SIGSTOP and SIGCONT do.
+    Freezes(Who, Duration),
+    /// As SIGKILL does; another process takes its place after that time.
+    Dies(Who, Duration),
+    /// As SIGTERM does; another process takes its place at once.
+    Restarts(Who),
+    /// What one sends to the other is held back.
+    Blocked {
+        from: Who,
+        to: Who,
+        time: Duration,
+    },
+    /// Connections between two break, and what is on its way is lost.
+    Breaks(Who, Who),
+    /// Every message takes up to that long.
+    Slow(Duration),
+    /// Nothing is written to the guard's disk.
+    DiskStalls(Duration),
+    /// The gateway's way to ZooKeeper.
+    ZooKeeper(usize, Trouble),
+    /// The gateway takes over a policy whose keys are called otherwise.
+    Rekeys(usize),
+}
+
+/// Between a gateway and ZooKeeper.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Trouble {
+    Cut(Duration),
+    Silent(Duration),
+    LosesRequest,
+    LosesReply,
+    Blinks,
+    Slow(Duration),
+    /// The session ends at the server as its timeout would have it, and the gateway is not told while it is cut off.
+    Swaps,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Who {
+    Gateway(usize),
+    Guard,
+    Upstream,
+}
+
+/// One request of a client, and how often it repeats it.
+#[derive(Debug, Clone)]
+pub(super) struct Ask {
+    pub(super) gateway: usize,
+    /// Route, and the resources behind it.
+    pub(super) path: String,
+    /// So long the upstream works on it.
+    pub(super) works: Duration,
+    /// The client goes away after that time.
+    pub(super) leaves: Option<Duration>,
+    /// A request that is to happen at most once.
+    pub(super) once: Option<Once>,
+    /// Its client takes a lease of the resource first, at this gateway, and sends so many requests under it.
+    pub(super) lease: Option<Lease>,
+    /// The upstream calls back for the same resource, through this gateway.
+    pub(super) calls: Option<usize>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Lease {
+    pub(super) requests: u32,
+    /// Between two of them.
+    pub(super) pause: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Once {
+    pub(super) name: String,
+    pub(super) principal: Option<&'static str>,
+    /// Asked again so often, whatever came of it, each time at the other gateway.
+    pub(super) repeats: u32,
+}
+
+impl Ask {
+    pub(super) fn plain(gateway: usize, path: String, works: Duration) -> Self {
+        Self { gateway, path, works, leaves: None, once: None, lease: None, calls: None }
+    }
+
+    /// The first resource that it is about.
+    pub(super) fn resource(&self) -> &str {
+        self.path.split('/').nth(2).unwrap_or_default()
+    }
+
+    /// What its executions are known by. All repeats of an operation are one.
+    pub(super) fn attempt(&self, number: usize, again: u32) -> String {
+        match &self.once {
+            None => format!("{number}.{again}"),
+            Some(Once { name, principal: None, .. }) => name.clone(),
+            Some(Once { name, principal: Some(principal), .. }) => format!("{principal}:{name}"),
+        }
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.events.iter().try_for_each(|event| writeln!(f, "{event}"))
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>8.3} s  {}", self.at.as_secs_f64(), self.what)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asks(ask) => ask.fmt(f),
+            Self::Freezes(who, time) => write!(f, "{who} is frozen for {time:?}"),
+            Self::Dies(who, time) => write!(f, "{who} is killed, and another one is there after {time:?}"),
+            Self::Restarts(who) => write!(f, "{who} is restarted in order"),
+            Self::Blocked { from, to, time } => {
+                write!(f, "what {from} sends to {to} is held back for {time:?}")
+            }
+            Self::Breaks(one, other) => write!(f, "connections between {one} and {other} break"),
+            Self::Slow(most) => write!(f, "from now on messages take up to {most:?}"),
+            Self::DiskStalls(time) => write!(f, "the guard's disk writes nothing for {time:?}"),
+            Self::ZooKeeper(gateway, trouble) => write!(f, "gateway {gateway} and ZooKeeper: {trouble:?}"),
+            Self::Rekeys(gateway) => write!(f, "gateway {gateway} reloads: its keys have other names"),
+        }
+    }
+}
+
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gateway {} is asked for {}, {:?} of work", self.gateway, self.path, self.works)?;
+        if let Some(Once { name, principal, repeats }) = &self.once {
+            let of = principal.map(|of| format!(" of {of}")).unwrap_or_default();
+            write!(f, ", once, as {name}{of}, and {repeats} times again")?;
+        }
+        if let Some(Lease { requests, pause }) = &self.lease {
+            write!(f, ", {requests} times under a lease, {pause:?} apart")?;
+        }
+        if let Some(gateway) = self.calls {
+            write!(f, ", and the upstream calls back through gateway {gateway}")?;
+        }
+        self.leaves.map_or(Ok(()), |after| write!(f, "; its client leaves after {after:?}"))
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gateway(number) => write!(f, "gateway {number}"),
+            Self::Guard => f.write_str("the guard"),
+            Self::Upstream => f.write_str("the upstream"),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The service behind all of it: it records every execution, and goes on with one whatever becomes of its connection.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    convert::Infallible,
+    rc::Rc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use fencegate_http::network::Accept as _;
+use fencegate_policies::token::Token;
+use fencegate_tests::{
+    history::{ATTEMPT, Execution},
+    origin::Access,
+};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{HeaderMap, Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    task::spawn_local,
+    time::{Instant, sleep, timeout},
+};
+use tracing::info;
+
+use super::{
+    exchange::sent,
+    network::Host,
+    places::{OTHER_PORT, PORT},
+};
+
+/// How long the upstream is to work on a request, in milliseconds.
+pub(super) const WORKS: &str = "x-works";
+/// The gateway through which it is to call back meanwhile.
+pub(super) const CALLS: &str = "x-calls";
+/// The token of the execution that has called.
+const CALLED_FROM: &str = "x-called-from";
+
+pub(super) struct Upstream {
+    /// From where it calls back.
+    host: Host,
+    guarded: RefCell<Vec<Worked>>,
+    bare: RefCell<Vec<Worked>>,
+    /// Names of operations that were done, whoever asked for them.
+    done: RefCell<BTreeSet<String>>,
+    busy: Cell<usize>,
+}
+
+/// One execution.
+struct Worked {
+    execution: Execution,
+    /// By which one it was called: that waits for it, and is at work beside it.
+    caller: Option<Token>,
+}
+
+/// Where a request came in.
+#[derive(Debug, Clone, Copy)]
+enum Entrance {
+    Guarded,
+    Bare,
+}
+
+impl Upstream {
+    /// Open for both.
+    pub(super) fn open(host: &Host) -> Rc<Self> {
+        let (guarded, bare, done) = (RefCell::default(), RefCell::default(), RefCell::default());
+        let upstream = Rc::new(Self { host: host.clone(), guarded, bare, done, busy: Cell::new(0) });
+        for (port, entrance) in [(PORT, Entrance::Guarded), (OTHER_PORT, Entrance::Bare)] {
+            let (listener, served) = (host.listens(port), upstream.clone());
+            spawn_local(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    let served = served.clone();
+                    let answers = service_fn(move |request| served.clone().answers(entrance, request));
+                    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), answers);
+                    // Connections break here on purpose.
+                    spawn_local(async move { drop(connection.await) });
+                }
+            });
+        }
+        upstream
+    }
+
+    /// What came in from the guard.
+    pub(super) fn guarded(&self) -> Vec<Execution> {
+        alone(&self.guarded.borrow())
+    }
+
+    /// What came in from gateways.
+    pub(super) fn bare(&self) -> Vec<Execution> {
+        alone(&self.bare.borrow())
+    }
+
+    /// Nothing is executed at this moment.
+    pub(super) fn rests(&self) -> bool {
+        self.busy.get() == 0
+    }
+
+    async fn answers(
+        self: Rc<Self>,
+        entrance: Entrance,
+        request: Request<Incoming>,
+    ) -> Result<Response<Full<Bytes>>, Infallible> {
+        let (head, body) = request.into_parts();
+        if let Some(operation) = head.uri.path().strip_prefix("/probe/") {
+            let done = self.done.borrow().contains(operation);
+            info!(operation, done, "upstream.asked");
+            return Ok(answer(if done { 200 } else { 404 }));
+        }
+        if body.collect().await.is_err() {
+            return Ok(answer(400));
+        }
+        let path = head.uri.path().to_owned();
+        let (number, work) = self.begins(entrance, &path, &head.headers);
+        // Not with its connection: that may break, and the work goes on.
+        let working = spawn_local(async move {
+            sleep(work / 2).await;
+            self.calls_back(&path, &head.headers).await;
+            sleep(work / 2).await;
+            self.ends(entrance, number, &head.headers);
+        });
+        working.await.ok();
+        Ok(answer(200))
+    }
+
+    /// As a service does: it shows what it was sent, and asks for something that is under the same key.
+    async fn calls_back(&self, path: &str, headers: &HeaderMap) {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let (Some(gateway), Some(ticket)) = (text(CALLS), text("fencing-ticket")) else { return };
+        let (token, attempt) = (text("fencing-token").unwrap_or_default(), text(ATTEMPT).unwrap_or_default());
+        let request = Request::post(format!("/call/{}", path.split('/').nth(2).unwrap_or_default()))
+            .header("fencing-ticket", ticket)
+            .header("fencing-token", token)
+            .header(ATTEMPT, format!("called by {attempt}"))
+            .header(CALLED_FROM, token)
+            .header(WORKS, "40");
+        let called = sent(&self.host, gateway.parse().unwrap_or_default(), request, String::new());
+        // It waits for nothing for long, and whoever has called goes on.
+        let answered = timeout(Duration::from_secs(2), called).await;
+        let status = answered.ok().and_then(|answered| answered.ok()).map(|(head, _)| head.status.as_u16());
+        info!(token, status, "upstream.called");
+    }
+
+    fn executions(&self, entrance: Entrance) -> &RefCell<Vec<Worked>> {
+        match entrance {
+            Entrance::Guarded => &self.guarded,
+            Entrance::Bare => &self.bare,
+        }
+    }
+
+    /// One that works on several resources is one execution of each.
+    fn begins(&self, entrance: Entrance, path: &str, headers: &HeaderMap) -> (Vec<usize>, Duration) {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let token =
+            text("fencing-token").and_then(|token| Token::parse(token).ok()).expect("a fenced request");
+        let access = match text("fencing-mode") {
+            Some("shared") => Access::Shared,
+            _ => Access::Exclusive,
+        };
+        info!(%token, path, attempt = text(ATTEMPT), "upstream.begins");
+        self.busy.set(self.busy.get() + 1);
+        let mut executions = self.executions(entrance).borrow_mut();
+        let mut numbers = Vec::new();
+        for (at, resource) in path.split('/').skip(2).enumerate() {
+            numbers.push(executions.len());
+            let execution = Execution {
+                // Whatever a gateway calls its key.
+                key: resource.to_owned(),
+                access,
+                token,
+                gateway: text("via").unwrap_or_default().to_owned(),
+                attempt: text(ATTEMPT).filter(|_| at == 0).map(str::to_owned),
+                began: Instant::now().into_std(),
+                ended: None,
+            };
+            let caller = text(CALLED_FROM).and_then(|token| Token::parse(token).ok());
+            executions.push(Worked { execution, caller });
+        }
+        let works = text(WORKS).and_then(|works| works.parse().ok()).expect("told by its client");
+        (numbers, Duration::from_millis(works))
+    }
+
+    fn ends(&self, entrance: Entrance, numbers: Vec<usize>, headers: &HeaderMap) {
+        let mut executions = self.executions(entrance).borrow_mut();
+        for number in numbers {
+            let Worked { execution, .. } = &mut executions[number];
+            execution.ended = Some(Instant::now().into_std());
+            info!(token = %execution.token, "upstream.ends");
+        }
+        if let Some(operation) = headers.get("idempotency-key").and_then(|name| name.to_str().ok()) {
+            self.done.borrow_mut().insert(operation.to_owned());
+        }
+        self.busy.set(self.busy.get() - 1);
+    }
+}
+
+/// Each with all that it has called: they are one, until the last of them has ended.
+fn alone(all: &[Worked]) -> Vec<Execution> {
+    let mut alone: Vec<Execution> = Vec::new();
+    for Worked { execution, caller } in all {
+        let called = |before: &&mut Execution| before.key == execution.key && Some(before.token) == *caller;
+        match alone.iter_mut().find(called) {
+            // `None` is not over: it stays so.
+            Some(caller) => {
+                caller.ended = caller.ended.zip(execution.ended).map(|(one, other)| one.max(other))
+            }
+            None => alone.push(execution.clone()),
+        }
+    }
+    alone
+}
+
+fn answer(status: u16) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::new(Bytes::from_static(b"{}")));
+    *answer.status_mut() = status.try_into().expect("a status");
+    answer
+}

@@ -1,0 +1,203 @@
+//! One connection between two hosts: bytes that arrive after their time, in order, or never.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    future::Future,
+    io,
+    net::IpAddr,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, Waker, ready},
+};
+
+use bytes::{Buf, Bytes};
+use fencegate_http::network::Reset;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep, sleep_until},
+};
+
+use super::distance::Distances;
+
+pub(super) struct Wire {
+    distances: Rc<Distances>,
+    hosts: [IpAddr; 2],
+    /// To the end of this number.
+    ways: [Way; 2],
+    broken: Cell<bool>,
+}
+
+/// What is on its way to one end.
+#[derive(Default)]
+struct Way {
+    pieces: RefCell<VecDeque<(Instant, Piece)>>,
+    /// Who waits for more of it.
+    reader: RefCell<Option<Waker>>,
+}
+
+enum Piece {
+    Bytes(Bytes),
+    /// Nothing comes behind it.
+    End,
+}
+
+/// One of its two ends. Dropped, it is closed.
+pub(super) struct End {
+    wire: Rc<Wire>,
+    /// Which of the two it is.
+    number: usize,
+    waits: Option<Pin<Box<Sleep>>>,
+    ended: bool,
+    resets: Cell<bool>,
+}
+
+impl Wire {
+    pub(super) fn laid(distances: Rc<Distances>, hosts: [IpAddr; 2]) -> (Rc<Self>, [End; 2]) {
+        let wire = Rc::new(Self { distances, hosts, ways: Default::default(), broken: Cell::new(false) });
+        let end =
+            |number| End { wire: wire.clone(), number, waits: None, ended: false, resets: Cell::new(false) };
+        (wire.clone(), [end(0), end(1)])
+    }
+
+    pub(super) fn is_of(&self, host: IpAddr) -> bool {
+        self.hosts.contains(&host)
+    }
+
+    pub(super) fn is_between(&self, one: IpAddr, other: IpAddr) -> bool {
+        self.hosts == [one, other] || self.hosts == [other, one]
+    }
+
+    /// Both ends are told, and what is on its way is lost.
+    pub(super) fn breaks(&self) {
+        self.broken.set(true);
+        for way in &self.ways {
+            way.pieces.borrow_mut().clear();
+            way.tell();
+        }
+    }
+
+    fn sends(&self, from: usize, piece: Piece) {
+        let (to, way) = (1 - from, &self.ways[1 - from]);
+        let arrival = self.distances.arrival(self.hosts[from], self.hosts[to]);
+        let mut pieces = way.pieces.borrow_mut();
+        let behind = pieces.back().map_or(arrival, |(before, _)| arrival.max(*before));
+        pieces.push_back((behind, piece));
+        drop(pieces);
+        way.tell();
+    }
+}
+
+impl Way {
+    fn tell(&self) {
+        if let Some(reader) = self.reader.borrow_mut().take() {
+            reader.wake();
+        }
+    }
+}
+
+impl End {
+    fn way(&self) -> &Way {
+        &self.wire.ways[self.number]
+    }
+
+    /// Takes what has arrived; `Pending` while nothing has.
+    fn poll_arrived(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if self.wire.broken.get() {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+            }
+            let due = self.way().pieces.borrow().front().map(|(due, _)| *due);
+            match due {
+                Some(due) if due <= Instant::now() => {
+                    self.take(buf);
+                    return Poll::Ready(Ok(()));
+                }
+                Some(due) => {
+                    let waits = self.waits.get_or_insert_with(|| Box::pin(sleep_until(due)));
+                    if waits.deadline() != due {
+                        waits.as_mut().reset(due);
+                    }
+                    // A wire that breaks tells as well.
+                    *self.wire.ways[self.number].reader.borrow_mut() = Some(cx.waker().clone());
+                    ready!(waits.as_mut().poll(cx));
+                }
+                None => {
+                    *self.way().reader.borrow_mut() = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    fn take(&self, buf: &mut ReadBuf<'_>) {
+        let mut pieces = self.way().pieces.borrow_mut();
+        // The end stays there, for who asks again.
+        if let Some((_, Piece::Bytes(bytes))) = pieces.front_mut() {
+            let most = bytes.len().min(buf.remaining());
+            buf.put_slice(&bytes[..most]);
+            bytes.advance(most);
+            if bytes.is_empty() {
+                pieces.pop_front();
+            }
+        }
+    }
+
+    /// The other side has closed, and that has arrived.
+    fn is_left(&self) -> bool {
+        let now = Instant::now();
+        self.way().pieces.borrow().iter().any(|(due, piece)| *due <= now && matches!(piece, Piece::End))
+    }
+}
+
+impl AsyncRead for End {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_arrived(cx, buf)
+    }
+}
+
+impl AsyncWrite for End {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.wire.broken.get() || self.ended {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        self.wire.sends(self.number, Piece::Bytes(Bytes::copy_from_slice(buf)));
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.ended && !self.wire.broken.get() {
+            self.ended = true;
+            self.wire.sends(self.number, Piece::End);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Reset for End {
+    fn reset_on_close(&self) {
+        self.resets.set(true);
+    }
+
+    fn has_hung_up(&self) -> bool {
+        self.wire.broken.get() || self.is_left()
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if self.resets.get() {
+            self.wire.breaks();
+        } else if !self.ended && !self.wire.broken.get() {
+            self.wire.sends(self.number, Piece::End);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! A process whose runs are all the same, as far as the system can make them differ: its random numbers, its clocks, its disk.
+//!
+//! What is left to differ is threads. A simulation on one thread, in simulated time, repeats itself.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+};
+
+use crate::scratch;
+
+/// A command of which each run is the same. It sees clocks that stand.
+///
+/// # Panics
+/// If the library that sees to it cannot be built: the Debian packages gcc and libc6-dev are needed.
+pub fn repeatable(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", library());
+    command
+}
+
+/// Built once for all tests of this process.
+fn library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/repeatable/still.c");
+        let built = scratch::folder().join("still.so");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]).args([&built, &source]);
+        let output = compiler.output().expect("cc is needed: apt-get install gcc libc6-dev");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        built
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_runs_draw_the_same_and_none_sees_time_pass() {
+        let script = "import os, time; began = time.monotonic(); sum(range(1000000)); \
+            print(os.urandom(8).hex(), hash('a'), time.time(), time.monotonic() - began)";
+        let run = || {
+            let output = repeatable(Path::new("python3")).args(["-c", script]).output().expect("python3");
+            String::from_utf8(output.stdout).expect("text")
+        };
+        let (one, other) = (run(), run());
+        assert!(one.trim_end().ends_with(" 0.0"), "{one}");
+        assert_eq!(one, other);
+    }
+}

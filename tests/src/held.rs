@@ -18,11 +18,18 @@ pub struct Held {
 
 impl Origin {
     /// Sends a request through a gateway or a guard, and holds it. Returns when it has arrived in full.
+    ///
+    /// # Panics
+    /// If it does not arrive in time, or is answered before.
     pub async fn holds_one(&self, through: &Process, ask: Ask) -> Held {
         let (path, before) = (ask.target().to_owned(), self.count(ask.target()));
         let latch = self.holds(&path);
-        let request = through.begin(ask);
-        Held { request, record: self.request(&path, before + 1).await, latch }
+        let mut request = through.begin(ask);
+        let record = tokio::select! {
+            record = self.request(&path, before + 1) => record,
+            answer = request.told() => panic!("{path} is answered and was not sent on: {answer:?}"),
+        };
+        Held { request, record, latch }
     }
 }
 

@@ -8,7 +8,7 @@
 //! were spelled, [`prometheus`] watches, [`watch`] sees alerts come and go, [`runbook`] does what their sections say, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to
 //! compare with. [`zombie`] is a set-up with an accident behind it, for whoever shows what happens, and [`browser`] who
 //! looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session.
-//! [`small_disk`] is one that fills up. [`crowd`] is a load on keys that several hold at once. [`charged`] is a command under a lock, and the mishaps of
+//! [`small_disk`] is one that fills up. [`crowd`] is a load on keys that several hold at once, and [`effort`] says how much is asked for. [`charged`] is a command under a lock, and the mishaps of
 //! who watches over it. [`stepped_clock`] has one process see other clocks, and [`repeatable`] has it do the same in each run. [`stored`] is what one version writes and
 //! another one reads. [`severable`] is the way to a server, which breaks or falls silent. [`matrix`] plays all accidents and judges what they have done. [`pods`] are what a chart renders, as processes. [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks. [`duel`] is what is told of locks
 //! that stood beside each other, and [`machine`] where.
@@ -21,6 +21,7 @@ pub mod client;
 pub mod crowd;
 pub mod curator;
 pub mod duel;
+pub mod effort;
 pub mod ensemble;
 pub mod faulty_link;
 pub mod gateway;

@@ -167,7 +167,7 @@ impl Origin {
                 log.changed().await.expect("the origin outlives its waiters");
             }
         };
-        patiently(what, found, || self.log().records.clone()).await
+        patiently(what, found, || self.log().latest()).await
     }
 
     /// Waits until the n-th request (from 1) for this path was read in full.

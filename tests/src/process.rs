@@ -270,6 +270,14 @@ impl Failpoints {
 }
 
 impl Pending {
+    /// The answer, once; never where there is none because the connection broke.
+    pub(crate) async fn told(&mut self) -> Answer {
+        match (&mut self.0).await.expect("the client's task") {
+            Ok(answer) => answer,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
     /// # Panics
     /// If there is none in time, or the connection broke.
     pub async fn answer(self) -> Answer {

@@ -69,6 +69,11 @@ impl Log {
         self.records.iter().filter(move |record| record.path() == path)
     }
 
+    /// The last requests, few enough to read.
+    pub fn latest(&self) -> Vec<Record> {
+        self.records[self.records.len().saturating_sub(10)..].to_vec()
+    }
+
     /// What came through one door after a moment.
     pub fn bytes_since(&self, gateway: &str, moment: Instant) -> Vec<u8> {
         let late = self.pieces.iter().filter(|piece| piece.gateway == gateway && piece.at > moment);

@@ -178,6 +178,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_stored_of_a_token_is_its_header_form() {
+        let written = serde_json::to_string(&token(0xAB, 7, 1)).expect("a text");
+        assert_eq!(written, "\"v1-00000000000000ab-00000007-00000001\"");
+        assert_eq!(serde_json::from_str::<Token>(&written).ok(), Some(token(0xAB, 7, 1)));
+        assert!(serde_json::from_str::<Token>("\"5\"").is_err());
+    }
+
+    #[test]
     fn nothing_but_the_written_form_is_read() {
         let good = token(0xAB, 7, 1).to_string();
         for bad in [
@@ -194,6 +202,7 @@ mod tests {
             &format!("{good} "),
             &good[..36],
             "v1-00000000000000ab-00000007_00000001",
+            "v1-00000000000000ab_00000007-00000001",
             "v1-+0000000000000ab-00000007-00000001",
         ] {
             assert_eq!(Token::parse(bad), Err(BadToken::Form), "{bad:?}");
@@ -212,6 +221,37 @@ mod tests {
         assert_eq!(marks.write(token(6, 0, 1)), Err(Stale), "a duplicate is not newer");
     }
 
+    #[test]
+    fn what_was_written_is_not_read_and_what_was_read_is_not_written_under_the_same_token() {
+        let mut marks = Marks::default();
+        marks.read(token(5, 0, 1)).expect("the first one");
+        assert_eq!(marks.write(token(5, 0, 1)), Err(Stale));
+        marks.write(token(5, 0, 2)).expect("newer");
+        assert_eq!(marks.read(token(5, 0, 2)), Err(Stale));
+    }
+
+    /// A signed column of 64 bits holds the largest one, and no larger one.
+    #[test]
+    fn the_largest_epoch_is_one() {
+        let largest = token(i64::MAX as u64, u32::MAX, u32::MAX);
+        assert_eq!(Token::parse("v1-7fffffffffffffff-ffffffff-ffffffff"), Ok(largest));
+        assert_eq!(Token::new(1 << 63, 0, 1), Err(BadToken::Epoch));
+    }
+
+    /// Each one is 2^32 of ZooKeeper's transactions.
+    #[test]
+    fn the_largest_jump_is_as_many_elections_as_it_says() {
+        assert_eq!(LARGEST_JUMP / (1 << 32), 65_536);
+    }
+
+    #[test]
+    fn a_tenure_is_its_epoch_and_its_sequence_and_no_dispatch_of_it() {
+        let one = token(7, 8, 9);
+        assert_eq!((one.number(), one.sequence(), one.dispatch()), (7, 8, 9));
+        assert!(one.same_tenure(token(7, 8, 10)));
+        assert!(!one.same_tenure(token(7, 9, 9)) && !one.same_tenure(token(8, 8, 9)));
+    }
+
     proptest! {
         #[test]
         fn byte_order_is_token_order(a in 0..=i64::MAX as u64, b in 0..=i64::MAX as u64, s: u32, t: u32, g: u32, h: u32) {
@@ -224,6 +264,21 @@ mod tests {
         fn reading_arbitrary_bytes_never_panics(text: String) {
             if let Ok(token) = Token::parse(&text) {
                 prop_assert_eq!(token.to_string(), text);
+            }
+        }
+
+        #[test]
+        fn what_is_almost_a_token_is_read_only_as_it_is_written(
+            text in "v[12]-[0-9a-f]{15,17}[-_][0-9a-fA-F]{7,9}-[0-9a-fg+]{7,9}|v1-[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{8}",
+        ) {
+            let parts: Vec<&str> = text.split('-').collect();
+            let in_form = parts.iter().map(|part| part.len()).eq([2, 16, 8, 8])
+                && parts[0] == "v1"
+                && parts[1..].iter().all(|part| part.bytes().all(|digit| b"0123456789abcdef".contains(&digit)));
+            match Token::parse(&text) {
+                Ok(token) => prop_assert_eq!(token.to_string(), text),
+                Err(BadToken::Epoch) => prop_assert!(in_form && text.as_bytes()[3] >= b'8'),
+                Err(BadToken::Form) => prop_assert!(!in_form),
             }
         }
 

@@ -1,3 +1,4 @@
+mod at_the_mark;
 mod at_work;
 
 use std::{collections::HashMap, time::Duration};

@@ -61,6 +61,13 @@ pub struct NotDurable(pub Arc<str>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Moment(u64);
 
+#[cfg(test)]
+impl Moment {
+    pub(crate) fn numbered(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// The side that commits: on a thread of its own, or turn by turn in the time of a simulation.
 pub struct Commits {
     line: Arc<Line>,

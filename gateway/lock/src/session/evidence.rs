@@ -57,3 +57,36 @@ impl Permission for Evidence {
         self.session.deadline()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> Boot {
+        Boot::from_nanos(nanos)
+    }
+
+    #[test]
+    fn a_tenure_is_proven_as_long_as_its_session() {
+        let session = Arc::new(Proof::until(0x7001, at(100)));
+        let evidence = Evidence::of(session.clone());
+        assert_eq!((evidence.session(), Permission::deadline(&evidence)), (0x7001, at(100)));
+        assert!(evidence.holds(at(99)) && Permission::holds(&evidence, at(99)));
+        assert!(!evidence.holds(at(100)) && !Permission::holds(&evidence, at(100)));
+        assert!(!evidence.is_revoked(), "the next heartbeat may still prove it");
+        session.revoke();
+        assert!(evidence.is_revoked() && !evidence.is_taken_away());
+    }
+
+    /// Its session lives on, and proves its other tenures.
+    #[test]
+    fn a_tenure_whose_node_was_taken_away_is_over_and_no_other_one_is() {
+        let session = Arc::new(Proof::until(1, at(100)));
+        let [taken, other] = [(), ()].map(|()| Evidence::of(session.clone()));
+        taken.revoke();
+        assert!(taken.is_revoked() && taken.is_taken_away() && !taken.holds(at(1)));
+        assert!(!other.is_revoked() && !other.is_taken_away() && other.holds(at(1)));
+        session.extend(at(500));
+        assert!(!taken.holds(at(1)) && !Permission::holds(&taken, at(1)));
+    }
+}

@@ -92,6 +92,8 @@ impl Beats {
 
 #[cfg(test)]
 mod tests {
+    use fencegate_policies::plan::Acl;
+
     use super::*;
 
     const RHYTHM: Rhythm = Rhythm {
@@ -104,6 +106,43 @@ mod tests {
 
     fn second(n: u64) -> Boot {
         Boot::from_nanos(n * 1_000_000_000)
+    }
+
+    fn policy(safety_margin: Option<Duration>) -> ZooKeeper {
+        ZooKeeper {
+            servers: vec!["127.0.0.1:2181".into()],
+            root: "/fencegate".into(),
+            session_timeout: Duration::from_secs(12),
+            tick: Duration::from_secs(2),
+            safety_margin,
+            sessions: 1,
+            acl: Acl::Open,
+            identities: Vec::new(),
+            tls: None,
+            digest: None,
+        }
+    }
+
+    /// The largest delay in rhythm is a period and the half tick after which a follower has told its leader.
+    #[test]
+    fn the_rhythm_is_that_of_the_negotiated_timeout() {
+        assert_eq!(Rhythm::of(&policy(None), Duration::from_secs(12)), RHYTHM);
+        let short = Rhythm::of(&policy(None), Duration::from_millis(3000));
+        assert_eq!((short.period, short.gap), (Duration::from_millis(500), Duration::from_millis(1500)));
+    }
+
+    /// A session that proves less than two beats is lost whenever one of them is late; a margin below the least one lets a
+    /// session end under a proof that holds.
+    #[test]
+    fn a_rhythm_is_sound_down_to_two_beats_and_the_least_margin() {
+        let sound = |timeout, margin| {
+            let policy = policy(Some(Duration::from_millis(margin)));
+            Rhythm::of(&policy, Duration::from_millis(timeout)).is_sound(&policy)
+        };
+        assert!(sound(12_000, 3000), "the least margin: a period and a tick");
+        assert!(!sound(12_000, 2999));
+        assert!(sound(12_000, 10_000), "two beats");
+        assert!(!sound(12_000, 10_001) && !sound(12_000, 20_000));
     }
 
     #[test]
@@ -120,6 +159,15 @@ mod tests {
         assert_eq!(beats.acknowledged(), None);
         beats.sending(second(104), RHYTHM);
         assert_eq!(beats.acknowledged(), Some(second(104 + 9)));
+    }
+
+    #[test]
+    fn a_beat_at_the_end_of_the_gap_is_still_in_rhythm() {
+        let mut beats = Beats::new(RHYTHM, second(100));
+        beats.sending(second(102), RHYTHM);
+        assert_eq!(beats.acknowledged(), Some(second(102 + 9)));
+        beats.sending(second(104) + Duration::from_nanos(1), RHYTHM);
+        assert_eq!(beats.acknowledged(), None);
     }
 
     /// A follower that takes a beat after a gap tells its leader within half a tick; until then a second one proves no

@@ -77,6 +77,13 @@ mod tests {
     }
 
     #[test]
+    fn a_proof_is_about_one_session() {
+        assert_eq!(Proof::until(0x7001, at(100)).session(), 0x7001);
+        let of_boot = Proof::until(1, at(0));
+        assert!(!of_boot.is_revoked() && !of_boot.holds(at(1)));
+    }
+
+    #[test]
     fn a_deadline_never_moves_back() {
         let proof = Proof::until(1, at(100));
         proof.extend(at(200));

@@ -174,3 +174,10 @@ fn keys_are_forgotten_in_batches_and_the_longest_unused_first() {
     assert_eq!(names(register.evict(&mut round, 2, now)), [""; 0]);
     assert_eq!(register.len(), 2);
 }
+
+#[test]
+fn people_are_told_how_much_is_closed() {
+    let told =
+        [Scope::Keys(1), Scope::Keys(2), Scope::EveryKey(Why::NewStore)].map(|scope| scope.to_string());
+    assert_eq!(told, ["1 key", "2 keys", "every key"]);
+}

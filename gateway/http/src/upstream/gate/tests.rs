@@ -1,10 +1,14 @@
 use std::time::Duration;
 
-use fencegate_process::clock::ManualClock;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use fencegate_process::clock::{Clock, ManualClock};
+use futures_util::FutureExt;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+    net::{TcpListener, TcpStream},
+};
 
 use super::*;
-use crate::upstream::frames::Followed;
+use crate::{network::socket_stream::SocketStream, upstream::frames::Followed};
 
 fn gated(clock: Arc<ManualClock>) -> (Gated<DuplexStream>, Rc<Gate>, DuplexStream) {
     let gate = Rc::new(Gate::new(clock));
@@ -99,6 +103,7 @@ async fn an_open_gate_asks_nothing() {
     io.write_all(b"health").await.expect("open");
     assert_eq!(gate.written(), 6);
 }
+
 #[test]
 fn what_is_given_up_shuts_its_own_exchange_and_no_other_one() {
     let (io, gate, _far) = gated(Arc::default());
@@ -110,4 +115,138 @@ fn what_is_given_up_shuts_its_own_exchange_and_no_other_one() {
     gate.lapse(&*ours);
     assert!(gate.lost_its_proof());
     drop(io);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn several_pieces_at_once_pass_as_one_does_and_no_longer() {
+    let clock = Arc::new(ManualClock::default());
+    let (mut io, gate, mut far) = gated(clock.clone());
+    gate.arm(Some(proof(5)));
+    let pieces = [IoSlice::new(b"first "), IoSlice::new(b"half")];
+    assert!(gate.is_flushed());
+    assert_eq!(io.write_vectored(&pieces).await.expect("within the proof"), 10);
+    assert!(!gate.is_flushed(), "more may come");
+    io.flush().await.expect("within the proof");
+    assert_eq!((gate.is_flushed(), gate.written()), (true, 10));
+    clock.go(Duration::from_secs(5));
+    io.write_vectored(&pieces).await.expect_err("the proof is over");
+    assert_eq!((gate.written(), gate.lost_its_proof()), (10, true));
+    drop(io);
+    let mut seen = Vec::new();
+    far.read_to_end(&mut seen).await.expect("read");
+    assert_eq!(seen, b"first half");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn answers_are_read_whatever_becomes_of_the_proof() {
+    let clock = Arc::new(ManualClock::default());
+    let (mut io, gate, mut far) = gated(clock.clone());
+    gate.arm(Some(proof(5)));
+    far.write_all(b"200").await.expect("room");
+    clock.go(Duration::from_secs(5));
+    let mut answer = [0; 3];
+    io.read_exact(&mut answer).await.expect("it is there");
+    assert_eq!(&answer, b"200");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn each_exchange_counts_its_own_bytes_and_the_last_one_is_at_work_until_the_next_begins() {
+    let clock = Arc::new(ManualClock::default());
+    let (mut io, gate, _far) = gated(clock.clone());
+    for request in [&b"one"[..], b"other"] {
+        gate.arm(Some(proof(5)));
+        assert_eq!(gate.written(), 0);
+        io.write_all(request).await.expect("within the proof");
+        gate.disarm_if_held();
+        assert_eq!(gate.written(), request.len() as u64, "the upstream may be at work on it");
+    }
+    clock.go(Duration::from_secs(5));
+    io.write_all(b"farewell").await.expect("an open gate asks nothing");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_is_armed_is_not_disarmed_when_its_proof_is_over() {
+    let clock = Arc::new(ManualClock::default());
+    let (mut io, gate, _far) = gated(clock.clone());
+    gate.disarm_if_held();
+    io.write_all(b"health").await.expect("open");
+    gate.arm(Some(proof(5)));
+    clock.go(Duration::from_secs(5));
+    gate.disarm_if_held();
+    io.write_all(b"x").await.expect_err("the proof is over");
+    gate.disarm_if_held();
+    io.write_all(b"x").await.expect_err("shut for ever");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn who_ended_an_exchange_is_known_afterwards() {
+    for (why, by_us) in [
+        (Why::ProofLost, true),
+        (Why::Late, true),
+        (Why::Stopped, true),
+        (Why::Cut, true),
+        (Why::Abandoned, false),
+    ] {
+        let (_io, gate, _far) = gated(Arc::default());
+        gate.arm(Some(proof(5)));
+        assert!(!gate.was_given_up() && !gate.lost_its_proof());
+        gate.shut(why);
+        gate.shut(Why::ProofLost);
+        let told = (gate.was_given_up(), gate.lost_its_proof());
+        assert_eq!(told, (by_us, why == Why::ProofLost), "{why:?}: the first reason stays");
+    }
+    let (_io, gate, _far) = gated(Arc::default());
+    gate.arm(Some(proof(5)));
+    Cuts(gate.clone()).failed();
+    assert!(gate.was_given_up() && !gate.lost_its_proof(), "its body broke");
+}
+
+/// Later than it was is safe: somebody waits a moment longer for the upstream.
+#[tokio::test(flavor = "current_thread")]
+async fn the_last_byte_is_never_told_to_be_younger_than_now_nor_older_than_it_is() {
+    let clock = Arc::new(ManualClock::default());
+    clock.go(Duration::from_secs(1000));
+    let (mut io, gate, _far) = gated(clock.clone());
+    let before = Instant::now();
+    io.write_all(b"x").await.expect("open");
+    let told = gate.last_write_by();
+    assert!(gate.last_write() >= before && gate.last_write() <= Instant::now());
+    assert!(told <= clock.now() && clock.now().since(told) <= before.elapsed());
+}
+
+/// A connection by the network, and its far end.
+async fn by_the_network() -> (Gated<SocketStream>, Rc<Gate>, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let near = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("listening");
+    let (far, _) = listener.accept().await.expect("it has come");
+    let gate = Rc::new(Gate::new(Arc::<ManualClock>::default()));
+    (Gated::new(SocketStream::Tcp(near), gate.clone()), gate, far)
+}
+
+/// A service that sees an orderly end takes half of a request for all of it where nobody told it the length.
+#[tokio::test(flavor = "current_thread")]
+async fn an_exchange_that_did_not_end_well_ends_with_a_reset_and_no_other_one_does() {
+    let (mut io, gate, mut far) = by_the_network().await;
+    gate.arm(Some(proof(5)));
+    io.write_all(b"half").await.expect("within the proof");
+    io.shutdown().await.expect("nothing is said");
+    assert!(far.read_buf(&mut Vec::with_capacity(8)).await.is_ok_and(|read| read == 4));
+    let mut end = Vec::new();
+    assert!(far.read_to_end(&mut end).now_or_never().is_none(), "no end may be seen yet");
+    gate.end();
+    drop(io);
+    let told = far.read_to_end(&mut end).await.expect_err("it was cut");
+    assert_eq!(told.kind(), io::ErrorKind::ConnectionReset);
+    assert!(!gate.was_given_up());
+
+    let (mut io, gate, mut far) = by_the_network().await;
+    gate.arm(Some(proof(5)));
+    io.write_all(b"whole").await.expect("within the proof");
+    gate.disarm();
+    gate.end();
+    io.shutdown().await.expect("an end in order");
+    far.read_to_end(&mut end).await.expect("no reset");
+    assert_eq!(end, b"whole");
+    drop(io);
+    assert_eq!(far.read(&mut [0; 1]).await.expect("no reset afterwards"), 0);
 }

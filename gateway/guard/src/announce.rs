@@ -70,3 +70,53 @@ impl Guard {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    prop_compose! {
+        fn any_announcement()(
+            (store, shared, instance, ensemble) in any::<(String, Option<String>, String, String)>(),
+            (format, floor, highest) in any::<(u32, u64, u64)>(),
+            (settle, max_execution, observes, up) in any::<(u64, u64, bool, Option<u64>)>(),
+        ) -> Announcement {
+            Announcement { format, store, shared, instance, ensemble, floor, highest, settle, max_execution, observes, up }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_announced_is_what_is_read(announced in any_announcement(), later: u32) {
+            let mut said = serde_json::to_value(&announced).expect("a document");
+            // What a later build may say.
+            said["later"] = later.into();
+            let read: Announcement = serde_json::from_value(said).expect("its own form");
+            prop_assert!(read.longest() >= Duration::from_millis(announced.settle.max(announced.max_execution)));
+            prop_assert_eq!(read, announced);
+        }
+
+        /// Nobody says which of two would be believed.
+        #[test]
+        fn nothing_is_announced_twice(announced in any_announcement(), which: prop::sample::Index) {
+            let said = serde_json::to_value(&announced).expect("a document");
+            let members: Vec<_> = said.as_object().expect("an object").iter().collect();
+            let (name, value) = members[which.index(members.len())];
+            let twice = said.to_string().replacen('{', &format!("{{\"{name}\":{value},"), 1);
+            prop_assert!(serde_json::from_str::<Announcement>(&twice).is_err(), "{}", twice);
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(
+            bytes in prop_oneof![
+                any::<Vec<u8>>(),
+                "([\\[\\]{},:]|\"(format|store|floor|highest|settle|up)\"|-?[0-9]{1,20}|null|true){0,40}".prop_map(String::into_bytes),
+            ],
+        ) {
+            let read = serde_json::from_slice::<Announcement>(&bytes);
+            prop_assert!(read.is_err(), "it leaves out what every guard says: {:?}", read);
+        }
+    }
+}

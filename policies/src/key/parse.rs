@@ -148,6 +148,8 @@ fn syntax(span: Span, why: &'static str) -> BadKeyTemplate {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -187,6 +189,22 @@ mod tests {
         ] {
             let bad = KeyTemplate::parse(text).expect_err(text);
             assert_eq!((bad.span, bad.why), (span, why), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_template_that_is_written_as_it_was_read_or_says_where_it_is_bad(
+            text in "\\PC{0,20}|([a-c/:%}]|\\{|\\{(path|query|header)\\.[a-z]{1,2}|\\{host|\\{body:(/[a-z~01]{0,2}){0,2}| ?\\| ?(lower|trim|int)|\\}){0,9}",
+        ) {
+            match KeyTemplate::parse(&text) {
+                Ok(template) => {
+                    let written = template.to_string();
+                    let again = KeyTemplate::parse(&written);
+                    prop_assert_eq!(again.map(|template| template.to_string()), Ok(written));
+                }
+                Err(bad) => prop_assert!(text.get(bad.span.clone()).is_some(), "{:?} in {:?}", bad, text),
+            }
         }
     }
 }

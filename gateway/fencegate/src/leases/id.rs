@@ -89,6 +89,7 @@ impl fmt::Display for Reference {
 #[cfg(test)]
 mod tests {
     use fencegate_process::randomness::SystemRandomness;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -121,6 +122,24 @@ mod tests {
         for bad in ["", "0", "00000000000000001", "000000000000000G", "000000000000000A", "+00000000000000f"]
         {
             assert!(Reference::parse(bad).is_none(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_as_an_id_is_written_just_so(
+            text in "\\PC{0,40}|v[12]\\.[A-Za-z0-9_-]{0,12}\\.[0-9a-fA]{15,17}\\.[A-Za-z0-9_-]{42,44}=?",
+        ) {
+            if let Some(id) = LeaseId::parse(&text) {
+                prop_assert_eq!(id.reveal(), text);
+            }
+        }
+
+        #[test]
+        fn any_member_is_found_in_its_id(member in "\\PC{0,60}") {
+            let id = LeaseId::new(member.clone(), &SystemRandomness);
+            let read = LeaseId::parse(&id.reveal()).expect("its own form");
+            prop_assert!(read.is(&id) && read.member() == member && read.reference() == id.reference());
         }
     }
 }

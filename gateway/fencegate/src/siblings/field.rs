@@ -87,6 +87,7 @@ pub fn told(pass: &Pass, key: &str, left: Duration, from: &str) -> String {
 #[cfg(test)]
 mod tests {
     use hyper::header::HeaderValue;
+    use proptest::prelude::*;
 
     use super::*;
     use fencegate_process::randomness::SystemRandomness;
@@ -146,5 +147,41 @@ mod tests {
         let long = format!("pass={hex}; key=a; wait={}; from=gw", u64::MAX);
         let read = believed(&presented(&[&long]), &ours).expect("believed");
         assert!(read.until <= Instant::now() + LONGEST, "a wait without end");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_what_is_believed(key in "[!-~]{1,40}", from in "[ -~]{0,20}", wait: u64) {
+            let ours = Pass::new(&SystemRandomness);
+            let line = told(&ours, &key, Duration::from_millis(wait), from.trim());
+            let before = Instant::now();
+            let read = believed(&presented(&[&line]), &ours).expect("believed");
+            prop_assert_eq!((&*read.key, &*read.from), (key.as_str(), from.trim()));
+            prop_assert!(read.until >= before + Duration::from_millis(wait).min(LONGEST));
+            prop_assert!(read.until <= Instant::now() + LONGEST);
+        }
+
+        /// Who has no pass may say what he likes.
+        #[test]
+        fn nothing_is_believed_of_who_does_not_show_the_pass(
+            line in "[ -~]{0,60}|pass=[0-9a-fA-F]{63,65}; key=[!-~]{0,9}; wait=[0-9]{0,22}; from=[ -~]{0,9}|(nonce|proof)=[0-9a-f]{64}",
+        ) {
+            let ours = Pass::new(&SystemRandomness);
+            let headers = presented(&[&line]);
+            prop_assert_eq!(believed(&headers, &ours), None);
+            prop_assert!(!is_proven(&headers, &ours, &Nonce::new(&SystemRandomness)));
+            let mut asked = question("gw-1:9910", &Nonce::new(&SystemRandomness)).expect("an address");
+            asked.headers_mut().insert(FENCING_FORWARDED, headers[FENCING_FORWARDED].clone());
+            let nonce = line.strip_prefix("nonce=").and_then(Nonce::parse);
+            prop_assert_eq!(proof(&asked, &ours).is_some(), nonce.is_some());
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
+            if let Ok(value) = HeaderValue::from_bytes(&bytes) {
+                let headers = HeaderMap::from_iter([(FENCING_FORWARDED, value)]);
+                prop_assert_eq!(believed(&headers, &Pass::new(&SystemRandomness)), None);
+            }
+        }
     }
 }

@@ -77,6 +77,7 @@ fn is_of_the_resource(reason: Reason) -> bool {
 mod tests {
     use bytes::Bytes;
     use hyper::{Response, header::HeaderValue};
+    use proptest::prelude::*;
 
     use super::*;
     use fencegate_http::body::Body;
@@ -144,6 +145,32 @@ mod tests {
     fn an_answer_that_no_gateway_gives_tells_nothing() {
         for lines in [&[][..], &["not-dispatched", "done"], &["not-dispatched2"], &["; reason=not-holder"]] {
             assert_eq!(read(lines), None, "{lines:?}");
+        }
+    }
+
+    proptest! {
+        /// Sent again although it was dispatched, a request could happen twice.
+        #[test]
+        fn nothing_but_that_word_leads_back(
+            line in "[ -~]{0,30}|(not-dispatched|done|unknown|replayed|Not-dispatched|not-dispatched2)?(; ?(reason=[a-z-]{0,12}|waited=[0-9]{0,4}|not-dispatched)){0,3}",
+            reason in prop::option::of(prop::sample::select(vec!["not-holder", "locked", "draining", "outcome-unknown"])),
+        ) {
+            let line = reason.map_or(line.clone(), |reason| format!("{line}; reason={reason}"));
+            let first = line.split(';').next().unwrap_or_default().trim();
+            match read(&[&line]) {
+                Some(told) if told.is_its_own_trouble() => prop_assert_eq!(first, "not-dispatched", "{}", line),
+                Some(told) => prop_assert_eq!(Outcome::parse(first), Some(told.outcome)),
+                None => prop_assert_eq!(Outcome::parse(first), None),
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(outcome: Vec<u8>, token: Vec<u8>) {
+            let fields = [(FENCING_OUTCOME, outcome), (FENCING_TOKEN, token)];
+            let values = fields.into_iter().filter_map(|(name, bytes)| Some((name, HeaderValue::from_bytes(&bytes).ok()?)));
+            if let Some(told) = Reported::read(&values.collect()) {
+                prop_assert_eq!(told.token, None, "no such bytes are a token");
+            }
         }
     }
 }

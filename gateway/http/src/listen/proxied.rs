@@ -113,13 +113,21 @@ fn address(ip: impl Into<IpAddr>, port: u16) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use proptest::prelude::*;
+    use tokio::runtime;
+
     use super::*;
 
     async fn told(pieces: &[&[u8]]) -> Result<(Option<String>, Vec<u8>), String> {
         let (mut client, server) = tokio::io::duplex(8192);
         let write = async {
             for piece in pieces {
-                tokio::io::AsyncWriteExt::write_all(&mut client, piece).await.expect("it fits");
+                if tokio::io::AsyncWriteExt::write_all(&mut client, piece).await.is_err() {
+                    // Whoever has read enough is gone.
+                    break;
+                }
                 tokio::task::yield_now().await;
             }
             drop(client);
@@ -178,6 +186,72 @@ mod tests {
             (&version_2(1, 0x11, &IPV4[..5]), "a header that cannot be read"),
         ] {
             assert_eq!(told(&[said]).await, Err(why.to_owned()), "{}", said.escape_ascii());
+        }
+    }
+
+    /// What comes of these bytes, in pieces of so many.
+    fn said(bytes: &[u8], every: usize) -> Result<(Option<String>, Vec<u8>), String> {
+        let pieces: Vec<&[u8]> = bytes.chunks(every).collect();
+        let runtime =
+            runtime::Builder::new_current_thread().build().expect("nothing of the system is needed");
+        runtime.block_on(told(&pieces))
+    }
+
+    fn written(version: u8, client: SocketAddr) -> Vec<u8> {
+        let port = client.port();
+        match (version, client.ip()) {
+            (1, IpAddr::V4(ip)) => format!("PROXY TCP4 {ip} 192.0.2.1 {port} 80\r\n").into(),
+            (1, IpAddr::V6(ip)) => format!("PROXY TCP6 {ip} 2001:db8::1 {port} 80\r\n").into(),
+            (_, IpAddr::V4(ip)) => {
+                let ports = [port.to_be_bytes(), 80_u16.to_be_bytes()].concat();
+                version_2(1, 0x11, &[&ip.octets()[..], &[192, 0, 2, 1], &ports].concat())
+            }
+            (_, IpAddr::V6(ip)) => {
+                let ports = [port.to_be_bytes(), 80_u16.to_be_bytes()].concat();
+                version_2(1, 0x21, &[&ip.octets()[..], &[0; 16], &ports].concat())
+            }
+        }
+    }
+
+    fn any_client() -> impl Strategy<Value = SocketAddr> {
+        let v4 = any::<u32>().prop_map(|bits| IpAddr::from(Ipv4Addr::from(bits)));
+        // Some of those that stand for one of version 4.
+        let v6 = any::<(bool, u128)>().prop_map(|(mapped, bits)| match mapped {
+            true => Ipv6Addr::from(0xffff_0000_0000 | bits & 0xffff_ffff),
+            false => Ipv6Addr::from(bits),
+        });
+        (prop_oneof![v4, v6.prop_map(IpAddr::from)], any::<u16>()).prop_map(SocketAddr::from)
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_is_named_is_the_client_however_the_header_is_cut(
+            client in any_client(),
+            version in 1_u8..=2,
+            behind in prop::collection::vec(any::<u8>(), 0..40),
+            every in 1_usize..60,
+        ) {
+            let wanted = SocketAddr::new(client.ip().to_canonical(), client.port()).to_string();
+            let bytes = [written(version, client), behind.clone()].concat();
+            prop_assert_eq!(said(&bytes, every), Ok((Some(wanted), behind)));
+        }
+
+        /// Nothing behind a header is taken for part of it, and nothing of it is left.
+        #[test]
+        fn any_bytes_are_a_header_or_none_however_they_are_cut(
+            begins in prop::sample::select(vec![&b""[..], VERSION_1, VERSION_2, b"PROXY TCP4 1.2.3.4 ", b"PROXY UNKNOWN"]),
+            bytes in prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..80),
+                "[0-9a-f:. \r\nTCP46]{0,120}".prop_map(String::into_bytes),
+            ],
+            every in 1_usize..60,
+        ) {
+            let bytes = [begins, &bytes].concat();
+            let (cut, whole) = (said(&bytes, every), said(&bytes, usize::MAX));
+            prop_assert_eq!(&cut, &whole);
+            if let Ok((_, behind)) = whole {
+                prop_assert!(behind.len() < bytes.len() && bytes.ends_with(&behind));
+            }
         }
     }
 }

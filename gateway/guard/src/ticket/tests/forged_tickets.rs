@@ -1,5 +1,7 @@
 //! What nobody signed is refused, whatever it looks like.
 
+use std::sync::LazyLock;
+
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -195,9 +197,33 @@ fn a_huge_text_is_not_even_looked_at() {
     assert_eq!(refused, Err(Bad::Invalid(Flaw::Form)));
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+/// A key, and who knows it.
+static KNOWN: LazyLock<(Pair, Verifier)> = LazyLock::new(|| {
+    let pair = pair();
+    let set = Set::parse(jwks::render(&[pair.public()]).expect("one key").as_bytes()).expect("good");
+    (pair, Verifier::of_set(set))
+});
 
+prop_compose! {
+    fn any_claims()(
+        keys in prop::collection::btree_set("[!-~]{1,20}", 1..=16),
+        (epoch, sequence, era, shared) in (0..=i64::MAX as u64, any::<u32>(), any::<u64>(), any::<bool>()),
+        issuer in "[^\\p{Cc}]{1,20}",
+        origin in prop::option::of(("[^\\p{Cc}]{1,20}", "[^\\p{Cc}]{1,20}")),
+    ) -> Claims {
+        Claims {
+            keys: keys.into_iter().collect(),
+            tenure: Token::new(epoch, sequence, 0).expect("below 2^63"),
+            mode: if shared { Mode::Shared } else { Mode::Exclusive },
+            era,
+            ensemble: OURS.into(),
+            issuer,
+            origin: origin.map(|(process, member)| Origin { process, member }),
+        }
+    }
+}
+
+proptest! {
     #[test]
     fn garbage_is_invalid_and_never_a_panic(
         bytes in prop_oneof![
@@ -205,23 +231,41 @@ proptest! {
             "[A-Za-z0-9_.=-]{0,600}".prop_map(String::into_bytes),
         ],
     ) {
-        let verifier = Verifier::of_set(Set::of_secret(&Secret::generate(&SystemRandomness)));
-        let refused = verifier.verify(&bytes, OURS, NOW).map(drop);
+        static VERIFIER: LazyLock<Verifier> =
+            LazyLock::new(|| Verifier::of_set(Set::of_secret(&Secret::generate(&SystemRandomness))));
+        let refused = VERIFIER.verify(&bytes, OURS, NOW).map(drop);
         prop_assert_eq!(word(refused.expect_err("nobody signed it")), "ticket-invalid");
     }
 
     #[test]
     fn a_garbled_header_or_payload_is_invalid_and_never_a_panic(header in ".{0,80}", payload in ".{0,80}") {
-        let pair = pair();
-        let verifier = Verifier::of_set(Set::parse(
-            jwks::render(&[pair.public()]).expect("one key").as_bytes(),
-        ).expect("good"));
+        let (pair, verifier) = &*KNOWN;
         let texts = [
             format!("{}.{}.AAAA", base64(header.as_bytes()), base64(payload.as_bytes())),
-            format!("{}.{}.AAAA", parts(&signed(&pair))[0], base64(payload.as_bytes())),
+            format!("{}.{}.AAAA", parts(&signed(pair))[0], base64(payload.as_bytes())),
         ];
         for text in texts {
             let refused = verifier.verify(text.as_bytes(), OURS, NOW).map(drop);
+            prop_assert_eq!(word(refused.expect_err("nobody signed it")), "ticket-invalid");
+        }
+    }
+
+    /// Whatever a gateway holds: its guard reads exactly that, and nothing of it can be changed.
+    #[test]
+    fn any_claims_are_read_as_they_were_signed_and_nothing_else_is(
+        claims in any_claims(),
+        at: prop::sample::Index,
+        other in "[A-Za-z0-9_-]",
+    ) {
+        let (pair, verifier) = &*KNOWN;
+        let ticket = Signer::with_key(pair).sign(&claims, NOW);
+        let read = verifier.verify(ticket.as_bytes(), OURS, NOW).map(|read| read.claims.clone());
+        prop_assert_eq!(read, Ok(claims));
+        let at = at.index(ticket.len());
+        let mut changed = ticket.clone();
+        changed.replace_range(at..=at, &other);
+        if changed != ticket {
+            let refused = verifier.verify(changed.as_bytes(), OURS, NOW).map(drop);
             prop_assert_eq!(word(refused.expect_err("nobody signed it")), "ticket-invalid");
         }
     }

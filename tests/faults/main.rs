@@ -10,4 +10,5 @@ mod leases;
 mod matrix;
 mod new_keys;
 mod permits;
+mod read_alike;
 mod shared_store;

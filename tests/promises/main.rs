@@ -113,6 +113,7 @@ mod policies;
 mod printed;
 mod proof_lost;
 mod proxy_protocol;
+mod read_alike;
 mod readings;
 mod recipes;
 mod reload;

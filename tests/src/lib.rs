@@ -24,6 +24,7 @@ pub mod duel;
 pub mod effort;
 pub mod ensemble;
 pub mod faulty_link;
+pub mod foreign_readings;
 pub mod gateway;
 pub mod guard;
 pub mod guarded;

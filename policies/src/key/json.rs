@@ -2,7 +2,7 @@
 //!
 //! A body that two readers could take for different values has no key. These are refused: two members of one name, at
 //! any depth; a member that is asked for, in a second spelling, because some readers ignore case; NUL in any name,
-//! because some readers end a name there; and, where it is asked for, a number that some readers round.
+//! because some readers end a name there; and, where it is asked for, a boolean, or a number that some readers round.
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +26,7 @@ pub struct Body {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Leaf {
     Null,
-    /// A string; or an integer or a boolean in its only spelling.
+    /// A string; or an integer in its only spelling.
     Value(String),
     /// A value that cannot be part of a key, and why.
     Unfit(&'static str),
@@ -142,8 +142,8 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
         Ok(())
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
-        self.keep(|| Leaf::Value(value.to_string()));
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        self.keep(|| Leaf::Unfit(UNFIT_BOOLEAN));
         Ok(())
     }
 
@@ -213,6 +213,7 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 const UNFIT_NUMBER: &str = "is a number that not every reader of JSON takes for the same integer";
+const UNFIT_BOOLEAN: &str = "is a boolean, which some readers take for 1 or 0, and others for a word";
 const UNFIT_SHAPE: &str = "is an object or a list";
 
 /// The largest integer that a double holds exactly. Readers with doubles round larger ones (RFC 7493, 2.2).

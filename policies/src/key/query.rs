@@ -1,6 +1,6 @@
 //! Reads one parameter of a query, where every reader of that query takes the same value for it.
 //!
-//! Readers disagree about names: some take them in any case, cut them at a NUL or leave spaces off, PHP makes `_` of a
+//! Readers disagree about names: some take them in any case, cut them at a NUL or leave spaces or a question mark off, PHP makes `_` of a
 //! dot and a space, and several read `a[b]` and `a[]` as members of `a`. What one of them could take for a second value
 //! is refused.
 
@@ -9,13 +9,21 @@ use crate::path::escape;
 
 pub(super) const BAD_ESCAPE: &str =
     "is in a query that has a percent sign without two hexadecimal digits, which servers read differently";
+const MANY: &str =
+    "is in a query with more than 1000 parameters, of which some servers see only the first ones";
 const SEMICOLON: &str = "is in a query with a semicolon, which servers read differently";
+
+/// PHP (`max_input_vars`), Node (`maxKeys`) and express (`parameterLimit`) leave out what comes behind so many.
+const MOST: usize = 1000;
 
 /// The one value of a parameter (application/x-www-form-urlencoded, WHATWG URL 5.1), but not as forgiving.
 pub(super) fn parameter(query: &str, name: &str) -> Result<String, BadValue> {
     // Older servers separate at semicolons, too, and would see parameters that this one does not.
     if query.contains(';') {
         return Err(BadValue::Invalid(SEMICOLON));
+    }
+    if query.split('&').count() > MOST {
+        return Err(BadValue::Invalid(MANY));
     }
     // Who leaves out what it cannot decode, or the rest from there on, sees another query.
     if query.split('%').skip(1).any(|after| escape(after.as_bytes()).is_none()) {
@@ -59,7 +67,9 @@ struct Folded(Vec<String>);
 impl Folded {
     fn of(name: &[u8]) -> Self {
         let name = String::from_utf8_lossy(name);
-        let seen = name.split('\0').next().unwrap_or_default().trim();
+        let seen = name.split('\0').next().unwrap_or_default();
+        // Who reads what stands behind the path leaves out the sign between the two.
+        let seen = seen.trim_start_matches('?').trim();
         let member = |part: &str| {
             let part = part.split(']').next().unwrap_or_default().trim();
             let folded = part.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase);
@@ -85,6 +95,8 @@ fn is_separator(character: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[track_caller]
@@ -97,7 +109,7 @@ mod tests {
     fn a_name_that_some_reader_takes_for_the_one_asked_for_is_refused() {
         for other in [
             "ID", "Id", "+id", "%20id", "id+", "id%20", "%09id", "id%00", "id%00x", "id[]", "id[0]",
-            "id[x][y]", "id[", "%69D", "id%5B%5D", "[id]",
+            "id[x][y]", "id[", "%69D", "id%5B%5D", "[id]", "?id", "??id", "%3Fid",
         ] {
             assert_respelled("id", &format!("id=1&{other}=2"));
             assert_respelled("id", &format!("{other}=2&id=1"));
@@ -152,6 +164,15 @@ mod tests {
     }
 
     #[test]
+    fn what_stands_behind_a_thousand_parameters_is_refused_wherever_the_one_asked_for_stands() {
+        let many = |count: usize| vec!["x=1"; count].join("&");
+        assert_eq!(parameter(&format!("{}&id=1", many(999)), "id").ok().as_deref(), Some("1"));
+        for query in [format!("{}&id=1", many(1000)), format!("id=1&{}", many(1000)), many(1001)] {
+            assert!(matches!(parameter(&query, "id"), Err(BadValue::Invalid(MANY))));
+        }
+    }
+
+    #[test]
     fn a_broken_escape_anywhere_is_refused() {
         for query in
             ["id=1&x=%zz", "id=1&x=%", "id=1&x=%2", "%=&id=1", "id=1&x=%u0041", "x=100%&id=1", "id=1&x=%%41"]
@@ -159,5 +180,61 @@ mod tests {
             assert!(matches!(parameter(query, "id"), Err(BadValue::Invalid(BAD_ESCAPE))), "{query}");
         }
         assert_eq!(parameter("x=%25%c3%a9&id=1&y=%ff", "id").ok().as_deref(), Some("1"));
+    }
+
+    /// Each byte as it stands or escaped, as the flags say, one after the other.
+    fn spelt(text: &str, escaped: &[bool]) -> String {
+        let mut spelling = String::new();
+        for (byte, escaped) in text.bytes().zip(escaped.iter().cycle()) {
+            match byte {
+                b' ' if !escaped => spelling.push('+'),
+                _ if byte.is_ascii_alphanumeric() && !escaped => spelling.push(char::from(byte)),
+                _ if byte % 2 == 0 => spelling.push_str(&format!("%{byte:02x}")),
+                _ => spelling.push_str(&format!("%{byte:02X}")),
+            }
+        }
+        spelling
+    }
+
+    /// As a lenient server reads it, which takes the first one.
+    fn first_of(query: &str, name: &str) -> Option<Vec<u8>> {
+        let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let mut decoded = pairs.filter_map(|(name, value)| Some((form_decoded(name).ok()?, value)));
+        decoded.find(|(given, _)| given == name.as_bytes()).and_then(|(_, value)| form_decoded(value).ok())
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_is_read_back_however_it_is_spelt_and_wherever_it_stands(
+            value in "\\PC{0,12}",
+            others in prop::collection::vec("[b-hj-z]{1,3}(=[a-z0-9]{0,3})?", 0..4),
+            at in any::<prop::sample::Index>(),
+            escaped in prop::collection::vec(any::<bool>(), 1..9),
+        ) {
+            let mut pairs = others;
+            pairs.insert(at.index(pairs.len() + 1), format!("{}={}", spelt("id", &escaped), spelt(&value, &escaped)));
+            let query = pairs.join("&");
+            prop_assert_eq!(parameter(&query, "id").ok(), Some(value), "{}", query);
+        }
+
+        #[test]
+        fn a_second_spelling_is_refused_wherever_it_stands(
+            (before, name, behind) in ("(\\+|%20|%09){0,2}", "[aA](cc|CC|%63C)[._+-][iI]%[46]4", "(\\+|%00x?|\\[\\]|\\[x\\]|%5B0%5d){0,2}"),
+            first: bool,
+        ) {
+            let other = format!("{before}{name}{behind}");
+            prop_assume!(form_decoded(&other).is_ok_and(|name| name != b"acc_id"));
+            let query = if first { format!("{other}=2&acc_id=1") } else { format!("acc_id=1&{other}=2") };
+            assert_respelled("acc_id", &query);
+        }
+
+        #[test]
+        fn any_query_is_read_without_a_panic_and_no_other_value_out_of_it(
+            query in "\\PC{0,40}|([a-z%=&;+\\[\\].]|id|ID|&id=|%[0-9a-f]{2}){0,20}",
+        ) {
+            if let Ok(value) = parameter(&query, "id") {
+                prop_assert_eq!(first_of(&query, "id"), Some(value.into_bytes()));
+            }
+        }
     }
 }

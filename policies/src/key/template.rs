@@ -42,7 +42,7 @@ pub enum Source {
     Header(Box<str>),
     /// The host without its port.
     Host,
-    /// A string, an integer or a boolean in a JSON body.
+    /// A string or an integer in a JSON body.
     Body(Pointer),
 }
 

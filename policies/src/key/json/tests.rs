@@ -22,12 +22,12 @@ fn value(text: &str) -> Option<Leaf> {
 #[test]
 fn a_pointer_finds_its_value_wherever_it_is() {
     let json =
-        r#"{"id": "a b", "n": {"": 7, "a/b": -1, "m~n": true, "0": "zero"}, "l": [1, ["x"], {"k": null}]}"#;
+        r#"{"id": "a b", "n": {"": 7, "a/b": -1, "m~n": "yes", "0": "zero"}, "l": [1, ["x"], {"k": null}]}"#;
     for (pointer, leaf) in [
         ("/id", value("a b")),
         ("/n/", value("7")),
         ("/n/a~1b", value("-1")),
-        ("/n/m~0n", value("true")),
+        ("/n/m~0n", value("yes")),
         ("/n/0", value("zero")),
         ("/l/0", value("1")),
         ("/l/1/0", value("x")),
@@ -71,6 +71,15 @@ fn only_numbers_that_all_readers_agree_on_are_values() {
         "123456789012345678901234567890",
     ] {
         assert_eq!(at(&format!("[{number}]"), "/0"), Some(Leaf::Unfit(UNFIT_NUMBER)), "{number}");
+    }
+}
+
+/// `true` is the same key of a dict as 1 in Python, and the same text as 1 in PHP.
+#[test]
+fn a_boolean_is_no_value() {
+    for boolean in ["true", "false"] {
+        assert_eq!(at(&format!("[{boolean}]"), "/0"), Some(Leaf::Unfit(UNFIT_BOOLEAN)));
+        assert_eq!(at(&format!("[\"{boolean}\"]"), "/0"), value(boolean));
     }
 }
 
@@ -218,6 +227,7 @@ proptest! {
         let wanted = json.pointer(&pointer).map(|value| match value {
             serde_json::Value::Null => Leaf::Null,
             serde_json::Value::String(text) => Leaf::Value(text.clone()),
+            serde_json::Value::Bool(_) => Leaf::Unfit(UNFIT_BOOLEAN),
             serde_json::Value::Array(_) | serde_json::Value::Object(_) => Leaf::Unfit(UNFIT_SHAPE),
             other => Leaf::Value(other.to_string()),
         });

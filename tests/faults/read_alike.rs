@@ -1,0 +1,77 @@
+//! The promise `read_alike` with texts that nobody has thought of, read by the real programs in this run.
+
+use fencegate_policies::path::CanonicalPath;
+use fencegate_tests::foreign_readings::{asked_programs::readings, made_keys::MadeKeys, reading::Part};
+use proptest::{
+    prelude::*,
+    strategy::ValueTree,
+    test_runner::{RngSeed, TestRunner},
+};
+
+/// Texts of each part.
+const TEXTS: usize = 20_000;
+
+fn texts(strategy: impl Strategy<Value = String>) -> Vec<String> {
+    let mut runner =
+        TestRunner::new(ProptestConfig { rng_seed: RngSeed::Random, ..ProptestConfig::default() });
+    let mut next = || strategy.new_tree(&mut runner).expect("nothing is filtered out").current();
+    (0..TEXTS).map(|_| next()).collect()
+}
+
+fn compared(part: Part, texts: &[String], (same, refused): (usize, usize)) {
+    let seen =
+        MadeKeys::default().compare(part, &readings(part, texts)).unwrap_or_else(|why| panic!("{why}"));
+    println!("{part:?}: {seen:?}");
+    assert!(seen.same >= same && seen.refused >= refused, "{seen:?}: the texts prove little");
+}
+
+#[test]
+fn no_path_is_read_otherwise() {
+    let mut texts = texts(
+        "/(orders|ORDERS|%6frders|\\.\\.|\\.|[!$&'()*+,=:@~_-]|[|^`{}\"<> ])(/|//|%2f|\\\\|/\\./|/x/\\.\\./|;/|)([a-c4]|%34|%6[1-9]|%C3%A9|%[2-7][0-9a-fA-F]|%[89c-f][0-9a-f]|é){0,5}(/|/items|%2Fitems|;v|\\.|%2e|)",
+    );
+    // What is forwarded is what the service reads.
+    let forwarded = texts.iter().map(|text| CanonicalPath::parse(text).as_str().to_owned());
+    let forwarded: Vec<String> = forwarded.collect();
+    texts.extend(forwarded);
+    compared(Part::Path, &texts, (1000, 1000));
+}
+
+#[test]
+fn no_parameter_is_read_otherwise() {
+    compared(
+        Part::Query,
+        &texts(
+            "((account_id|ACCOUNT_ID|account%5Fid|%61ccount_id|account[.+ -]id|account\\[id\\]?|account_id(\\[\\]|%00x?|\\+|%20|\\[0\\])|\\+account_id|id|x|account|%C3%A9|)(=([a-c1]|%3[0-9]|%2[5-9bB]|\\+|%20|%C3%A9|é|=|%E2%82%AC|%E2%82|%ff|%00|%0a|%|%z1|&&|;|\\?|/){0,4})?&?){0,4}",
+        ),
+        (1000, 1000),
+    );
+}
+
+/// Mostly JSON, now and then two members of one name, and now and then a sign too many.
+fn any_body() -> impl Strategy<Value = String> {
+    let text = "\"([a-c1/'é€😀]|\\\\u00[2-7][0-9a-fA-F]|\\\\u00e9|\\\\ud83d\\\\ude00|\\\\ud83d|\\\\[\"/bn\\\\x]){0,4}\"";
+    let number =
+        "-?(0|[1-9][0-9]{0,3}|0[0-9]|900719925474099[0-9]|[1-9][0-9]{18,24})(\\.[05]|\\.|)(e[0-9]|E-1|)";
+    let value = prop_oneof![
+        text,
+        number,
+        "true|false|null|\\[\\]|\\{\\}|\\[1\\]|\\{\"id\": 2\\}|NaN|-Infinity|'a'|0x10|True|",
+    ];
+    let name = "\"(id|ID|i\\\\u0064|Id|id |\\\\u0131d|id\\\\u0000|x|y|__proto__|é|)\"";
+    let member =
+        (name, "[ \t]?:[ \n]?", value).prop_map(|(name, colon, value)| format!("{name}{colon}{value}"));
+    let members = prop::collection::vec(member, 0..4);
+    (
+        members,
+        ", ?|,,|;",
+        "[ \n\t]{0,2}|\u{feff}|//a\n",
+        prop::sample::select(vec!["", "", "", "", ",", "}", " ", "\0", "x"]),
+    )
+        .prop_map(|(members, comma, before, behind)| format!("{before}{{{}}}{behind}", members.join(&comma)))
+}
+
+#[test]
+fn no_member_is_read_otherwise() {
+    compared(Part::Body, &texts(any_body()), (1000, 1000));
+}

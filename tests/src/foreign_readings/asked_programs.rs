@@ -1,0 +1,106 @@
+//! The programs that read.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
+    process::Command,
+    time::Duration,
+};
+
+use super::reading::{Part, Reading, Row, folder, hex};
+use crate::{peers::Peer, scratch};
+
+/// How each of them reads these texts.
+///
+/// # Panics
+/// If one of them is not there, or does not answer.
+pub fn readings(part: Part, texts: &[String]) -> Vec<Row> {
+    let mut readers = vec![
+        ("php", program(part, "php", &["-n", "-d", "display_errors=stderr", "reader.php"], &[], texts)),
+        ("python", program(part, "python3", &["reader.py"], &[], texts)),
+        ("node", program(part, "node", &["reader.mjs"], &[], texts)),
+    ];
+    match part {
+        Part::Path => readers.push(("nginx", nginx(texts))),
+        Part::Query => {
+            readers.push(("querystring", program(part, "node", &["reader.mjs"], &["older"], texts)))
+        }
+        Part::Body => {}
+    }
+    let row = |(at, text): (usize, &String)| {
+        let readings = readers.iter().map(|(name, read)| ((*name).to_owned(), read[at].clone()));
+        Row { text: text.clone(), readings: BTreeMap::from_iter(readings) }
+    };
+    texts.iter().enumerate().map(row).collect()
+}
+
+/// One of those in `tests/readings`, told all texts at once.
+fn program(part: Part, name: &str, script: &[&str], more: &[&str], texts: &[String]) -> Vec<Reading> {
+    let home = scratch::place();
+    let asked = home.path().join("asked");
+    let lines: String = texts.iter().map(|text| format!("{}\n", hex(text.as_bytes()))).collect();
+    fs::write(&asked, lines).expect("a folder of our own");
+    let mut command = Command::new("timeout");
+    command.args(["300", name]).args(script).args([part.word(), part.name()]).args(more);
+    // Nothing is left in the folders of the repository.
+    command
+        .current_dir(folder())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(File::open(&asked).expect("just written"));
+    let ran = command.output().expect("coreutils");
+    let complained = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{name}: {} {complained}", ran.status);
+    let told = String::from_utf8(ran.stdout).expect("signs and hexadecimal digits");
+    let read: Option<Vec<Reading>> = told.lines().map(Reading::parse).collect();
+    let read = read.unwrap_or_else(|| panic!("{name} says something else: {complained}"));
+    assert_eq!(read.len(), texts.len(), "{name}: {complained}");
+    read
+}
+
+/// What it matches locations with, where they are merged, decoded and gone through.
+fn nginx(paths: &[String]) -> Vec<Reading> {
+    const SERVER: &str = "large_client_header_buffers 4 64k; keepalive_requests 1000000; default_type text/plain;\n\
+                          server { listen LISTEN; location / { return 200 $uri; } }";
+    let nginx = Peer::nginx_with(SERVER, "LISTEN", &[]);
+    let mut connection = None;
+    // A control would be part of the head around it.
+    let read = |path: &String| match path.contains(char::is_control) {
+        true => Reading::Unreadable,
+        false => asked(nginx.address, &mut connection, path),
+    };
+    paths.iter().map(read).collect()
+}
+
+fn asked(address: SocketAddr, kept: &mut Option<BufReader<TcpStream>>, path: &str) -> Reading {
+    let mut connection = kept.take().unwrap_or_else(|| {
+        let stream = TcpStream::connect(address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("not zero");
+        BufReader::new(stream)
+    });
+    let request = format!("GET {path} HTTP/1.1\r\nHost: service\r\n\r\n");
+    connection.get_mut().write_all(request.as_bytes()).expect("it reads");
+    let (mut status, mut length) = (String::new(), 0);
+    connection.read_line(&mut status).expect("it answers");
+    loop {
+        let mut line = String::new();
+        connection.read_line(&mut line).expect("a whole head");
+        match line.trim_end().split_once(": ") {
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                length = value.parse().expect("a number");
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    let mut body = vec![0; length];
+    connection.read_exact(&mut body).expect("a whole body");
+    if status.starts_with("HTTP/1.1 200 ") {
+        *kept = Some(connection);
+        Reading::Text(body)
+    } else {
+        // It closes the connection of a request that it cannot read.
+        Reading::Unreadable
+    }
+}

@@ -1,0 +1,140 @@
+//! What the gateway makes of the same texts, and whether a key is ever made of something else than what others take.
+
+use fencegate_policies::{
+    file::load,
+    key::{BadKey, Field, NoKey, ResourceKey, Said, Values, json::Body},
+    path::CanonicalPath,
+    plan::{Fence, Plan},
+};
+
+use super::reading::{Part, Reading, Row, bytes_of};
+
+/// How often was what, over all rows and readers.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// A key is made of exactly what the reader takes.
+    pub same: usize,
+    /// Nothing is there for anybody.
+    pub absent: usize,
+    /// Refused, although the reader takes something out of it.
+    pub refused: usize,
+}
+
+/// What the gateway makes of requests.
+pub struct MadeKeys(Plan);
+
+const POLICY: &str = r#"
+version: 1
+listeners: {public: {address: "127.0.0.1:8080"}}
+zookeeper: {servers: ["127.0.0.1:2181"]}
+upstreams: {orders: {endpoints: ["http://127.0.0.1:8000"], fencing: upstream}}
+routes:
+  - {name: query, upstream: orders, match: {path: "/query"}, fence: {key: "{query.account_id}"}}
+  - {name: body, upstream: orders, match: {path: "/body"}, fence: {key: "{body:/id}"}}
+"#;
+
+/// What a request has whose text this is.
+struct Request<'a> {
+    query: Option<&'a str>,
+    body: Option<Body>,
+}
+
+impl Values for Request<'_> {
+    fn query(&self) -> Option<&str> {
+        self.query
+    }
+
+    fn body(&self) -> Option<&Body> {
+        self.body.as_ref()
+    }
+}
+
+impl Default for MadeKeys {
+    fn default() -> Self {
+        let loaded = load(POLICY);
+        Self(loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)).serving)
+    }
+}
+
+impl MadeKeys {
+    /// What a key is made of; [`Reading::Nothing`] where the value is missing, [`Reading::Unreadable`] where the request is
+    /// refused.
+    pub fn reading(&self, part: Part, text: &str) -> Reading {
+        let key = match part {
+            Part::Path => {
+                let path = CanonicalPath::parse(text);
+                let decoded: String = path.segments().map(|segment| format!("/{segment}")).collect();
+                return match path.ambiguity() {
+                    None => Reading::Text(decoded.into()),
+                    Some(_) => Reading::Unreadable,
+                };
+            }
+            Part::Query => self.fence("query").expand_all(&Request { query: Some(text), body: None }),
+            Part::Body => {
+                let said = Said { kind: Field::One(b"application/json"), coding: Field::Absent };
+                let fence = self.fence("body");
+                match fence.body(&said, text.as_bytes()) {
+                    Ok(body) => fence.expand_all(&Request { query: None, body: Some(body) }),
+                    Err(_) => return Reading::Unreadable,
+                }
+            }
+        };
+        match key.as_deref() {
+            Ok([key]) => Reading::Text(unescaped(key).expect("an escaped value")),
+            Ok(_) => panic!("one template, and several keys"),
+            Err(BadKey::Missing { .. }) => Reading::Nothing,
+            Err(_) => Reading::Unreadable,
+        }
+    }
+
+    fn fence(&self, route: &str) -> &Fence {
+        let route = self.0.routes.routes().iter().find(|one| *one.name == *route).expect("a route");
+        route.fence.as_ref().expect("a fence")
+    }
+
+    /// Compares each row with what we read, and says what differs.
+    ///
+    /// # Errors
+    /// A key would be made of something else than what a reader takes.
+    pub fn compare(&self, part: Part, rows: &[Row]) -> Result<Seen, String> {
+        let mut seen = Seen::default();
+        for row in rows {
+            let ours = self.reading(part, &row.text);
+            for (name, theirs) in &row.readings {
+                match (&ours, theirs) {
+                    (Reading::Text(ours), Reading::Text(theirs)) if ours == theirs => seen.same += 1,
+                    // A service that refuses does nothing under the lock.
+                    (Reading::Text(_), Reading::Unreadable) => {}
+                    (Reading::Nothing, Reading::Nothing | Reading::Unreadable) => seen.absent += 1,
+                    // A value that is empty is a missing one.
+                    (Reading::Nothing, Reading::Text(theirs)) if theirs.is_empty() => seen.absent += 1,
+                    (Reading::Unreadable, Reading::Text(_) | Reading::Other) => seen.refused += 1,
+                    (Reading::Unreadable, _) => {}
+                    _ => {
+                        return Err(format!(
+                            "{:?}: {name} reads {theirs}, and a key is made of {ours}",
+                            row.text
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(seen)
+    }
+}
+
+/// The value of which a key is made.
+fn unescaped(key: &ResourceKey) -> Result<Vec<u8>, NoKey> {
+    let (mut bytes, mut rest) = (Vec::new(), key.as_str().as_bytes());
+    while let [first, after @ ..] = rest {
+        rest = after;
+        let mut byte = *first;
+        if byte == b'%' {
+            let (digits, after) = rest.split_at_checked(2).ok_or(NoKey)?;
+            byte = bytes_of(str::from_utf8(digits).map_err(|_| NoKey)?).ok_or(NoKey)?[0];
+            rest = after;
+        }
+        bytes.push(byte);
+    }
+    Ok(bytes)
+}

@@ -31,6 +31,8 @@ install_missing() {
         need python3-venv python3 -c 'import ensurepip'
         need nodejs command -v node
         need npm command -v npm
+        # Another language that services are written in: how it reads a request.
+        need php-cli command -v php
         # The page, in a browser.
         need chromium command -v chromium
         need chromium-driver command -v chromedriver
@@ -157,6 +159,11 @@ install_packagers() {
     cargo deb --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deb || return
     cargo generate-rpm --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-generate-rpm || return
     cargo cyclonedx --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-cyclonedx
+}
+
+# What changes code to see whether its tests notice.
+install_mutator() {
+    cargo mutants --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-mutants
 }
 
 find_cargo() {

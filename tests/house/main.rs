@@ -7,6 +7,7 @@ mod circles;
 mod documents;
 mod floors;
 mod modules;
+mod mutants;
 mod names;
 mod picture;
 mod reading;
@@ -20,6 +21,8 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
 };
+
+use fencegate_tests::mutants::Mutants;
 
 use self::{
     floors::Floors,
@@ -59,7 +62,7 @@ fn built() -> impl Iterator<Item = (String, Modules)> {
     let places = folders.flat_map(|folder| {
         let places = match folder.as_str() {
             "tests" => {
-                &["src", "promises", "sim", "faults", "models", "packages", "bench", "duel", "house"][..]
+                &["src", "promises", "sim", "faults", "models", "packages", "mutants", "bench", "duel", "house"][..]
             }
             _ => &["src"],
         };
@@ -254,6 +257,12 @@ fn documents_name_metrics_that_are_exposed() {
 fn the_duel_of_locks_is_told_as_its_report_has_it() {
     let complaints = fencegate_tests::duel::complaints(&read("deploy/docs/COMPARISON.md"));
     assert!(complaints.is_empty(), "`tests/run --duel --write` writes it:\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn what_no_test_can_notice_is_of_code_that_is_there() {
+    let told = mutants::complaints(&root(), &Mutants::stored());
+    assert!(told.is_empty(), "tests/mutants.toml:\n{}", told.join("\n"));
 }
 
 #[test]

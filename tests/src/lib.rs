@@ -41,6 +41,7 @@ pub mod machine;
 pub mod matrix;
 pub mod memory;
 pub mod migration;
+pub mod mutants;
 pub mod origin;
 pub mod origin_h2;
 pub mod patience;

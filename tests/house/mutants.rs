@@ -1,0 +1,83 @@
+//! Finds what the list of changes that no test can notice says of code that is not there.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use fencegate_tests::mutants::{Mutants, Survivor};
+use syn::visit::{self, Visit};
+
+/// One sentence for each thing that is wrong.
+pub(crate) fn complaints(root: &Path, list: &Mutants) -> Vec<String> {
+    let mut told = Vec::new();
+    let files: Vec<&String> = list.code.iter().flat_map(|code| &code.files).collect();
+    for file in &files {
+        if !root.join(file).exists() {
+            told.push(format!("{file} is not there"));
+        }
+    }
+    let place = |one: &Survivor| (one.file.clone(), one.change.clone());
+    for pair in list.survivor.windows(2) {
+        if place(&pair[0]) >= place(&pair[1]) {
+            told.push(format!("`{}` of {} stands before or beside itself", pair[1].change, pair[1].file));
+        }
+    }
+    for one in &list.survivor {
+        let (file, change) = (&one.file, &one.change);
+        if !files.contains(&file) {
+            told.push(format!("{file}: nothing of it is changed"));
+            continue;
+        }
+        if !functions(&root.join(file)).contains(one.function()) {
+            told.push(format!("{file}: `{change}` is of a function that is not there"));
+        }
+        if one.why.split_whitespace().count() < 4 || one.times == 0 {
+            told.push(format!("{file}: `{change}` is not explained"));
+        }
+    }
+    told
+}
+
+/// The names of all functions of a file, whatever they are of.
+fn functions(file: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(file).expect("a source file");
+    let mut named = Named::default();
+    named.visit_file(&syn::parse_file(&text).expect("a source file"));
+    named.0
+}
+
+#[derive(Default)]
+struct Named(BTreeSet<String>);
+
+impl<'ast> Visit<'ast> for Named {
+    fn visit_signature(&mut self, signature: &'ast syn::Signature) {
+        self.0.insert(signature.ident.to_string());
+        visit::visit_signature(self, signature);
+    }
+}
+
+#[test]
+fn a_list_that_fell_behind_is_told() {
+    let root = fencegate_tests::mutants::root();
+    let survivor = |file: &str, change: &str| Survivor {
+        file: file.into(),
+        change: change.into(),
+        why: "for a good reason indeed".into(),
+        times: 1,
+    };
+    let token = "policies/src/token.rs";
+    let code = || vec![fencegate_tests::mutants::Code { package: "p".into(), files: vec![token.into()] }];
+    let list = |survivor| Mutants { code: code(), survivor };
+    let good = || survivor(token, "replace | with ^ in hex");
+    assert_eq!(complaints(&root, &list(vec![good()])), Vec::<String>::new());
+    for (bad, many) in [
+        (vec![good(), good()], 1),
+        (vec![survivor(token, "replace | with ^ in nothing")], 1),
+        (vec![survivor("policies/src/no_file.rs", "replace | with ^ in hex")], 1),
+        (vec![Survivor { why: String::new(), ..good() }], 1),
+        (vec![Survivor { times: 0, ..good() }], 1),
+        (vec![survivor(token, "replace Token::parse with ()"), survivor(token, "delete ! in parse")], 1),
+    ] {
+        assert_eq!(complaints(&root, &list(bad.clone())).len(), many, "{bad:?}");
+    }
+    let gone = Mutants { code: code(), survivor: Vec::new() };
+    assert_eq!(complaints(Path::new("/nowhere"), &gone).len(), 1);
+}

@@ -1,0 +1,126 @@
+//! Which code is changed on purpose, and which changes no test can notice: `tests/mutants.toml`.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use serde::Deserialize;
+
+/// The whole list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mutants {
+    pub code: Vec<Code>,
+    #[serde(default)]
+    pub survivor: Vec<Survivor>,
+}
+
+/// Files of one package, whose own unit tests have to notice.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Code {
+    pub package: String,
+    /// From the root of the repository.
+    pub files: Vec<String>,
+}
+
+/// A change that nothing can tell from what stands there.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Survivor {
+    pub file: String,
+    /// In the words of cargo-mutants, without line and column.
+    pub change: String,
+    pub why: String,
+    /// In so many places of the function.
+    #[serde(default = "once")]
+    pub times: usize,
+}
+
+fn once() -> usize {
+    1
+}
+
+/// The root of the repository.
+pub fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+impl Mutants {
+    /// # Panics
+    /// If it is not there, or in another form.
+    pub fn stored() -> Self {
+        let text = fs::read_to_string(root().join("tests/mutants.toml")).expect("the list");
+        toml::from_str(&text).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Which of these the list does not explain: file and change, once for each place. It explains as many as it says.
+    pub fn unexplained(&self, survived: &[(String, String)]) -> Vec<String> {
+        let mut left: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        for one in &self.survivor {
+            *left.entry((&one.file, &one.change)).or_default() += one.times;
+        }
+        let mut unexplained = Vec::new();
+        for (file, change) in survived {
+            match left.get_mut(&(file.as_str(), change.as_str())) {
+                Some(times) if *times > 0 => *times -= 1,
+                _ => unexplained.push(format!("{file}: {change}")),
+            }
+        }
+        unexplained
+    }
+}
+
+impl Survivor {
+    /// The function that is changed, without the type that it is of.
+    pub fn function(&self) -> &str {
+        let words = match self.change.rsplit_once(" in ") {
+            Some((_, function)) => function,
+            // What all of it would give back stands behind it.
+            None => self.change.trim_start_matches("replace ").split(" -> ").next().unwrap_or_default(),
+        };
+        let words = words.split(" with ").next().unwrap_or_default();
+        words.rsplit("::").next().unwrap_or_default()
+    }
+}
+
+/// File and change of a line of `missed.txt`: `a/b.rs:7:9: replace < with <= in holds`.
+pub fn told(line: &str) -> Option<(String, String)> {
+    let (place, change) = line.split_once(": ")?;
+    let file = place.split(':').next()?;
+    Some((file.to_owned(), change.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn survivor(change: &str) -> Survivor {
+        Survivor { file: "a.rs".into(), change: change.into(), why: "x".into(), times: 1 }
+    }
+
+    #[test]
+    fn a_change_names_its_function() {
+        for (change, function) in [
+            ("replace < with <= in Proof::holds", "holds"),
+            ("replace Token::number -> u64 with 0", "number"),
+            ("replace Gate::end with ()", "end"),
+            ("delete ! in <impl Drop for Gated<S>>::drop", "drop"),
+            ("replace <impl Permission for Evidence>::holds -> bool with true", "holds"),
+            (
+                "replace match guard token <= read.token with true in KeyState::beyond_readers",
+                "beyond_readers",
+            ),
+        ] {
+            assert_eq!(survivor(change).function(), function, "{change}");
+        }
+    }
+
+    #[test]
+    fn the_list_explains_as_many_as_it_says() {
+        let line = "a.rs:7:9: replace | with ^ in hex";
+        let survived: Vec<_> = [line, line].iter().filter_map(|line| told(line)).collect();
+        let list = Mutants { code: Vec::new(), survivor: vec![survivor("replace | with ^ in hex")] };
+        assert_eq!(list.unexplained(&survived[..1]), Vec::<String>::new());
+        assert_eq!(list.unexplained(&survived), ["a.rs: replace | with ^ in hex"]);
+        assert_eq!(list.unexplained(&[("b.rs".into(), survived[0].1.clone())]).len(), 1);
+    }
+}

@@ -54,24 +54,27 @@ fn any_body() -> impl Strategy<Value = String> {
     let number =
         "-?(0|[1-9][0-9]{0,3}|0[0-9]|900719925474099[0-9]|[1-9][0-9]{18,24})(\\.[05]|\\.|)(e[0-9]|E-1|)";
     let value = prop_oneof![
-        text,
-        number,
-        "true|false|null|\\[\\]|\\{\\}|\\[1\\]|\\{\"id\": 2\\}|NaN|-Infinity|'a'|0x10|True|",
+        4 => "\"[a-c1é]{1,4}\"|-?[1-9][0-9]{0,5}",
+        2 => text,
+        2 => number,
+        2 => "true|false|null|\\[\\]|\\{\\}|\\[1\\]|\\{\"id\": 2\\}|NaN|-Infinity|'a'|0x10|True|",
     ];
-    let name = "\"(id|ID|i\\\\u0064|Id|id |\\\\u0131d|id\\\\u0000|x|y|__proto__|é|)\"";
+    let name = prop_oneof![
+        1 => "\"id\"",
+        2 => "\"(ID|i\\\\u0064|Id|id |\\\\u0131d|id\\\\u0000|x|y|z|xy|__proto__|é|)\"",
+    ];
     let member =
         (name, "[ \t]?:[ \n]?", value).prop_map(|(name, colon, value)| format!("{name}{colon}{value}"));
-    let members = prop::collection::vec(member, 0..4);
-    (
-        members,
-        ", ?|,,|;",
-        "[ \n\t]{0,2}|\u{feff}|//a\n",
-        prop::sample::select(vec!["", "", "", "", ",", "}", " ", "\0", "x"]),
+    let one_of = |texts: &[&'static str]| prop::sample::select(texts.to_vec());
+    let between = one_of(&[",", ", ", ",\n", ",", ", ", ",\n", ",,", ";"]);
+    let before = one_of(&["", " ", "\n", "", " ", "\t", "\u{feff}", "//a\n"]);
+    let behind = one_of(&["", " ", "\n", "", "\r\n", ",", "}", "\0", "x"]);
+    (prop::collection::vec(member, 0..4), between, before, behind).prop_map(
+        |(members, between, before, behind)| format!("{before}{{{}}}{behind}", members.join(between)),
     )
-        .prop_map(|(members, comma, before, behind)| format!("{before}{{{}}}{behind}", members.join(&comma)))
 }
 
 #[test]
 fn no_member_is_read_otherwise() {
-    compared(Part::Body, &texts(any_body()), (1000, 1000));
+    compared(Part::Body, &texts(any_body()), (500, 500));
 }

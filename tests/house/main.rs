@@ -61,9 +61,9 @@ fn built() -> impl Iterator<Item = (String, Modules)> {
     let folders = Floors::of_workspace(&root()).crates.into_iter().map(|one| one.folder);
     let places = folders.flat_map(|folder| {
         let places = match folder.as_str() {
-            "tests" => {
-                &["src", "promises", "sim", "faults", "models", "packages", "mutants", "bench", "duel", "house"][..]
-            }
+            "tests" => &[
+                "src", "promises", "sim", "faults", "models", "packages", "mutants", "bench", "duel", "house",
+            ][..],
             _ => &["src"],
         };
         places.iter().map(move |place| format!("{folder}/{place}"))

@@ -122,7 +122,8 @@ fn only_what_says_where_it_was_called_from_is_called() {
 #[tokio::test]
 async fn who_waits_is_told_of_each_end_and_of_each_newer_token() {
     let until = NOW + Duration::from_secs(30);
-    let ends: [&dyn Fn(&mut Register, DispatchId); 3] = [
+    type End<'a> = &'a dyn Fn(&mut Register, DispatchId);
+    let ends: [End<'_>; 3] = [
         &|register, running| register.end(&write(20, 1), running, Ended::Known, NOW),
         &|register, running| register.end(&write(20, 1), running, Ended::InDoubt { until }, NOW),
         &|register, _| drop(register.announce(&write(22, 1), NOW).expect("newer")),

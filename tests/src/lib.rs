@@ -49,6 +49,7 @@ pub mod peers;
 pub mod pods;
 pub mod policy;
 pub mod postgres;
+mod preloaded;
 pub mod process;
 pub mod prometheus;
 pub mod repeatable;

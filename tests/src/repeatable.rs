@@ -8,7 +8,7 @@ use std::{
     sync::OnceLock,
 };
 
-use crate::scratch;
+use crate::preloaded;
 
 /// A command of which each run is the same. It sees clocks that stand.
 ///
@@ -23,15 +23,7 @@ pub fn repeatable(program: &Path) -> Command {
 /// Built once for all tests of this process.
 fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/repeatable/still.c");
-        let built = scratch::folder().join("still.so");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]).args([&built, &source]);
-        let output = compiler.output().expect("cc is needed: apt-get install gcc libc6-dev");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        built
-    })
+    BUILT.get_or_init(|| preloaded::built("repeatable/still.c"))
 }
 
 #[cfg(test)]

@@ -7,14 +7,13 @@ use std::{
     fs::File,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
-    process::Command,
     sync::OnceLock,
     time::Duration,
 };
 
 use tempfile::TempDir;
 
-use crate::scratch;
+use crate::{preloaded, scratch};
 
 /// By how much the clocks of one process are off. Its file goes with it, so it has to outlive the process.
 pub struct SteppedClock {
@@ -65,19 +64,13 @@ impl SteppedClock {
 /// Built once for all tests of this process.
 fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/stepped_clock/clock.c");
-        let built = scratch::folder().join("clock.so");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]).args([&built, &source]);
-        let output = compiler.output().expect("cc is needed: apt-get install gcc libc6-dev");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        built
-    })
+    BUILT.get_or_init(|| preloaded::built("stepped_clock/clock.c"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     /// Wall clock, boot clock and monotonic clock as another process sees them, in seconds.

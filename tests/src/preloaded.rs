@@ -1,0 +1,22 @@
+//! A library of ours in C that a process loads before its own: it then sees what we want it to see of the system.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::scratch;
+
+/// Builds `src/SOURCE`, and says where the library is. To be built once for all tests of this process.
+///
+/// # Panics
+/// If it cannot be built: the Debian packages gcc and libc6-dev are needed.
+pub(crate) fn built(source: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(source);
+    let library = scratch::folder().join(source.with_extension("so").file_name().expect("a file"));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]).args([&library, &source]);
+    let output = compiler.output().expect("cc is needed: apt-get install gcc libc6-dev");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    library
+}

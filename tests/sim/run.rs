@@ -7,6 +7,11 @@ pub(crate) fn seed(test: &str) -> u64 {
     seed
 }
 
+/// The same, where `FENCEGATE_CASES` asks for as many as somebody has time for; else `first`, so that each run of all tests plays the same.
+pub(crate) fn seed_from(first: u64, test: &str) -> u64 {
+    if number("FENCEGATE_CASES").is_some() { seed(test) } else { first }
+}
+
 /// `FENCEGATE_CASES`, else `usual`.
 pub(crate) fn cases(usual: u32) -> u32 {
     number("FENCEGATE_CASES").map_or(usual, |cases| cases.try_into().expect("a sensible number of cases"))

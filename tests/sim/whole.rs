@@ -29,7 +29,7 @@ use crate::run;
 
 #[test]
 fn no_schedule_of_accidents_breaks_a_promise_of_whole_gateways() {
-    let (first, cases) = (run::seed("whole"), run::cases(CASES));
+    let (first, cases) = (run::seed_from(1, "whole"), run::cases(CASES));
     let All { failed, seen } =
         all((0..u64::from(cases)).map(|number| Play::of(first.wrapping_add(number))), 20);
     eprintln!("whole: {cases} schedules, {} failed; {seen:?}", failed.len());

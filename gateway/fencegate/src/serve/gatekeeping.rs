@@ -46,6 +46,8 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
     let commands = operators::let_in(reception, name, &base, shared.role.clone(), made.in_force.clone())?;
     let (watch, file) = (options.watch, options.file);
     let mut reloads = Reloads::of(made.reloader(file, gateway, staff.turns()), watch);
+    // It would keep open what spans are sent by, and the end of the process waits for the last of them.
+    drop(made);
     let manager = Manager::found();
     main.runtime.block_on(async {
         tokio::select! {

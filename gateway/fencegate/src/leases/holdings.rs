@@ -1,6 +1,8 @@
 //! All leases of this gateway. Begins leases within the policy's bounds, finds them, and ends those whose time is
 //! over.
 
+mod turning;
+
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
@@ -16,15 +18,16 @@ use fencegate_policies::{
     key::ResourceKey,
     plan::{self, Gateway, LockSite, Mode},
 };
-use fencegate_process::{clock::SharedClock, randomness::SystemRandomness, shown};
+use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use tokio::{sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+pub use self::turning::Turning;
 use super::{
     authority::{Authority, may_take},
     id::{LeaseId, Reference},
-    lease::{Ended, Lease, Stood, Wanted, Why, sited},
+    lease::{Ended, Lease, Stood, Wanted, Why},
     task::Task,
 };
 use crate::{
@@ -265,28 +268,6 @@ impl Leases {
         leased.unwrap_or_else(|| self.in_force.site(key))
     }
 
-    /// Before another plan is taken over. `site`: where that has the lock of a key; nowhere, where it delays. Nobody begins for as
-    /// long as what is returned is there.
-    ///
-    /// # Errors
-    /// The lock of a key that is leased would lie elsewhere: a lease and a request could hold it at once.
-    pub fn may_turn_to(
-        &self,
-        site: impl Fn(&ResourceKey) -> Option<LockSite>,
-    ) -> Result<Turning<'_>, String> {
-        self.turning.store(true, Ordering::Release);
-        let turning = Turning(self);
-        for lease in self.all().leases.values() {
-            if lease.may_hold() && is_moved(lease, &site) {
-                let (keys, lease) = (shown::keys(&lease.keys), lease.id.reference());
-                return Err(format!(
-                    "lease {lease} holds or waits for {keys}, whose lock this plan has elsewhere, or delays: end it first, or wait"
-                ));
-            }
-        }
-        Ok(turning)
-    }
-
     /// For how long somebody waits who has so many before him; `None` where no lease has ended yet.
     pub fn expected_wait(&self, ahead: usize) -> Option<Duration> {
         let usual = self.usual.lock().unwrap_or_else(PoisonError::into_inner).0?;
@@ -322,41 +303,6 @@ impl Leases {
         let session = self.keeper.session_of(&lease.keys[0]);
         session.is_some_and(|session| Paths::member_name(&self.gateway, session) != lease.id.member())
     }
-}
-
-/// Another plan is being taken over. With the end of this leases begin again, whatever ends it: a panic as well.
-#[must_use]
-pub struct Turning<'l>(&'l Leases);
-
-impl Turning<'_> {
-    /// Those that may hold their locks: by whatever plan they were granted, it is one before.
-    pub fn held(&self) -> Vec<Arc<Lease>> {
-        self.0.all().leases.values().filter(|lease| lease.may_hold()).cloned().collect()
-    }
-
-    /// What is said of leases from now on.
-    pub fn terms(&self) -> Arc<LeaseTerms> {
-        self.0.terms()
-    }
-
-    /// To be called before the plan of these terms is in force: whoever has that in hand finds them.
-    pub fn grants(&self, terms: LeaseTerms) {
-        // Fails where the process stops.
-        self.0.tasks.send(Task::Follow(terms.authority.clone())).ok();
-        self.0.terms.store(Arc::new(terms));
-    }
-}
-
-impl Drop for Turning<'_> {
-    fn drop(&mut self) {
-        self.0.turning.store(false, Ordering::Release);
-    }
-}
-
-/// True if the plan with these sites has a lock of the lease at another place.
-fn is_moved(lease: &Lease, site: impl Fn(&ResourceKey) -> Option<LockSite>) -> bool {
-    let mut locks = lease.keys.iter().zip(&lease.sites);
-    locks.any(|(key, held)| site(key).is_none_or(|site| sited(site, key, lease.permits) != *held))
 }
 
 impl All {

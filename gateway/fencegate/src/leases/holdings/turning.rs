@@ -1,0 +1,73 @@
+//! What leases are told while the process goes from one plan to the next.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use fencegate_policies::{key::ResourceKey, plan::LockSite};
+use fencegate_process::shown;
+
+use super::{
+    super::{
+        lease::{Lease, sited},
+        task::Task,
+    },
+    LeaseTerms, Leases,
+};
+
+/// Another plan is being taken over. With the end of this leases begin again, whatever ends it: a panic as well.
+#[must_use]
+pub struct Turning<'l>(&'l Leases);
+
+impl Turning<'_> {
+    /// Those that may hold their locks: by whatever plan they were granted, it is one before.
+    pub fn held(&self) -> Vec<Arc<Lease>> {
+        self.0.all().leases.values().filter(|lease| lease.may_hold()).cloned().collect()
+    }
+
+    /// What is said of leases from now on.
+    pub fn terms(&self) -> Arc<LeaseTerms> {
+        self.0.terms()
+    }
+
+    /// To be called before the plan of these terms is in force: whoever has that in hand finds them.
+    pub fn grants(&self, terms: LeaseTerms) {
+        // Fails where the process stops.
+        self.0.tasks.send(Task::Follow(terms.authority.clone())).ok();
+        self.0.terms.store(Arc::new(terms));
+    }
+}
+
+impl Drop for Turning<'_> {
+    fn drop(&mut self) {
+        self.0.turning.store(false, Ordering::Release);
+    }
+}
+
+/// True if the plan with these sites has a lock of the lease at another place.
+fn is_moved(lease: &Lease, site: impl Fn(&ResourceKey) -> Option<LockSite>) -> bool {
+    let mut locks = lease.keys.iter().zip(&lease.sites);
+    locks.any(|(key, held)| site(key).is_none_or(|site| sited(site, key, lease.permits) != *held))
+}
+
+impl Leases {
+    /// Before another plan is taken over. `site`: where that has the lock of a key; nowhere, where it delays. Nobody begins for as
+    /// long as what is returned is there.
+    ///
+    /// # Errors
+    /// The lock of a key that is leased would lie elsewhere: a lease and a request could hold it at once.
+    pub fn may_turn_to(
+        &self,
+        site: impl Fn(&ResourceKey) -> Option<LockSite>,
+    ) -> Result<Turning<'_>, String> {
+        self.turning.store(true, Ordering::Release);
+        let turning = Turning(self);
+        for lease in self.all().leases.values() {
+            if lease.may_hold() && is_moved(lease, &site) {
+                let (keys, lease) = (shown::keys(&lease.keys), lease.id.reference());
+                return Err(format!(
+                    "lease {lease} holds or waits for {keys}, whose lock this plan has elsewhere, or delays: end it first, or wait"
+                ));
+            }
+        }
+        Ok(turning)
+    }
+}

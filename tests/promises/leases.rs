@@ -1,6 +1,7 @@
 //! Clients hold locks through a gateway, for work that is no request: one holder at a time, each with a larger token, also
 //! through other gateways, and nothing runs under a lease that is over.
 
+mod after_reload;
 mod at_a_guard;
 mod beside_requests;
 mod clocks;

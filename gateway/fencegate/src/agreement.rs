@@ -250,6 +250,7 @@ impl Judge for Agreement {
                 essences.contains(&now.entries[at].essence())
                     && pattern.is_none_or(|pattern| leases.is_granted(pattern))
             };
+            let mut compared = HashSet::new();
             for other in others.iter().filter(|other| other.age == Age::Younger) {
                 let unlike = state.unlike(ours, &now, other);
                 // What runs on the others was waited for; and what we refuse already we may go on refusing.
@@ -262,7 +263,13 @@ impl Judge for Agreement {
                         other.gateway
                     ));
                 }
-                if let Some(why) = state.leases.is_locked_otherwise(&now.plan, other) {
+                let theirs = other.says.published().and_then(|theirs| state.known(theirs));
+                let theirs = theirs.map(|theirs| theirs.plan);
+                // The sessions of one gateway publish the same plan.
+                if theirs.as_ref().is_some_and(|theirs| !compared.insert(Arc::as_ptr(theirs))) {
+                    continue;
+                }
+                if let Some(why) = state.leases.is_locked_otherwise(&now.plan, other, theirs.as_deref()) {
                     return Err(why);
                 }
             }

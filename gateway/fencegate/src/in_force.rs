@@ -11,11 +11,21 @@ use fencegate_policies::{
     plan::{Enforce, Fence, Gateway, LockSite},
 };
 
+use crate::edition::Edition;
+
 /// The plan in force, for whoever looks. Clones see the same one.
 #[derive(Debug, Clone)]
 pub struct InForce {
-    plan: Arc<ArcSwap<Gateway>>,
+    turned: Arc<ArcSwap<Turned>>,
     past: Arc<Mutex<Past>>,
+}
+
+/// A plan, and how it came into force.
+#[derive(Debug)]
+struct Turned {
+    plan: Arc<Gateway>,
+    /// Knows which requests of plans before it still run. `None`: there was no plan before it.
+    edition: Option<Arc<Edition>>,
 }
 
 /// What was in force since the process began. A request runs to its end under the plan that it came with, so what has
@@ -31,8 +41,9 @@ struct Past {
 impl InForce {
     pub fn new(gateway: Gateway) -> Self {
         let past = Arc::default();
-        let in_force = Self { plan: Arc::new(ArcSwap::from_pointee(gateway.clone())), past };
-        in_force.expect(&gateway);
+        let turned = Turned { plan: Arc::new(gateway), edition: None };
+        let in_force = Self { turned: Arc::new(ArcSwap::from_pointee(turned)), past };
+        in_force.expect(&in_force.plan());
         in_force
     }
 
@@ -50,17 +61,35 @@ impl InForce {
         }
     }
 
-    pub fn turn_to(&self, gateway: Gateway) {
-        self.plan.store(Arc::new(gateway));
+    pub fn turn_to(&self, gateway: Gateway, edition: Arc<Edition>) {
+        self.turned.store(Arc::new(Turned { plan: Arc::new(gateway), edition: Some(edition) }));
     }
 
     pub fn plan(&self) -> Arc<Gateway> {
-        self.plan.load_full()
+        self.turned.load().plan.clone()
+    }
+
+    /// Returns when nothing is at work any more that locks one of these keys otherwise, or not at all, by a plan before `plan`.
+    /// False if `plan` is not in force any more.
+    pub async fn opened(&self, plan: &Arc<Gateway>, keys: &[ResourceKey]) -> bool {
+        let turned = self.turned.load_full();
+        if !Arc::ptr_eq(&turned.plan, plan) {
+            return false;
+        }
+        let Some(edition) = &turned.edition else { return true };
+        let gives =
+            |fence: &Fence| keys.iter().any(|key| fence.templates().any(|template| template.may_give(key)));
+        for route in plan.serving.routes.routes() {
+            if route.fence.as_ref().is_some_and(gives) {
+                edition.opened(route.upstream).await;
+            }
+        }
+        true
     }
 
     /// Where the lock of `key` lies, by the plan in force.
     pub fn site(&self, key: &ResourceKey) -> LockSite {
-        site_in(&self.plan.load(), key)
+        site_in(&self.turned.load().plan, key)
     }
 
     /// Does everybody compare tokens to whom requests under this key go, or went, from any gateway with our plans? Not

@@ -13,17 +13,17 @@ use serde_json::json;
 use super::pay;
 
 /// Routes and patterns that are refused because of other gateways.
-const REFUSED: &str = "fencegate_config_refused_routes";
+pub(super) const REFUSED: &str = "fencegate_config_refused_routes";
 
 /// Its requests take the lock of another program, and it leases nothing.
-fn with_a_route(site: &Site) -> Policy {
+pub(super) fn with_a_route(site: &Site) -> Policy {
     let fence = json!({"key": "account/{path.account}", "wait": "5s", "layout": "curator-mutex",
         "lock_path": "/locks/account-{path.account}", "hold": {"mode": "strict"}});
     site.policy("with-a-route").with("/routes/0/fence", fence)
 }
 
 /// It leases that key, and has no route for it.
-fn with_leases(site: &Site, tokens: &Tokens) -> Policy {
+pub(super) fn with_leases(site: &Site, tokens: &Tokens) -> Policy {
     tokens.policy(site, "with-leases").with("/routes/0/fence", "none")
 }
 

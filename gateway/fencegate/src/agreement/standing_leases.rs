@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use fencegate_lock::session::publication::{Other, Says};
+use fencegate_lock::session::publication::Other;
 use fencegate_policies::{key::ResourceKey, published::Published, unlike::unlike_of_keys};
 use fencegate_process::shown;
 
@@ -26,14 +26,16 @@ impl StandingLeases {
     }
 
     /// A key is held here that `other` locks otherwise than `ours`, or may: why that keeps a session from turning.
-    pub(super) fn is_locked_otherwise(&self, ours: &Published, other: &Other) -> Option<String> {
+    /// `theirs`: what `other` has published; `None` if nobody can read it.
+    pub(super) fn is_locked_otherwise(
+        &self,
+        ours: &Published,
+        other: &Other,
+        theirs: Option<&Published>,
+    ) -> Option<String> {
         let first = self.held.first()?;
-        let theirs = match &other.says {
-            Says::Published(theirs) => Published::parse(theirs.bytes()).ok(),
-            Says::Unreadable(_) | Says::Unlike => None,
-        };
         let clash = match theirs {
-            Some(theirs) => unlike_of_keys(ours, &self.held, &theirs),
+            Some(theirs) => unlike_of_keys(ours, &self.held, theirs),
             None => Some(first),
         };
         clash.map(|key| {

@@ -143,7 +143,7 @@ fn a_key_that_a_client_holds_keeps_a_session_from_becoming_the_younger_one() {
     }
     let unreadable = Other { says: Says::Unreadable("torn".to_owned()), ..book };
     let leased = StandingLeases::by(&ours.0, vec![key("shelf/7")]);
-    assert!(leased.is_locked_otherwise(&ours.0, &unreadable).is_some(), "nobody knows");
+    assert!(leased.is_locked_otherwise(&ours.0, &unreadable, None).is_some(), "nobody knows");
 }
 
 /// What is granted at any moment is nobody else's, and what is withdrawn is a matter of those who hold it yet.

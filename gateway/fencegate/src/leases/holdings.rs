@@ -1,7 +1,7 @@
 //! All leases of this gateway. Begins leases within the policy's bounds, finds them, and ends those whose time is
 //! over.
 
-mod turning;
+pub mod turning;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,7 +23,6 @@ use tokio::{sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-pub use self::turning::Turning;
 use super::{
     authority::{Authority, may_take},
     id::{LeaseId, Reference},
@@ -31,6 +30,7 @@ use super::{
     task::Task,
 };
 use crate::{
+    agreement::Agreement,
     bearer::BadBearer,
     in_force::InForce,
     metrics::LeaseMetrics,
@@ -51,7 +51,9 @@ pub struct Leases {
     usual: Mutex<Usual>,
     /// Another plan is being taken over: who asks now is asked to come again.
     turning: AtomicBool,
-    in_force: InForce,
+    pub(super) in_force: InForce,
+    /// Whether other gateways take the same locks as this one.
+    pub(super) agreement: Arc<Agreement>,
 }
 
 /// All leases, and the ways to find one.
@@ -94,6 +96,7 @@ pub(super) struct HoldingsParts {
     pub(super) drain: CancellationToken,
     pub(super) metrics: LeaseMetrics,
     pub(super) in_force: InForce,
+    pub(super) agreement: Arc<Agreement>,
 }
 
 impl LeaseTerms {
@@ -106,7 +109,7 @@ impl LeaseTerms {
 
 impl Leases {
     pub(super) fn new(parts: HoldingsParts, terms: LeaseTerms) -> Self {
-        let HoldingsParts { gateway, keeper, clock, tasks, drain, metrics, in_force } = parts;
+        let HoldingsParts { gateway, keeper, clock, tasks, drain, metrics, in_force, agreement } = parts;
         let (all, usual, followed) = (Mutex::default(), Mutex::default(), terms.authority.clone());
         let leases = Self {
             all,
@@ -120,6 +123,7 @@ impl Leases {
             usual,
             turning: AtomicBool::new(false),
             in_force,
+            agreement,
         };
         // The thread has not begun yet.
         leases.tasks.send(Task::Follow(followed)).ok();

@@ -6,7 +6,6 @@
 pub mod client_calls;
 mod elections;
 mod key_line;
-mod locked_alike;
 pub(crate) mod oversight;
 pub mod setting;
 pub(crate) mod watching;

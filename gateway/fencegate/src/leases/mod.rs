@@ -1,7 +1,7 @@
 //! Locks that clients hold themselves, for work that is no request: leases, and elections, which are leases of one key.
 //!
 //! [`holdings`] has all of them, each a [`lease`] with an [`id`] and a [`life`]; [`taker`] takes their locks, and asks
-//! other gateways, as it is given each [`task`]. [`authority`] knows who may ask, [`operated`] is what operators
+//! other gateways, as it is given each [`task`]. [`locked_alike`] knows whether all others take the same locks. [`authority`] knows who may ask, [`operated`] is what operators
 //! have done, [`interface`] is what is asked over HTTP, in the JSON of
 //! [`lease_json`]. Requests under a lease are a matter of [`crate::steps::fence`].
 
@@ -14,6 +14,7 @@ pub mod interface;
 pub mod lease;
 pub mod lease_json;
 mod life;
+mod locked_alike;
 pub mod operated;
 pub mod taker;
 mod task;
@@ -32,6 +33,6 @@ pub enum ShownLease {
 
 pub use self::{
     authority::Authority,
-    holdings::{LeaseTerms, Leases, Turning},
+    holdings::{LeaseTerms, Leases, turning::Turning},
     interface::setting::{Applicant, Interface, PREFIX},
 };

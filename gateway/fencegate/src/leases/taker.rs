@@ -26,7 +26,9 @@ use super::{
     lease::{Lease, Why},
     task::Task,
 };
-use crate::{in_force::InForce, metrics::LeaseMetrics, refusal::Refusal, siblings::Ours};
+use crate::{
+    agreement::Agreement, in_force::InForce, metrics::LeaseMetrics, refusal::Refusal, siblings::Ours,
+};
 
 /// The parts that the leases of a process need.
 pub struct TakerParts<N> {
@@ -35,6 +37,8 @@ pub struct TakerParts<N> {
     pub clock: SharedClock,
     pub metrics: LeaseMetrics,
     pub in_force: InForce,
+    /// Whether other gateways take the same locks as this one.
+    pub agreement: Arc<Agreement>,
     pub drain: CancellationToken,
     pub network: N,
     /// Run for as long as the thread turns: it tells so whoever asks.
@@ -58,10 +62,19 @@ pub struct Taker<N> {
 
 impl<N: Network> Taker<N> {
     pub fn of(equipment: TakerParts<N>, terms: LeaseTerms) -> (Arc<Leases>, Self) {
-        let TakerParts { name, keeper, clock, metrics, in_force, drain, network, turning, ours } = equipment;
+        let TakerParts { name, keeper, clock, metrics, in_force, agreement, drain, network, turning, ours } =
+            equipment;
         let (tasks, given) = mpsc::unbounded_channel();
-        let parts =
-            HoldingsParts { gateway: name, keeper, clock: clock.clone(), tasks, drain, metrics, in_force };
+        let parts = HoldingsParts {
+            gateway: name,
+            keeper,
+            clock: clock.clone(),
+            tasks,
+            drain,
+            metrics,
+            in_force,
+            agreement,
+        };
         let leases = Arc::new(Leases::new(parts, terms));
         let taker = Self { leases: leases.clone(), network, clock, ours, turning, given };
         (leases, taker)
@@ -131,16 +144,29 @@ async fn take(leases: Arc<Leases>, lease: Arc<Lease>, wait: Duration) {
         () = lease.settled() => return,
     };
     match granted {
-        // Its id says which session holds it: whoever asks for it elsewhere is sent there.
-        Ok(lock) if Paths::member_name(&leases.gateway, lock.session()) == lease.id.member() => {
-            lease.granted(lock);
-        }
-        Ok(lock) => {
-            lock.give_back();
-            leases.end(&lease, Why::Lost);
-        }
+        Ok(lock) => match grantable(&leases, &lease, lock.session()).await {
+            Ok(()) => lease.granted(lock),
+            Err(why) => {
+                lock.give_back();
+                leases.end(&lease, why);
+            }
+        },
         Err(Refused::Locked | Refused::Delayed(_) | Refused::QueueFull) => leases.end(&lease, Why::GaveUp),
         Err(refused) => leases.end(&lease, Why::Refused(Box::new(Refusal::of_lock(&refused, LOCKED)))),
+    }
+}
+
+/// Its lock is held by this session, and the lease may have waited for it for a day: what was asked before is asked again.
+async fn grantable(leases: &Leases, lease: &Lease, session: i64) -> Result<(), Why> {
+    // Its id says which session holds it: whoever asks for it elsewhere is sent there.
+    if Paths::member_name(&leases.gateway, session) != lease.id.member() {
+        return Err(Why::Lost);
+    }
+    let refused = |refusal| Why::Refused(Box::new(refusal));
+    match leases.agreed(&leases.in_force.plan(), &lease.keys).await {
+        Ok(agreed) if agreed == session => Ok(()),
+        Ok(_) => Err(Why::Lost),
+        Err(refusal) => Err(refused(refusal)),
     }
 }
 

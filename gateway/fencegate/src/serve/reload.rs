@@ -128,7 +128,7 @@ impl Reloader {
             turning.grants(terms);
         }
         self.publisher.turn_to(&gateway.serving, turning.as_ref(), Edition::left(&old, &edition));
-        self.in_force.turn_to(gateway.clone());
+        self.in_force.turn_to(gateway.clone(), edition.clone());
         drop(turning);
         old.fleets.retire();
         for opening in openings {

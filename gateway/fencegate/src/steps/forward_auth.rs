@@ -112,8 +112,10 @@ async fn taken(
     let principal = applicant.known()?;
     let gateway = interface.in_force.plan();
     let plan = &gateway.serving;
-    let bounds = gateway.leases.as_ref();
-    let bounds = bounds.ok_or_else(|| Refusal::new(Reason::NoRoute, "the policy has no `leases`"))?;
+    // Not those of the file: one without leases takes none away before a restart.
+    let terms = interface.leases.terms();
+    let bounds =
+        terms.bounds.as_ref().ok_or_else(|| Refusal::new(Reason::NoRoute, "the policy has no `leases`"))?;
     let original = Original::of(head)?;
     let Some(Fencing { keys, mode, fence, upstream }) = original.fencing(plan)? else {
         return Ok(told(StatusCode::OK));

@@ -42,6 +42,15 @@ pub enum Says {
     Unlike,
 }
 
+impl Says {
+    pub fn published(&self) -> Option<&Publication> {
+        match self {
+            Self::Published(publication) => Some(publication),
+            Self::Unreadable(_) | Self::Unlike => None,
+        }
+    }
+}
+
 /// Knows what the bytes mean. Its methods run on the thread of the sessions, so they must not take long.
 pub trait Judge: fmt::Debug + Send + Sync {
     /// `session` has published `ours`, and `others` have unlike plans. From now on the session may lock what they leave

@@ -2,12 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use fencegate_http::upstream::fleet::Fleets;
 use fencegate_lock::tenures::keeper;
 use fencegate_policies::file::load;
 use fencegate_process::clock::ManualClock;
 
 use super::*;
-use crate::{leases::lease::Placed, metrics::Metrics};
+use crate::{edition::Edition, leases::lease::Placed, metrics::Metrics};
 
 const POLICY: &str = include_str!("../../../../../policies/tests/two_services.yaml");
 const LEASES: &str =
@@ -21,9 +22,11 @@ fn leases() -> (Leases, mpsc::UnboundedReceiver<Task>) {
     let (keeper, _desks) = keeper::keeper(clock.clone(), 1);
     let terms =
         LeaseTerms { bounds: gateway.leases.clone(), authority: Authority::of(None).expect("no file") };
-    let metrics = Metrics::of_gateway(&gateway).leases();
+    let all = Metrics::of_gateway(&gateway);
+    let (metrics, agreement) = (all.leases(), Agreement::of(&gateway, all.clone()));
     let (in_force, drain) = (InForce::new(gateway), CancellationToken::new());
-    let parts = HoldingsParts { gateway: "gw-1".into(), keeper, clock, tasks, drain, metrics, in_force };
+    let gateway = "gw-1".into();
+    let parts = HoldingsParts { gateway, keeper, clock, tasks, drain, metrics, in_force, agreement };
     (Leases::new(parts, terms), given)
 }
 
@@ -86,7 +89,9 @@ fn what_was_asked_of_the_plan_before_begins_no_lease() {
     let (leases, _tasks) = leases();
     let before = leases.in_force.plan();
     let turning = leases.turns();
-    leases.in_force.turn_to((*before).clone());
+    let plan = Arc::new(before.serving.clone());
+    let fleets = Fleets::to_look_at(&plan, Metrics::of_gateway(&before).endpoints());
+    leases.in_force.turn_to((*before).clone(), Edition::first(plan, fleets));
     drop(turning);
     assert_eq!(leases.admits_by(before), Err(Reason::LockService));
     assert!(leases.admits());

@@ -189,7 +189,7 @@ impl Interface {
         keys: &[ResourceKey],
         (mode, permits): (Mode, Option<Permits>),
     ) -> Result<Placed, Refusal> {
-        let session = self.agreed(&plan, keys).await?;
+        let session = self.leases.agreed(&plan, keys).await?;
         if keys.iter().any(|key| delays_in(&plan, key)) {
             let why = "the policy has a route with `fencing: delay` for the key, whose locks are not given on at once";
             return Err(Refusal::new(Reason::LeaseForbidden, why));

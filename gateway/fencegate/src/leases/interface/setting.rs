@@ -13,7 +13,6 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agreement::Agreement,
     headers::FENCING_LEASE,
     in_force::InForce,
     leases::{
@@ -37,8 +36,6 @@ pub struct Interface {
     pub leases: Arc<Leases>,
     pub in_force: InForce,
     pub tickets: Option<Arc<Ticketing>>,
-    /// Whether other gateways take the same locks as this one.
-    pub agreement: Arc<Agreement>,
     /// The elections with followers, over all workers.
     pub elections: Followed,
     pub drain: CancellationToken,

@@ -65,7 +65,8 @@ impl<N: Network> Assembled<N> {
             desks.into_iter().enumerate().map(|(number, desk)| (desk, settings(number))).collect()
         };
         let in_force = InForce::new(gateway.clone());
-        let granted = granting::granted(gateway, (belongings, &keeper), &in_force, base, network)?;
+        let agreeing = (&in_force, &agreement);
+        let granted = granting::granted(gateway, (belongings, &keeper), agreeing, base, network)?;
         let (leases, taker) = granted.unzip();
         let role = Gatekeeping::of(gateway, (name, keeper.clone(), leases), memory, agreement, &in_force)?;
         let (workers, beside) = (options.workers, options.beside);

@@ -8,6 +8,7 @@ use fencegate_policies::plan::Gateway;
 
 use super::belongings::Belongings;
 use crate::{
+    agreement::Agreement,
     in_force::InForce,
     leases::{
         LeaseTerms, Leases,
@@ -24,7 +25,7 @@ type Grants<N> = (Arc<Leases>, Taker<N>);
 pub(super) fn granted<N: Network>(
     gateway: &Gateway,
     (Belongings { name, ours, .. }, keeper): (&Belongings, &Keeper),
-    in_force: &InForce,
+    (in_force, agreement): (&InForce, &Arc<Agreement>),
     base: &Base,
     network: N,
 ) -> Result<Option<Grants<N>>, NotServing> {
@@ -38,6 +39,7 @@ pub(super) fn granted<N: Network>(
         clock: base.clock.clone(),
         metrics: base.metrics.leases(),
         in_force: in_force.clone(),
+        agreement: agreement.clone(),
         drain: base.drain.clone(),
         network,
         turning: Box::pin(base.threads.joined()),

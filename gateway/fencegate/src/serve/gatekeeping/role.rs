@@ -64,9 +64,8 @@ impl Gatekeeping {
     fn asking(&self, drain: &CancellationToken, plan: &Plan) -> Option<LeaseQuestions> {
         let leases = self.leases.clone()?;
         let (in_force, tickets) = (self.in_force.clone(), self.tickets.clone());
-        let (agreement, drain) = (self.agreement.clone(), drain.clone());
-        let elections = self.elections.clone();
-        let interface = Interface { leases, in_force, tickets, agreement, elections, drain };
+        let (elections, drain) = (self.elections.clone(), drain.clone());
+        let interface = Interface { leases, in_force, tickets, elections, drain };
         Some(LeaseQuestions::of(interface, plan.listener.timeouts.request_body))
     }
 }

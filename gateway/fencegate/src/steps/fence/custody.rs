@@ -42,7 +42,10 @@ impl Custody {
     }
 
     pub(super) async fn refused(mut self, refusal: &Refusal) {
-        self.end = End::Broken;
+        self.end = match refusal.outcome() {
+            Outcome::NotDispatched => End::Undispatched,
+            Outcome::Done | Outcome::Replayed | Outcome::Unknown => End::Broken,
+        };
         let once = self.once.take();
         // Dropped before the wait: the connection may soon carry another exchange.
         drop(self);

@@ -12,6 +12,10 @@
 //! It also holds whenever the upstream has not ended the exchange itself: the client broke off its body, a body or
 //! tunnel passed its time limit, the answer could not be passed on, or the process stops. A panic of the task that
 //! worked for the request leaves its end unknown as well.
+//!
+//! A guard closes the key itself for as long as it is in doubt, and it knows the key by its name. So the lock is given
+//! back at once. But a reload may call the same resource otherwise, and the guard knows nothing of that name. So
+//! the request counts as running until the upstream has had its time: requests under other keys wait for that.
 
 use std::{rc::Rc, time::Duration};
 
@@ -19,7 +23,10 @@ use fencegate_http::upstream::gate::Gate;
 use fencegate_lock::session::evidence::Evidence;
 use fencegate_policies::plan::Level;
 use fencegate_process::{clock::Boot, said::Brief};
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    task::spawn_local,
+    time::{Instant, sleep_until},
+};
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
@@ -43,6 +50,8 @@ pub(super) enum End {
     Left,
     /// The exchange ended without a complete answer. Its gate tells whether the gateway has ended it.
     Broken,
+    /// As `Broken`, but nobody executes the request: that was told.
+    Undispatched,
     /// The upstream has answered in full.
     Complete,
 }
@@ -58,8 +67,16 @@ impl Terms {
     /// The exchange has ended, at `now`. Where the upstream has to have its time, the hold is kept until then.
     pub(super) fn rests(&self, hold: &Rc<HeldTenure>, notes: &Notes, end: End, now: Boot) {
         let gate = notes.gate.borrow();
-        let until = gate.as_ref().and_then(|gate| self.until(gate, hold.tenure.evidence(), end, now));
-        let Some(until) = until else { return };
+        let Some(gate) = gate.as_ref() else { return };
+        if let Some(until) = self.in_doubt_until(gate, end) {
+            let running = hold.running.clone();
+            // Not among those that a stopping process waits for: the next process knows nothing of it either.
+            spawn_local(async move {
+                sleep_until(until).await;
+                drop(running);
+            });
+        }
+        let Some(until) = self.until(gate, hold.tenure.evidence(), end, now) else { return };
         let hold = hold.clone();
         let rest = until.saturating_duration_since(Instant::now());
         info!(rest = %Brief(rest), "the key of an exchange that was given up is kept until its upstream has had its time");
@@ -78,10 +95,30 @@ impl Terms {
         let given_up = match end {
             End::Complete => false,
             End::Left => true,
-            End::Broken => gate.was_given_up() || !evidence.holds(now),
+            End::Broken | End::Undispatched => gate.was_given_up() || !evidence.holds(now),
         };
         let rests = self.level == Level::None && given_up && gate.written() > 0;
         rests.then(|| gate.last_write() + self.response_timeout)
+    }
+
+    /// Until when the upstream may be at work behind whoever closes the key by its name. `response_timeout` is longer
+    /// than a guard may take to settle and execute: a gateway sends nothing to a guard of which that is not true.
+    fn in_doubt_until(&self, gate: &Gate, end: End) -> Option<Instant> {
+        let longest = match self.level {
+            Level::Guard => self.response_timeout,
+            Level::Delay(delay) => delay.max(self.response_timeout),
+            // The hold itself is kept, where it has to be.
+            Level::None => return None,
+            // It compares tokens, whatever the key is called.
+            Level::Upstream => return None,
+        };
+        let in_doubt = match end {
+            End::Left => gate.written() > 0,
+            // The guard may have told its doubt in a complete answer, and then nothing is counted any more.
+            End::Broken => true,
+            End::Undispatched | End::Complete => false,
+        };
+        in_doubt.then(|| gate.last_write() + longest)
     }
 }
 
@@ -171,6 +208,30 @@ mod tests {
         assert_eq!(until(Level::Upstream, End::Left), None, "tokens are compared");
         let (gate, _, evidence) = ended(b"", Why::Abandoned).await;
         assert_eq!(terms(Level::None).until(&gate, &evidence, End::Left, at(4)), None, "nothing was sent");
+    }
+
+    #[tokio::test]
+    async fn a_doubt_that_a_guard_keeps_by_name_is_kept_from_keys_of_other_names() {
+        let (gate, _, _) = ended(b"x", Why::Abandoned).await;
+        let until = |level, end| terms(level).in_doubt_until(&gate, end);
+        for end in [End::Left, End::Broken] {
+            assert_eq!(until(Level::Guard, end), Some(gate.last_write() + LIMIT), "{end:?}");
+            let delay = Level::Delay(LIMIT * 2);
+            assert_eq!(until(delay, end), Some(gate.last_write() + LIMIT * 2), "{end:?}");
+            assert_eq!(until(Level::Upstream, end), None, "{end:?}: tokens are compared under every name");
+        }
+        for end in [End::Complete, End::Undispatched] {
+            assert_eq!(until(Level::Guard, end), None, "{end:?}: nobody is at work");
+        }
+        gate.disarm();
+        let told = until(Level::Guard, End::Broken);
+        assert_eq!(
+            told,
+            Some(gate.last_write() + LIMIT),
+            "the guard has answered in full that it does not know"
+        );
+        let (gate, _, _) = ended(b"", Why::Abandoned).await;
+        assert_eq!(terms(Level::Guard).in_doubt_until(&gate, End::Left), None, "nothing was sent");
     }
 
     /// A tunnel whose client has closed its side in order, while the upstream has not.

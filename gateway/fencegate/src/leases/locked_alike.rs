@@ -1,27 +1,40 @@
 //! Whether other gateways lock what is to be leased as we do: a lease and a request under two locks would be no lock. Of a key
 //! without a route the pattern counts by which it is leased: others have published their routes, and know our patterns.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, plan::Gateway, published::FencedRoute};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::setting::Interface;
+use super::holdings::Leases;
 use crate::{
     agreement::Standing,
     refusal::{Reason, Refusal},
 };
 
-/// ZooKeeper has this long to publish a changed plan.
+/// ZooKeeper has this long to publish a changed plan, and requests under the keys of the last one have it to end.
 const LATEST: Duration = Duration::from_secs(1);
 
-impl Interface {
+impl Leases {
     /// Every route of `gateway` that can give one of the keys is locked by all gateways as it is there, and none of theirs locks
     /// otherwise what we lease: beside which session.
     ///
+    /// Nothing is at work any more under other keys of a plan before either.
+    ///
     /// # Errors
-    /// One that was there before locks it otherwise, or may.
-    pub(super) async fn agreed(&self, gateway: &Gateway, keys: &[ResourceKey]) -> Result<i64, Refusal> {
+    /// One that was there before locks it otherwise, or may; or something is still at work.
+    pub(super) async fn agreed(&self, gateway: &Arc<Gateway>, keys: &[ResourceKey]) -> Result<i64, Refusal> {
+        let deadline = Instant::now() + LATEST;
+        match timeout_at(deadline, self.in_force.opened(gateway, keys)).await {
+            Ok(true) => {}
+            Ok(false) => {
+                return Err(Refusal::new(Reason::LockService, "another plan is being taken over"));
+            }
+            Err(_) => {
+                let why = "requests under the keys of the last plan still run";
+                return Err(Refusal::new(Reason::Locked, why));
+            }
+        }
         let plan = &gateway.serving;
         let fenced = plan.routes.routes().iter().filter_map(|route| Some((route, route.fence.as_ref()?)));
         let gives = fenced.clone().map(|(_, fence)| {
@@ -31,16 +44,16 @@ impl Interface {
             .map(|(route, fence)| FencedRoute::of(route, fence, plan.upstream(route.upstream)))
             .collect();
         // Not those of the file: one without leases takes none away before a restart.
-        let terms = self.leases.terms();
+        let terms = self.terms();
         let patterns = terms.bounds.iter().flat_map(|leases| &*leases.principals);
         let patterns = patterns.flat_map(|principal| &principal.keys);
         let patterns = patterns.filter(|pattern| keys.iter().any(|key| pattern.matches(key)));
         let leases = patterns.map(|pattern| FencedRoute::of_leases(&pattern.to_string(), &all));
         let routes = all.iter().zip(gives).filter(|(_, gives)| *gives).map(|(route, _)| route.clone());
         let routes: Vec<_> = routes.chain(leases).collect();
-        let (deadline, mut news) = (Instant::now() + LATEST, self.agreement.hears());
+        let mut news = self.agreement.hears();
         loop {
-            let session = self.leases.keeper.session_of(&keys[0]).ok_or_else(|| {
+            let session = self.keeper.session_of(&keys[0]).ok_or_else(|| {
                 Refusal::new(Reason::LockService, "there is no session that the lock could be taken by")
             })?;
             let standing = routes.iter().map(|route| self.agreement.standing(session, route));

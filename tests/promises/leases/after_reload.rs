@@ -1,0 +1,61 @@
+//! Another plan is taken over: no lease is held beside what runs under the plan before, and none that has waited is held
+//! beside a gateway that locks the key otherwise.
+
+use fencegate_tests::{
+    client::Ask,
+    gateway::Gateway,
+    leases::{Lease, Tokens, asking},
+    origin::{Act, Latch, Reply},
+    site::Site,
+};
+use serde_json::json;
+
+use super::{
+    over,
+    unlike_plans::{REFUSED, with_a_route, with_leases},
+};
+
+/// Other gateways are told of neither plan more than of the other: whether a route refuses is its own affair.
+#[tokio::test]
+async fn nobody_leases_a_key_beside_what_passed_without_a_lock_before_the_reload() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let policy = tokens
+        .grant(site.policy("gw-1"))
+        .with("/routes/0/match/path", "/pay")
+        .with("/routes/0/fence/key", "account/{header.x-account}");
+    let gateway = Gateway::start(&policy.clone().with("/routes/0/fence/enforce", "observe")).await;
+    let latch = Latch::default();
+    site.origin.script("/pay", [Act::HoldInBody(latch.clone(), Reply::with_body(vec![7; 1 << 20]))]);
+    let unlocked = gateway.begin(Ask::post("/pay"));
+    assert_eq!(site.origin.request("/pay", 1).await.token(), None, "it names no account");
+    let account = json!({"keys": ["account/7"]});
+    let holder = Lease::alone(&gateway, "account/7").await;
+    let waits = gateway.send(&asking(&account).field("prefer", "respond-async")).await;
+    let waiting = Lease::granted(&waits);
+
+    gateway.rewrite(&policy);
+    assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
+    assert_eq!(holder.release(&gateway).await.status, 204);
+    assert_eq!(over(&waiting, &gateway).await, "locked", "it has waited, and would be held beside it");
+    let refused = gateway.send(&asking(&account)).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"), "{refused:?}");
+    latch.let_go();
+    assert_eq!(unlocked.answer().await.status, 200);
+    Lease::alone(&gateway, "account/7").await;
+}
+
+#[tokio::test]
+async fn a_lease_that_waits_is_not_held_where_an_older_gateway_has_come_to_lock_its_key_otherwise() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let _older = Gateway::start(&with_a_route(&site)).await;
+    let policy = with_leases(&site, &tokens);
+    let younger = Gateway::start(&policy.clone().with("/allow_mixed", true)).await;
+    let holder = Lease::alone(&younger, "account/7").await;
+    let waits = asking(&json!({"keys": ["account/7"]})).field("prefer", "respond-async");
+    let waiting = Lease::granted(&younger.send(&waits).await);
+    younger.rewrite(&policy);
+    assert_eq!(younger.reload(&[]).await.1["result"], "applied");
+    younger.gauge_becomes(REFUSED, 1.0).await;
+    assert_eq!(holder.release(&younger).await.status, 204);
+    assert_eq!(over(&waiting, &younger).await, "config-mismatch");
+}

@@ -36,8 +36,9 @@ pub(super) const T: Duration = Duration::from_secs(2);
 /// The upstream works for no longer, and a way is blocked for no longer: together they stay below `max_execution`.
 pub(super) const LONGEST_WORK: Duration = Duration::from_millis(5000);
 pub(super) const LONGEST_BLOCK: Duration = Duration::from_millis(2500);
-/// Until a guard that was killed lets in again what was at work: `max_execution` and `send_within`.
-pub(super) const QUARANTINE: Duration = Duration::from_secs(10);
+/// Of every upstream, guards among them. A gateway under other keys waits as long for a request of unknown outcome. A guard that was
+/// killed lets in again earlier what was at work: after `max_execution` and `send_within`.
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(24);
 
 /// How a fleet calls the keys of its resources; it may change its mind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +117,7 @@ pub(super) fn policy(number: usize, naming: Naming, secrets: &Secrets) -> Policy
         .with("/zookeeper/sessions", 1)
         .with("/upstreams/ledger/fencing", "guard")
         .with("/upstreams/ledger/direct", true)
-        .with("/upstreams/ledger/response_timeout", "24s")
+        .with("/upstreams/ledger/response_timeout", format!("{}s", RESPONSE_TIMEOUT.as_secs()))
         .with("/tickets", json!({"secret_file": secrets.tickets()}))
         .with(
             "/leases",
@@ -129,7 +130,7 @@ pub(super) fn policy(number: usize, naming: Naming, secrets: &Secrets) -> Policy
             json!({
                 "endpoints": [format!("http://{}", SocketAddr::new(UPSTREAM, OTHER_PORT))],
                 "fencing": "upstream",
-                "response_timeout": "24s",
+                "response_timeout": format!("{}s", RESPONSE_TIMEOUT.as_secs()),
             }),
         )
         .with(

@@ -26,7 +26,7 @@ use super::{
     gateway_process::{self, GatewayStart, Order},
     guard_process::{self, Disk, GuardStart},
     network::{Cables, Host},
-    places::{CLIENTS, GATEWAYS, GUARD, Naming, QUARANTINE, Secrets, T, UPSTREAM},
+    places::{CLIENTS, GATEWAYS, GUARD, Naming, RESPONSE_TIMEOUT, Secrets, T, UPSTREAM},
     process::Process,
     schedule::{Ask, Event, Schedule, Trouble, What, Who},
     simulated_clock,
@@ -310,7 +310,7 @@ impl World {
         if self.gateways[0].naming.get() != self.gateways[1].naming.get() {
             self.happens(0, What::Rekeys(1)).await;
         }
-        sleep(QUARANTINE + T * 2).await;
+        sleep(RESPONSE_TIMEOUT + T * 2).await;
         if !self.upstream.rests() {
             wrong.push("the upstream is still at work".to_owned());
         }

@@ -7,7 +7,7 @@ use fencegate_lock::tenures::keeper;
 use fencegate_policies::file::load;
 use fencegate_process::clock::ManualClock;
 
-use super::*;
+use super::{turning::Turning, *};
 use crate::{edition::Edition, leases::lease::Placed, metrics::Metrics};
 
 const POLICY: &str = include_str!("../../../../../policies/tests/two_services.yaml");

@@ -9,7 +9,8 @@ need() {
     "$@" >/dev/null 2>&1 || missing+=("$package")
 }
 
-# install_missing [tests|duel|benches]: with what the tests ask, the locks of the duel, or the peers that the benchmarks are held against.
+# install_missing [tests|duel|benches|arm64|amd64]: with what the tests ask, the locks of the duel, the peers that the benchmarks are held
+# against, or a compiler for another kind of machine.
 install_missing() {
     # The linker, and the compiler of SQLite.
     need gcc command -v cc
@@ -103,6 +104,17 @@ install_missing() {
         # A compiler for the few lines that use Curator.
         need default-jdk-headless command -v javac
     fi
+    if [ "${1-}" = arm64 ]; then
+        need gcc-aarch64-linux-gnu command -v aarch64-linux-gnu-gcc
+        need libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/lib/libc.a
+        # Runs what was built.
+        need qemu-user command -v qemu-aarch64
+    fi
+    if [ "${1-}" = amd64 ]; then
+        need gcc-x86-64-linux-gnu command -v x86_64-linux-gnu-gcc
+        need libc6-dev-amd64-cross test -e /usr/x86_64-linux-gnu/lib/libc.a
+        need qemu-user command -v qemu-x86_64
+    fi
     [ ${#missing[@]} -gt 0 ] || return 0
 
     local become_root=()
@@ -159,6 +171,46 @@ install_packagers() {
     cargo deb --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deb || return
     cargo generate-rpm --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-generate-rpm || return
     cargo cyclonedx --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-cyclonedx
+}
+
+# The triple of the kind of machine that this is.
+this_machine() {
+    rustc -vV | sed -n 's/^host: //p'
+}
+
+# What Debian calls the tools for the kind of machine of a triple: x86_64-linux-gnu.
+tools_for() {
+    echo "${1/-unknown/}"
+}
+
+# prepare_cross TRIPLE: what builds for another kind of machine, and runs what was built. Nothing for our own.
+prepare_cross() {
+    local triple=$1 tools debian
+    [ "$triple" != "$(this_machine)" ] || return 0
+    tools=$(tools_for "$triple")
+    case $triple in
+        aarch64-unknown-linux-gnu) debian=arm64 ;;
+        x86_64-unknown-linux-gnu) debian=amd64 ;;
+        *) echo "$triple is no kind of machine that Fencegate is built for: aarch64-unknown-linux-gnu, x86_64-unknown-linux-gnu" >&2 && return 1 ;;
+    esac
+    install_missing "$debian" || return
+    local kind=${triple//-/_}
+    export "CARGO_TARGET_${kind^^}_LINKER=$tools-gcc"
+    [ -d "$(rustc --print target-libdir --target "$triple")" ] || rustup target add "$triple" >&2
+}
+
+# as_machine TRIPLE COMMAND...: runs a program that was built for that kind of machine.
+as_machine() {
+    local triple=$1
+    shift
+    if [ "$triple" = "$(this_machine)" ]; then "$@"; else "qemu-${triple%%-*}" "$@"; fi
+}
+
+# stripped TRIPLE FILE TO
+stripped() {
+    local strip=strip
+    [ "$1" = "$(this_machine)" ] || strip=$(tools_for "$1")-strip
+    "$strip" -o "$3" "$2"
 }
 
 # What changes code to see whether its tests notice.

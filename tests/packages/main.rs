@@ -1,19 +1,19 @@
 //! The release as it is shipped: the static binary, the Debian package and the RPM, the bill of materials.
 
+mod builds;
 mod machine;
 mod programs;
 mod release;
+mod served;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     sync::LazyLock,
-    time::Duration,
 };
 
-use fencegate::demo::child::Child;
-use fencegate_tests::{client::Ask, policy::Policy, scratch, site::Site};
+use fencegate_tests::scratch;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -28,24 +28,30 @@ struct Packages {
     rpm: PathBuf,
 }
 
+impl Packages {
+    fn built(arguments: &[&str]) -> Self {
+        let said = run("deploy/package/build", arguments);
+        let one = |kind: &str| {
+            let line = said.lines().find(|line| line.ends_with(kind));
+            root().join(line.unwrap_or_else(|| panic!("no {kind}: {said}")))
+        };
+        Self { deb: one(".deb"), rpm: one(".rpm") }
+    }
+
+    /// What the package installs, in a folder of its own.
+    fn unpacked(&self) -> TempDir {
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        run("dpkg-deb", &["-x", path(&self.deb), path(home.path())]);
+        home
+    }
+}
+
 static PACKAGES: LazyLock<Packages> = LazyLock::new(|| {
     // A binary that was built before.
     let built = std::env::var("FENCEGATE_BUILT").ok();
     let arguments: Vec<&str> = built.iter().flat_map(|built| ["--binary", built]).collect();
-    let said = run("deploy/package/build", &arguments);
-    let one = |kind: &str| {
-        let line = said.lines().find(|line| line.ends_with(kind));
-        root().join(line.unwrap_or_else(|| panic!("no {kind}: {said}")))
-    };
-    Packages { deb: one(".deb"), rpm: one(".rpm") }
+    Packages::built(&arguments)
 });
-
-/// What the package installs, in a folder of its own.
-fn unpacked() -> TempDir {
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
-    run("dpkg-deb", &["-x", path(&PACKAGES.deb), path(home.path())]);
-    home
-}
 
 #[test]
 fn lintian_finds_nothing_wrong_with_the_package() {
@@ -158,62 +164,6 @@ fn comes_and_goes(kind: &Kind) {
     assert!(!machine.has("usr/lib/systemd/system/fencegate@.service"));
     assert_eq!(kind.left.and_then(|left| machine.reads(left)).as_deref(), kind.left.map(|_| "mine\n"));
     assert!(machine.has("var/lib/fencegate-guard/guard.redb"), "a guard has forgotten");
-}
-
-/// A static libc takes randomness from there.
-const DEVICES: [&str; 2] = ["random", "urandom"];
-
-/// A folder with nothing but the binary, its policy, and what a container is given: names, and a place for randomness.
-fn empty_root(policy: &Policy) -> TempDir {
-    let (installed, home) = (unpacked(), TempDir::new_in(scratch::folder()).expect("a folder"));
-    let root = home.path();
-    fs::copy(installed.path().join("usr/bin/fencegate"), root.join("fencegate")).expect("the binary");
-    fs::write(root.join("policy.yaml"), policy.to_string()).expect("our own folder");
-    for folder in ["etc", "dev"] {
-        fs::create_dir(root.join(folder)).expect("our own folder");
-    }
-    for device in DEVICES {
-        fs::write(root.join(format!("dev/{device}")), "").expect("our own folder");
-    }
-    fs::write(root.join("etc/hosts"), "127.0.0.1 localhost upstream.test\n").expect("our own folder");
-    home
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_binary_needs_nothing_but_itself() {
-    let site = Site::fresh().await;
-    let policy = site.policy("gw-1");
-    let door = site.origin.door("gw-1");
-    let policy =
-        policy.with("/upstreams/ledger/endpoints", vec![format!("http://upstream.test:{}", door.port())]);
-    let home = empty_root(&policy);
-    // In namespaces of its own, so that nobody has to be root.
-    let at = path(home.path());
-    let mounts = DEVICES.map(|device| format!("mount --bind /dev/{device} '{at}/dev/{device}'"));
-    let enter = format!("{} && exec chroot '{at}' \"$@\"", mounts.join(" && "));
-    let entered =
-        ["--map-root-user", "--mount", "sh", "-c", &enter, "sh", "/fencegate", "--log-format", "json"];
-    let arguments = [&entered[..], &["run", "--init", "-c", "/policy.yaml"]].concat();
-    let child = Child::spawn("unshare", arguments).expect("setpriv");
-    let said = |line: &str| {
-        let line: Value = serde_json::from_str(line).unwrap_or_default();
-        let fields = &line["fields"];
-        (fields["listener"] == "public").then(|| fields["address"].as_str().map(str::to_owned)).flatten()
-    };
-    let line = child.wait_line(|line| said(line).is_some(), Duration::from_secs(20));
-    let line = line.unwrap_or_else(|_| panic!("it does not listen: {}", child.log()));
-    let address = said(&line).and_then(|address| address.parse().ok()).expect("an address");
-    child.wait_line(|line| line.contains("session.established"), Duration::from_secs(20)).expect("a session");
-    // A session is in use when the plans of all gateways were looked at through it.
-    let mut answer = Ask::post("/pay/7").to(address).await.expect("it answers");
-    for _ in 0..100 {
-        if answer.status != 503 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        answer = Ask::post("/pay/7").to(address).await.expect("it answers");
-    }
-    assert_eq!(answer.status, 200, "{answer:?}\n{}", child.log());
 }
 
 #[test]

@@ -66,6 +66,7 @@ pub mod stepped_clock;
 pub mod stored;
 pub mod terminal_picture;
 pub mod terminator;
+pub mod unlocked;
 pub mod values;
 pub mod watch;
 pub mod wire;

@@ -2,11 +2,10 @@
 //! beside a gateway that locks the key otherwise.
 
 use fencegate_tests::{
-    client::Ask,
     gateway::Gateway,
     leases::{Lease, Tokens, asking},
-    origin::{Act, Latch, Reply},
     site::Site,
+    unlocked::Unlocked,
 };
 use serde_json::json;
 
@@ -19,21 +18,14 @@ use super::{
 #[tokio::test]
 async fn nobody_leases_a_key_beside_what_passed_without_a_lock_before_the_reload() {
     let (site, tokens) = (Site::fresh().await, Tokens::default());
-    let policy = tokens
-        .grant(site.policy("gw-1"))
-        .with("/routes/0/match/path", "/pay")
-        .with("/routes/0/fence/key", "account/{header.x-account}");
-    let gateway = Gateway::start(&policy.clone().with("/routes/0/fence/enforce", "observe")).await;
-    let latch = Latch::default();
-    site.origin.script("/pay", [Act::HoldInBody(latch.clone(), Reply::with_body(vec![7; 1 << 20]))]);
-    let unlocked = gateway.begin(Ask::post("/pay"));
-    assert_eq!(site.origin.request("/pay", 1).await.token(), None, "it names no account");
+    let Unlocked { gateway, fencing, request: unlocked, latch } =
+        site.passes_unlocked(tokens.grant(site.policy("gw-1"))).await;
     let account = json!({"keys": ["account/7"]});
     let holder = Lease::alone(&gateway, "account/7").await;
     let waits = gateway.send(&asking(&account).field("prefer", "respond-async")).await;
     let waiting = Lease::granted(&waits);
 
-    gateway.rewrite(&policy);
+    gateway.rewrite(&fencing);
     assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
     assert_eq!(holder.release(&gateway).await.status, 204);
     assert_eq!(over(&waiting, &gateway).await, "locked", "it has waited, and would be held beside it");

@@ -8,9 +8,10 @@ use fencegate_tests::{
     gateway::Gateway,
     history::{ATTEMPT, History},
     load::{Load, Plan},
-    origin::{Act, Latch, Origin, Reply},
+    origin::Origin,
     patience::QUIET,
     site::Site,
+    unlocked::Unlocked,
 };
 use serde_json::{Value, json};
 
@@ -132,16 +133,9 @@ async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_
 #[tokio::test]
 async fn who_comes_when_a_route_no_longer_only_observes_waits_for_what_passed_without_a_lock() {
     let site = Site::fresh().await;
-    let policy = site
-        .policy("gw-1")
-        .with("/routes/0/match/path", "/pay")
-        .with("/routes/0/fence/key", "account/{header.x-account}");
-    let gateway = Gateway::start(&policy.clone().with("/routes/0/fence/enforce", "observe")).await;
-    let latch = Latch::default();
-    site.origin.script("/pay", [Act::HoldInBody(latch.clone(), Reply::with_body(vec![7; 1 << 20]))]);
-    let unlocked = gateway.begin(Ask::post("/pay"));
-    assert_eq!(site.origin.request("/pay", 1).await.token(), None, "it names no account");
-    gateway.rewrite(&policy);
+    let Unlocked { gateway, fencing, request: unlocked, latch } =
+        site.passes_unlocked(site.policy("gw-1")).await;
+    gateway.rewrite(&fencing);
     assert_eq!(gateway.reload(&[]).await.1["difference"]["rekeyed"], json!(["pay"]));
     let first = gateway.begin(Ask::post("/pay").field("x-account", "7"));
     tokio::time::sleep(QUIET).await;

@@ -1,0 +1,66 @@
+//! Builds of the release that take minutes each: in two places, and for another kind of machine. `tests/run --builds` asks for them.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use fencegate_tests::{scratch, site::Site};
+use tempfile::TempDir;
+
+use super::{
+    Packages,
+    programs::{path, root, run},
+    served::serves,
+};
+
+/// The stripped binary of what is committed, built of a clone in this folder, with crates and a target folder of its own there.
+fn built_in(home: &TempDir, sources: &str, target: &str, crates: &str) -> Vec<u8> {
+    let at = |folder: &str| home.path().join(folder);
+    run("git", &["clone", "--quiet", "--shared", path(&root()), path(&at(sources))]);
+    // What was fetched before is not fetched again; it is unpacked at the other place.
+    let ours = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let ours =
+        ours.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").expect("a home")).join(".cargo"));
+    fs::create_dir_all(at(crates).join("registry")).expect("our own folder");
+    for part in ["registry/cache", "registry/index"] {
+        run("cp", &["-r", path(&ours.join(part)), path(&at(crates).join("registry"))]);
+    }
+    let said = Command::new(at(sources).join("deploy/package/binary"))
+        .env("CARGO_HOME", at(crates))
+        .env("CARGO_TARGET_DIR", at(target))
+        .output()
+        .expect("it can be started");
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let built = String::from_utf8(said.stdout).expect("a path");
+    let stripped = at(target).join("stripped");
+    run("strip", &["-o", path(&stripped), built.trim()]);
+    fs::read(stripped).expect("made")
+}
+
+#[test]
+fn a_commit_gives_the_same_binary_wherever_it_lies() {
+    let [one, other] = [(); 2].map(|()| TempDir::new_in(scratch::folder()).expect("a folder"));
+    let first = built_in(&one, "sources", "target", "crates");
+    let second =
+        built_in(&other, "somewhere/else/entirely", "somewhere/else/entirely/target", "deeper/still");
+    for place in [&one, &other] {
+        let named = path(place.path()).as_bytes();
+        let found = first.windows(named.len()).chain(second.windows(named.len())).any(|bytes| bytes == named);
+        assert!(!found, "it names {}", place.path().display());
+    }
+    assert!(first == second, "{} and {} bytes that differ", first.len(), second.len());
+}
+
+const ARM64: &str = "aarch64-unknown-linux-gnu";
+
+/// A processor that is imitated runs it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_package_for_arm64_serves_a_request_with_a_lock() {
+    let packages = Packages::built(&["--target", ARM64]);
+    assert_eq!(run("dpkg-deb", &["-f", path(&packages.deb), "Architecture"]).trim(), "arm64");
+    assert_eq!(run("rpm", &["-qp", "--qf", "%{ARCH}", path(&packages.rpm)]), "aarch64");
+    let installed = packages.unpacked();
+    let binary = installed.path().join("usr/bin/fencegate");
+    let site = Site::fresh().await;
+    let policy = installed.path().join("policy.yaml");
+    fs::write(&policy, site.policy("gw-1").to_string()).expect("our own folder");
+    serves("qemu-aarch64", &[path(&binary)], path(&policy)).await;
+}

@@ -1,0 +1,72 @@
+//! The binary that a package installs, with nothing beside it, before a real ZooKeeper.
+
+use std::{fs, net::SocketAddr, time::Duration};
+
+use fencegate::demo::child::Child;
+use fencegate_tests::{client::Ask, policy::Policy, scratch, site::Site};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{PACKAGES, programs::path};
+
+/// A static libc takes randomness from there.
+const DEVICES: [&str; 2] = ["random", "urandom"];
+
+/// A folder with nothing but the binary, its policy, and what a container is given: names, and a place for randomness.
+fn empty_root(policy: &Policy) -> TempDir {
+    let (installed, home) = (PACKAGES.unpacked(), TempDir::new_in(scratch::folder()).expect("a folder"));
+    let root = home.path();
+    fs::copy(installed.path().join("usr/bin/fencegate"), root.join("fencegate")).expect("the binary");
+    fs::write(root.join("policy.yaml"), policy.to_string()).expect("our own folder");
+    for folder in ["etc", "dev"] {
+        fs::create_dir(root.join(folder)).expect("our own folder");
+    }
+    for device in DEVICES {
+        fs::write(root.join(format!("dev/{device}")), "").expect("our own folder");
+    }
+    fs::write(root.join("etc/hosts"), "127.0.0.1 localhost upstream.test\n").expect("our own folder");
+    home
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_binary_needs_nothing_but_itself() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1");
+    let door = site.origin.door("gw-1");
+    let policy =
+        policy.with("/upstreams/ledger/endpoints", vec![format!("http://upstream.test:{}", door.port())]);
+    let home = empty_root(&policy);
+    // In namespaces of its own, so that nobody has to be root.
+    let at = path(home.path());
+    let mounts = DEVICES.map(|device| format!("mount --bind /dev/{device} '{at}/dev/{device}'"));
+    let enter = format!("{} && exec chroot '{at}' \"$@\"", mounts.join(" && "));
+    let entered = ["--map-root-user", "--mount", "sh", "-c", &enter, "sh", "/fencegate"];
+    serves("unshare", &entered, "/policy.yaml").await;
+}
+
+/// A gateway under this command serves a request that needs a lock.
+pub(super) async fn serves(program: &str, before: &[&str], policy: &str) {
+    let own = ["--log-format", "json", "run", "--init", "-c", policy];
+    let child = Child::spawn(program, [before, &own[..]].concat()).expect("setpriv");
+    let line = child.wait_line(|line| public_address(line).is_some(), Duration::from_secs(20));
+    let line = line.unwrap_or_else(|_| panic!("it does not listen: {}", child.log()));
+    let address = public_address(&line).expect("an address");
+    child.wait_line(|line| line.contains("session.established"), Duration::from_secs(20)).expect("a session");
+    // A session is in use when the plans of all gateways were looked at through it.
+    let mut answer = Ask::post("/pay/7").to(address).await.expect("it answers");
+    for _ in 0..100 {
+        if answer.status != 503 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        answer = Ask::post("/pay/7").to(address).await.expect("it answers");
+    }
+    assert_eq!(answer.status, 200, "{answer:?}\n{}", child.log());
+}
+
+/// Where a line of the log says that the public listener is.
+fn public_address(line: &str) -> Option<SocketAddr> {
+    let line: Value = serde_json::from_str(line).unwrap_or_default();
+    let fields = &line["fields"];
+    (fields["listener"] == "public").then(|| fields["address"].as_str()?.parse().ok()).flatten()
+}

@@ -114,8 +114,9 @@ impl Published {
         self.routes.iter().cloned().chain(leases).collect()
     }
 
-    /// What holds while `next` takes the place of this one, and requests still run that took locks of this one, or clients hold
-    /// them: these, and where requests go by `next` whose locks stay as they are.
+    /// The plan to publish while `next` takes the place of this plan. Requests and clients may still hold locks of
+    /// this plan, so all its locks and leases stay. A route that `next` has as well, with the same locks, is
+    /// published with the endpoints of `next`, because new requests go there.
     #[must_use]
     pub fn until(&self, next: &Self) -> Self {
         let there: HashMap<Essence, &FencedRoute> =
@@ -183,10 +184,13 @@ impl FencedRoute {
 }
 
 impl FencedRoute {
-    /// Stands for the keys of a pattern that clients may hold by themselves, in a plan with these routes. It takes no request.
+    /// An entry that stands for the keys of a pattern which clients may lease, in a plan with these routes. No request
+    /// takes this entry as its route.
     ///
-    /// Its locks are those of the routes that a lease of such a key would have, or that keep it from being leased, where they are
-    /// not our own way. A plan that loses one of them would lease under another lock, and so has something new to publish.
+    /// Its locks are those that routes of the plan have for such keys and that are not native: of another layout, at
+    /// another path, or with a delay. A lease of such a key would take the same lock, or the plan refuses the lease. A
+    /// plan that loses one of these routes would lease the key under another lock. Its entry changes with that, so the
+    /// plan is published anew.
     pub fn of_leases(pattern: &str, routes: &[Self]) -> Self {
         let (name, keys) = (format!("leases of {pattern}"), KeyPattern::glob_of(pattern));
         let meets = |key: &String| KeyTemplate::glob_of(key).meets(&keys) == Meeting::Same;

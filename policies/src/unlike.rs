@@ -1,9 +1,15 @@
 //! Finds the routes of two plans that may give one request two locks.
 //!
-//! A request may be ours by route *i* and theirs by route *j*. If *i* is in their plan as well, as *i'*, and *j* in ours, as
-//! *j'*, then we have *i* above *j'* and they have *j* above *i'*, or the request would not have gone so. So beside
-//! the locks of *i* and *i'* only such pairs are looked at that meet, and that stand in unlike orders or of which one is in
-//! one plan only. What clients hold by themselves is another matter: see [`leased_keys`].
+//! A request may take route *i* of our plan, and route *j* of their plan. Two routes are twins if they take the same
+//! requests for the same service. Let *i'* be the twin of *i* in their plan, and *j'* the twin of *j* in our plan. The
+//! request matches all four routes, and each plan takes the first match. So *i* stands above *j'* in our plan, and *j*
+//! stands above *i'* in theirs.
+//!
+//! Therefore only few pairs of different routes have to be compared: those whose order differs between the plans, and
+//! those of which one route has no twin. Of these, only pairs that one request can match are compared. The locks of a
+//! route and its twin are always compared.
+//!
+//! Leases are another matter: [`leased_keys`] compares the keys that clients hold by themselves.
 
 mod leased_keys;
 

@@ -1,4 +1,4 @@
-//! Draws how fast the gateway is beside others, as bars around the line where both are equally fast.
+//! Draws the speed of the gateway relative to other programs: bars to both sides of a line that means equal speed.
 
 use plotters::{
     prelude::{DrawingArea, IntoDrawingArea, IntoFont, PathElement, RGBColor, Rectangle, SVGBackend, Text},
@@ -14,20 +14,20 @@ use crate::outcome::Outcome;
 const WIDTH: i32 = 1080;
 const ROW: i32 = 24;
 const HEAD: i32 = 46;
-/// Where bars may begin and end; to the left of them is what is compared.
+/// The range in which bars lie. The names of the benches stand to the left of it.
 const BARS: (i32, i32) = (560, 1000);
 
-/// To be read on white and on black.
+/// Readable on a white and on a black background.
 const WORDS: RGBColor = RGBColor(128, 128, 128);
 const MET: RGBColor = RGBColor(64, 128, 191);
 const MISSED: RGBColor = RGBColor(217, 119, 54);
 const UNJUDGED: RGBColor = RGBColor(120, 144, 156);
 
-/// Readers of a dark page get lighter words.
+/// Lighter text for a dark background.
 const STYLE: &str =
     "<style>text{fill:#57606a}@media (prefers-color-scheme:dark){text{fill:#adb5bd}}</style>\n";
 
-/// Benches that are shown together.
+/// Benches that stand together in the picture.
 struct Group {
     title: &'static str,
     bars: Vec<Bar>,
@@ -70,13 +70,13 @@ pub(crate) fn drawn(report: &[Value]) -> Outcome<String> {
         }
         area.present()?;
     }
-    // Behind the opening tag.
+    // The position behind the opening tag.
     let opened = svg.find('>').ok_or("a picture has a tag")? + 1;
     svg.insert_str(opened, STYLE);
     Ok(svg)
 }
 
-/// What all of it was measured on, and how often.
+/// The machine of the measurements, and the number of rounds.
 fn headline(report: &[Value]) -> String {
     let mut machines: Vec<&str> = report.iter().filter_map(|bench| bench["machine"].as_str()).collect();
     machines.sort_unstable();
@@ -122,7 +122,7 @@ impl Bar {
     }
 }
 
-/// Twice as fast is as far to the right of the middle as half as fast is to the left.
+/// The scale of the bars. Twice as fast and half as fast have the same distance from the line of equal speed.
 struct Scale {
     least: f64,
     most: f64,
@@ -141,7 +141,7 @@ impl Scale {
     }
 }
 
-/// Returns where they end.
+/// Draws the bars. Returns the position where they end.
 fn bars(area: &Area<'_>, group: &Group, scale: &Scale, top: i32) -> Outcome<i32> {
     let mut y = top;
     for bar in &group.bars {

@@ -1,4 +1,5 @@
-//! A hot key that clients of three gateways want: sent on to its holder, beside handed over, beside one gateway alone.
+//! A hot key that clients of three gateways want. Requests that are sent on to the holder are compared with hand-overs
+//! of the key, and with one gateway alone.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -15,9 +16,9 @@ use crate::{
     wrk::Load,
 };
 
-/// One of those that take turns.
+/// One of the arrangements that are measured in turns.
 struct Turn {
-    /// Of each gateway.
+    /// The number of clients of each gateway.
     clients: &'static [u32],
     forward: &'static str,
 }
@@ -34,7 +35,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     let (mut beside_handed, mut beside_one) = (vec![], vec![]);
     for round in 1..=run.rounds {
         let mut rates = [0.0; 3];
-        // Whoever went first goes last in the next round.
+        // The order of the turns is reversed in each round.
         let mut turns = [(0, &ALONE), (1, &HANDED), (2, &SENT_ON)];
         if round % 2 == 0 {
             turns.reverse();
@@ -78,7 +79,7 @@ impl Site<'_> {
         Ok(rate)
     }
 
-    /// Reached by the others either way: only what is asked of the route differs.
+    /// The other gateways can reach it in both arrangements. Only the setting of the route differs.
     fn gateway(&self, name: &str, turn: &Turn) -> Outcome<Gateway> {
         let mut policy = policy(name, self.zookeeper, self.service.address, Behind::Service);
         policy["peer"] = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});

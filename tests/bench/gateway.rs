@@ -1,4 +1,4 @@
-//! The gateway as it is released, one process, with a route for each thing that is measured.
+//! The released gateway as one process, with a route for each measurement.
 
 use std::{
     fs,
@@ -13,17 +13,17 @@ use serde_json::{Value, json};
 
 use crate::{outcome::Outcome, plain, process, run::Run};
 
-/// Also for one whose instructions are counted.
+/// Long enough for a gateway whose instructions are counted.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What is at the upstream's address.
+/// The kind of server at the upstream's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behind {
     Service,
     Guard,
 }
 
-/// Ends, and gives its locks back, with [`Gateway::stop`].
+/// [`Gateway::stop`] ends it and gives its locks back.
 pub(crate) struct Gateway {
     child: Child,
     pub(crate) public: SocketAddr,
@@ -48,12 +48,12 @@ impl Gateway {
         Self::of(run, &policy(name, zookeeper, upstream, behind))
     }
 
-    /// Of a file of its own. Returns when it can grant locks.
+    /// Starts a gateway with a policy of its own. Returns when it can grant locks.
     pub(crate) fn of(run: &Run, policy: &Value) -> Outcome<Self> {
         Self::by(run, &[run.gateway().display().to_string()], policy)
     }
 
-    /// Of a file of its own, started with these words. Returns when it can grant locks.
+    /// Starts a gateway with these words and a policy of its own. Returns when it can grant locks.
     pub(crate) fn by(run: &Run, words: &[String], policy: &Value) -> Outcome<Self> {
         let name = policy["name"].as_str().ok_or("a gateway has a name")?;
         let file = run.folder().join(format!("{name}.yaml"));
@@ -68,7 +68,7 @@ impl Gateway {
         Ok(Self { child, public, admin, file })
     }
 
-    /// Has it take another file over, and returns when that is in force.
+    /// Makes the gateway take over another policy. Returns when that policy is in force.
     pub(crate) fn rewritten(&self, text: &str) -> Outcome<()> {
         fs::write(&self.file, text)?;
         let answer = plain::ask(self.admin, "POST", "/api/v1/reload", "")?;
@@ -78,7 +78,7 @@ impl Gateway {
         }
     }
 
-    /// Drains, so that no lock of this turn is there in the next.
+    /// Drains the gateway, so that no lock of this turn is left for the next turn.
     pub(crate) fn stop(self) -> Outcome<()> {
         self.child.signal(Signal::TERM)?;
         match self.child.wait(PATIENCE) {
@@ -95,12 +95,12 @@ impl Gateway {
         self.child.pid()
     }
 
-    /// Requests of a route that found their key held by this gateway and free.
+    /// The number of requests of a route that found their key free and held by this gateway.
     pub(crate) fn warm(&self, route: &str) -> Outcome<f64> {
         self.acquisitions(route, "result=\"warm\"")
     }
 
-    /// Requests of a route that asked for their key, by a part of their labels.
+    /// The number of requests of a route that asked for their key, selected by a part of their labels.
     pub(crate) fn acquisitions(&self, route: &str, labels: &str) -> Outcome<f64> {
         let route = format!("route=\"{route}\"");
         let metrics = plain::get(self.admin, "/metrics")?;
@@ -125,7 +125,7 @@ pub(crate) fn becomes_ready(admin: SocketAddr, child: &Child) -> Outcome<()> {
     Ok(())
 }
 
-/// Defaults, but for waits that a busy machine cannot reach, and keys that stay warm.
+/// A policy with default settings, except for waits that a busy machine cannot reach, and keys that stay warm.
 pub(crate) fn policy(name: &str, zookeeper: SocketAddr, upstream: SocketAddr, behind: Behind) -> Value {
     let endpoints = json!([format!("http://{upstream}")]);
     let service = match behind {
@@ -162,7 +162,7 @@ pub(crate) fn listening(child: &Child, listener: &str) -> Outcome<SocketAddr> {
     Ok(listens_at(child, listener)?.parse()?)
 }
 
-/// A port, or a unix socket.
+/// The address of a listener: a port or a unix socket.
 pub(crate) fn listens_at(child: &Child, listener: &str) -> Outcome<String> {
     let address = |line: &str| {
         let line: Value = serde_json::from_str(line).ok()?;

@@ -1,4 +1,5 @@
-//! What a request costs as an installation grows: keys, clients, bodies, gateways, and the version of HTTP that clients speak.
+//! The cost of a request as an installation grows: in keys, clients, bodies and gateways, and for each version of
+//! HTTP.
 
 mod h2load;
 mod idle;
@@ -26,10 +27,10 @@ use crate::{
 /// Nodes of a hundred thousand keys and of their parents.
 const LARGE: Settings = Settings { heap_mib: 768, ..ZOOKEEPER };
 
-/// What all but the one thing that grows is like.
+/// The load of all turns, apart from the one thing that grows.
 const USUAL: Load = Load { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
 
-/// One thing that grows, and its sizes.
+/// One dimension of growth, and its sizes.
 struct Axis {
     grows: &'static str,
     sizes: Vec<Size>,
@@ -51,7 +52,7 @@ struct Site<'a> {
     run: &'a Run,
     zookeeper: PrivateZooKeeper,
     service: Nginx,
-    /// Reads a body to its end before it answers.
+    /// A service that reads a body to its end before it answers.
     reader: Nginx,
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     let idle = idle::measure(run, site.zookeeper.address(), site.service.address)?;
     let mut table = Table::new(run.window);
     for axis in axes() {
-        // What many keys leave there is removed for minutes after.
+        // A new ZooKeeper, because many keys leave nodes that are removed only minutes later.
         site.zookeeper = zookeeper(run, axis.grows)?;
         for size in axis.sizes {
             let row = site.row(axis.grows, &size)?;
@@ -79,7 +80,7 @@ fn zookeeper(run: &Run, grows: &str) -> Outcome<PrivateZooKeeper> {
     Ok(PrivateZooKeeper::start(&run.folder().join("zookeeper").join(grows), LARGE)?)
 }
 
-/// Many keys come last: what they leave in ZooKeeper is removed for minutes after.
+/// Many keys come last: they leave nodes in ZooKeeper that are removed only minutes later.
 fn axes() -> [Axis; 5] {
     [
         of_one_gateway(
@@ -153,7 +154,7 @@ impl Site<'_> {
         })
     }
 
-    /// Keys stay for as long as a turn lasts; and there are as many sessions as the paths of so many keys need.
+    /// Starts a gateway. Its keys stay for the whole turn, and it has as many sessions as the paths of all keys need.
     fn gateway(&self, name: &str, size: &Size) -> Outcome<Gateway> {
         const KEYS_OF_A_SESSION: u32 = 3000;
         let service = if size.has_body() { self.reader.address } else { self.service.address };
@@ -165,7 +166,7 @@ impl Site<'_> {
         Gateway::of(self.run, &policy)
     }
 
-    /// How many were answered, by all gateways together, and how many in a second.
+    /// The number of answers of all gateways together, and the number per second.
     fn ask(&self, size: &Size, gateways: &[Gateway], window: Duration) -> Outcome<(f64, f64)> {
         match size.asks {
             Asks::H2load(load) => {
@@ -203,14 +204,14 @@ impl Size {
         matches!(self.asks, Asks::Wrk(load) if load.method.starts_with("POST:"))
     }
 
-    /// Long enough to take every key once.
+    /// A time that is long enough to take every key once.
     fn warm_up(&self) -> Duration {
         const LOCKS_A_SECOND: u32 = 2500;
         Duration::from_secs((2 + self.keys() / LOCKS_A_SECOND).into())
     }
 }
 
-/// What all gateways have used and granted since they began.
+/// The processor time of all gateways since their start, and their requests for keys.
 #[derive(Default)]
 struct Counted {
     cpu_seconds: f64,

@@ -1,4 +1,5 @@
-//! A guard behind the gateway, beside the gateway alone; and new tenures that many bring at once, beside one at a time.
+//! A guard behind the gateway compared with the gateway alone, and many new tenures at once compared with one at a
+//! time.
 
 pub(crate) mod counted;
 pub(crate) mod released;
@@ -30,7 +31,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     let mut benches = same_tenure::measure(run, zookeeper.address(), &service, &ensemble)?;
     let mut new = vec![];
     for round in 1..=run.rounds {
-        // A guard of its own: the tokens of the gateway above are far below those of the load.
+        // A guard of its own: the tokens of the gateway above are far smaller than those of the load.
         let guard = Guard::start(run, &format!("tenures-{round}"), service.address, &ensemble, None)?;
         let theirs = ONE_AT_A_TIME.ask(run, guard.address()?, run.window)?.per_second;
         let ours = NEW.ask(run, guard.address()?, run.window)?.per_second;
@@ -49,7 +50,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     Ok(benches)
 }
 
-/// Makes the installation in ZooKeeper, and gives the name that a guard has to know it by.
+/// Makes the installation in ZooKeeper. Returns the name by which a guard knows the installation.
 pub(crate) fn installation(run: &Run, zookeeper: SocketAddr) -> Outcome<String> {
     let file = run.folder().join("installation.yaml");
     fs::write(&file, policy("gw", zookeeper, zookeeper, Behind::Service).to_string())?;

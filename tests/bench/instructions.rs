@@ -1,5 +1,5 @@
-//! How many instructions of user space a request costs, beside bare hyper: counted by callgrind, and so the same on a machine
-//! that does other things too.
+//! The number of instructions in user space per request, compared with bare hyper. Callgrind counts them, so other
+//! programs on the machine do not change the result.
 
 use std::{
     fs,
@@ -22,7 +22,8 @@ use crate::{
     wrk::Load,
 };
 
-/// A counted program is fifty times slower: few clients, and keys that all are taken while it warms up.
+/// A counted program is fifty times slower. So there are few clients, and few enough keys to take all of them in the
+/// warm-up.
 pub(crate) const LOAD: Load = Load { method: "GET", prefix: "/unfenced/", keys: 32, threads: 1, clients: 16 };
 const WARM_UP: Duration = Duration::from_secs(8);
 const SESSION: &str = "40s";
@@ -56,7 +57,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     ])
 }
 
-/// Where the instructions of one process are written down.
+/// The file that gets the instructions of one process.
 pub(crate) struct Counter {
     file: PathBuf,
 }
@@ -66,7 +67,7 @@ impl Counter {
         Self { file: run.folder().join(format!("{name}.callgrind")) }
     }
 
-    /// The words that start a program so that it is counted, once it is told to be.
+    /// The words that start a program under callgrind. Counting begins later, on request.
     pub(crate) fn of(&self, program: &Path) -> Vec<String> {
         let file = format!("--callgrind-out-file={}", self.file.display());
         let mut words: Vec<String> =
@@ -75,7 +76,7 @@ impl Counter {
         words
     }
 
-    /// Of one request, on an average.
+    /// The average number of instructions per request.
     pub(crate) fn count(&self, run: &Run, pid: u32, server: SocketAddr, load: Load) -> Outcome<f64> {
         load.ask(run, server, WARM_UP)?;
         control(pid, &["--instr=on"])?;

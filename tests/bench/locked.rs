@@ -1,4 +1,5 @@
-//! Work that is done once and under a lock, beside what others would do it with: Restate, the lock of redis-py, that of etcd.
+//! Work that is done once and under a lock, compared with other programs for this: Restate, the lock of redis-py, and
+//! the lock of etcd.
 
 mod fetched;
 mod libraries;
@@ -28,14 +29,14 @@ const CLIENTS: u32 = 64;
 const MANY: u32 = 1000;
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// Who does it. Each call is one POST that the same service answers with three bytes.
+/// The program that does the work. Each call is one POST that the same service answers with three bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Worker {
     /// A gateway and a guard, which remembers each operation and its answer.
     Ours,
-    /// It promises the same: one at a time for each key, and each operation at most once.
+    /// Restate promises the same: one call at a time for each key, and each operation at most once.
     Restate,
-    /// They promise less: a lock that nobody compares, and nothing of repeats.
+    /// Lock libraries promise less: nobody compares tokens, and repeated operations are not recognized.
     Library(Library),
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
         python: Python::fetched(run)?,
     };
     let mut rounds = Vec::new();
-    // Who is early in one round is late in the next.
+    // The order is reversed in each round.
     let mut order = WORKERS;
     for round in 1..=run.rounds {
         let done = order
@@ -113,14 +114,14 @@ fn benches(rounds: &[Vec<(Worker, Done)>]) -> Vec<Bench> {
     beside.into_iter().flat_map(each).collect()
 }
 
-/// Both of one round; everybody works in every round.
+/// The results of both in one round. Every worker works in every round.
 fn pair(done: &[(Worker, Done)], theirs: Worker, of: fn(Done) -> f64) -> Option<Round> {
     let of = |wanted| done.iter().find(|(worker, _)| *worker == wanted).map(|&(_, done)| of(done));
     Some(Round { ours: of(Worker::Ours)?, theirs: of(theirs)? })
 }
 
 impl Site<'_> {
-    /// Everything of a worker is started for its turn, with nothing remembered, and ends with it.
+    /// All programs of a worker are started for its turn, with empty stores, and end with it.
     fn done(&self, worker: Worker, round: u32) -> Outcome<Done> {
         let (run, service) = (self.run, self.service.address);
         match worker {
@@ -156,7 +157,7 @@ impl Site<'_> {
     }
 }
 
-/// Every request is an operation of its own.
+/// Sends requests that are one operation each.
 fn asked(run: &Run, server: SocketAddr, prefix: &'static str) -> Outcome<Done> {
     let rate = |keys| {
         let load = Load { method: "ONCE", prefix, keys, threads: 2, clients: CLIENTS };

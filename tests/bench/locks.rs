@@ -1,4 +1,5 @@
-//! Whole HTTP requests under a lock, beside bare locks of Curator on the same ZooKeeper, which waits for the disk.
+//! Whole HTTP requests under a lock, compared with bare locks of Curator on the same ZooKeeper, which waits for the
+//! disk.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -18,12 +19,12 @@ use crate::{
 pub(crate) const ZOOKEEPER: Settings =
     Settings { tick: Duration::from_secs(2), durability: Durability::Machine, heap_mib: 128 };
 
-/// One side by side.
+/// One comparison.
 struct Duel {
     route: &'static str,
     prefix: &'static str,
     keys: u32,
-    /// Of each gateway, and threads of each Java process.
+    /// The number of clients of each gateway, and of threads of each Java process.
     clients: &'static [u32],
     /// The share of requests that may find their key at hand.
     warm: Warm,
@@ -31,7 +32,7 @@ struct Duel {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Warm {
-    /// A node per request, or this measures something else.
+    /// Each request must make a lock node. Otherwise the bench measures something else.
     Never,
     MayBe,
 }
@@ -78,7 +79,7 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Whoever went first goes second in the next round.
+    /// The side that was first in one round is second in the next.
     fn duel(&self, duel: &Duel, round: u32) -> Outcome<Round> {
         let (ours, theirs);
         if round % 2 == 1 {
@@ -100,7 +101,7 @@ impl Site<'_> {
         self.curator.locks(self.run, self.zookeeper, duel.keys, duel.clients)
     }
 
-    /// Gateways are started for the turn and end with it: nobody's heartbeats slow down the other.
+    /// Gateways are started for the turn and end with it, so that no heartbeats slow the other side down.
     fn ours(&self, duel: &Duel) -> Outcome<f64> {
         const WARM_UP: Duration = Duration::from_secs(2);
         let start =
@@ -119,7 +120,7 @@ impl Site<'_> {
 
     fn ask(&self, duel: &Duel, gateways: &[Gateway], window: Duration) -> Outcome<f64> {
         let asking = gateways.iter().zip(duel.clients).map(|(gateway, &clients)| {
-            // A thread per client: each has its own key then, where there is one for each.
+            // One thread per client. So each client has a key of its own if there are enough keys.
             let load =
                 Load { method: "POST", prefix: duel.prefix, keys: duel.keys, threads: clients, clients };
             load.begin(self.run, gateway.public, window)

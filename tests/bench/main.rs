@@ -39,10 +39,10 @@ use crate::{
 #[derive(Debug, Parser)]
 struct Arguments {
     suite: Suite,
-    /// Turns that everybody has; an odd number has a middle.
+    /// The number of rounds. An odd number has a median.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
-    /// That are measured in each turn, after warming up.
+    /// The seconds that are measured in each turn, after warming up.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=120))]
     seconds: u32,
     /// A folder of programs to take in the place of the released ones, to try the benches out: what they give is written beside
@@ -63,7 +63,7 @@ enum Suite {
     Growth,
     /// Everything above.
     All,
-    /// Measures nothing: draws the report, and writes it where it is read.
+    /// Measures nothing: draws the report, and writes it into the documents.
     Chart,
 }
 
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What one suite found is kept when another one fails.
+/// If one suite fails, the results of the others are kept.
 fn measure(arguments: &Arguments) -> Outcome<ExitCode> {
     let run = Run::begin(arguments.rounds, arguments.seconds, arguments.built.clone())?;
     if arguments.suite == Suite::Chart {

@@ -6,13 +6,13 @@ use fencegate::demo::child::{Child, Signal};
 
 use crate::{outcome::Outcome, process, run::Run};
 
-/// What it does with each request, as a proxy.
+/// The work of nginx per request, as a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     PassOn,
-    /// The fields that the gateway reads, writes and makes up on the way there and back.
+    /// Handles as many header fields as the gateway reads, writes and adds in both directions.
     Fields,
-    /// Reads a body to its end, and passes on the rest: the service behind it answers before it has read.
+    /// Reads a body to its end and passes the request on without it. The service behind would answer too early.
     ReadBody,
 }
 
@@ -34,11 +34,11 @@ impl Work {
     }
 }
 
-/// A master and one worker per core. Dropping it ends it.
+/// A master and one worker per core. Dropping it ends all of them.
 pub(crate) struct Nginx {
     master: Child,
     pub(crate) address: SocketAddr,
-    /// The unix socket that it listens on as well, as a policy names it.
+    /// The unix socket at which it also listens, in the form of a policy.
     pub(crate) socket: String,
 }
 
@@ -64,13 +64,13 @@ impl Nginx {
         fs::create_dir_all(&home)?;
         let address = process::free_address()?;
         let file = home.join("socket");
-        // One that was killed has left its own.
+        // A killed nginx leaves its socket behind.
         fs::remove_file(&file).ok();
         let socket = format!("unix:{}", file.display());
         fs::write(home.join("nginx.conf"), configuration(address, &socket, location, pool))?;
         let folder = home.display().to_string();
-        // Killed, a master leaves its workers behind; terminated, it takes them along. So that is what it gets when
-        // we are killed, in the place of the KILL that children of ours get.
+        // A killed master leaves its workers behind, and a terminated one ends them. So the master gets TERM when this
+        // process is killed, while other children get KILL.
         let arguments = [
             "--pdeathsig",
             "TERM",

@@ -1,4 +1,4 @@
-//! What a step of a measurement gives, or what went wrong, told to whoever started us.
+//! The result of a step of a measurement, or the error that the caller of the program sees.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! Other proxies that a user would take instead, each passing everything on over connections that are kept.
+//! Other proxies that a user could choose instead. Each passes every request on, over connections that are kept.
 
 use std::{fs, net::SocketAddr, time::Duration};
 
@@ -13,18 +13,18 @@ use crate::{
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whom the gateway is held against.
+/// The proxies that the gateway is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// It passes on, and does nothing else.
+    /// nginx, which only passes requests on.
     Nginx,
-    /// It reads and writes as many fields as the gateway does.
+    /// nginx, which reads and writes as many fields as the gateway.
     NginxWithFields,
     HaProxy,
     Caddy,
-    /// The HTTP library that the gateway stands on, and nothing around it.
+    /// A minimal proxy on hyper, the HTTP library of the gateway.
     BareHyper,
-    /// The library that others build proxies with, and nothing around it.
+    /// A minimal proxy on Pingora, a library that others build proxies with.
     Pingora,
 }
 
@@ -32,7 +32,7 @@ impl Peer {
     pub(crate) const ALL: [Self; 6] =
         [Self::Nginx, Self::NginxWithFields, Self::HaProxy, Self::Caddy, Self::BareHyper, Self::Pingora];
 
-    /// Dropping what this returns ends it.
+    /// Starts the proxy. Dropping the result ends it.
     pub(crate) fn start(self, run: &Run, upstream: SocketAddr) -> Outcome<Started> {
         let nginx = |work| Nginx::proxy(run, upstream, work).map(Started::Nginx);
         match self {
@@ -40,7 +40,7 @@ impl Peer {
             Self::NginxWithFields => nginx(Work::Fields),
             Self::HaProxy => configured(run, &["/usr/sbin/haproxy", "-db", "-f"], &haproxy(upstream)?),
             Self::Caddy => {
-                // Debian's has no other way not to write into the home of whoever runs this.
+                // Otherwise Debian's Caddy would write into the home folder of the user.
                 let homes = ["XDG_CONFIG_HOME", "XDG_DATA_HOME"]
                     .map(|variable| format!("{variable}={}", run.folder().display()));
                 let program = ["/usr/bin/caddy", "run", "--adapter", "caddyfile", "--config"];
@@ -91,16 +91,16 @@ impl Started {
     }
 }
 
-/// A configuration, and where its proxy listens.
+/// A configuration, and the address of its proxy.
 struct Configuration {
     file: &'static str,
     text: String,
     address: SocketAddr,
 }
 
-/// One thread per core, as it does by itself: <https://docs.haproxy.org/2.6/configuration.html#3.1-nbthread>. A connection of the
-/// service is for whichever client asks next, and all of them are kept:
-/// <https://docs.haproxy.org/2.6/configuration.html#4.2-http-reuse>.
+/// HAProxy with one thread per core, which is its default:
+/// <https://docs.haproxy.org/2.6/configuration.html#3.1-nbthread>. All connections to the service are kept, and the
+/// next request may use any of them: <https://docs.haproxy.org/2.6/configuration.html#4.2-http-reuse>.
 fn haproxy(upstream: SocketAddr) -> Outcome<Configuration> {
     let address = process::free_address()?;
     let text = format!(
@@ -112,7 +112,7 @@ fn haproxy(upstream: SocketAddr) -> Outcome<Configuration> {
     Ok(Configuration { file: "haproxy.cfg", text, address })
 }
 
-/// As it is by itself, but that it keeps as many connections of the service as there are clients:
+/// Caddy with its default settings, except that it keeps as many connections to the service as there are clients:
 /// <https://caddyserver.com/docs/caddyfile/directives/reverse_proxy#the-http-transport>.
 fn caddy(upstream: SocketAddr) -> Outcome<Configuration> {
     let address = process::free_address()?;
@@ -125,7 +125,7 @@ fn caddy(upstream: SocketAddr) -> Outcome<Configuration> {
     Ok(Configuration { file: "Caddyfile", text, address })
 }
 
-/// Started with these words, and the name of its file behind them.
+/// Starts a proxy with these words, followed by the name of its configuration file.
 fn configured(run: &Run, words: &[&str], configuration: &Configuration) -> Outcome<Started> {
     let Configuration { file, text, address } = configuration;
     let file = run.folder().join(file);
@@ -137,7 +137,7 @@ fn configured(run: &Run, words: &[&str], configuration: &Configuration) -> Outco
     Ok(Started::Single(Single { child, address: *address }))
 }
 
-/// Started with these words.
+/// Starts a proxy with these words.
 pub(crate) fn bare(words: &[String], upstream: SocketAddr) -> Outcome<Single> {
     let (program, before) = words.split_first().ok_or("a program is one word at least")?;
     let child = Child::spawn(program, before.iter().cloned().chain([upstream.to_string()]))?;

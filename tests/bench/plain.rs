@@ -1,4 +1,4 @@
-//! One request, and all of its answer: what servers are asked beside what is measured.
+//! Sends one request and reads its whole answer, for questions that are not measured.
 
 use std::{
     io::{Read, Write},
@@ -8,14 +8,14 @@ use std::{
 
 use crate::outcome::Outcome;
 
-/// Also for a server whose instructions are counted.
+/// Long enough for a server whose instructions are counted.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) fn get(server: SocketAddr, path: &str) -> Outcome<String> {
     ask(server, "GET", path, "")
 }
 
-/// HTTP/1.0: the answer ends with the connection and is not chunked. A body is JSON.
+/// Sends HTTP/1.0, so that the answer is not chunked and ends with the connection. A body is JSON.
 pub(crate) fn ask(server: SocketAddr, method: &str, path: &str, body: &str) -> Outcome<String> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -30,7 +30,7 @@ pub(crate) fn ask(server: SocketAddr, method: &str, path: &str, body: &str) -> O
     Ok(answer)
 }
 
-/// Whether the status of an answer is one of success.
+/// Whether the status of an answer is a success.
 pub(crate) fn is_good(answer: &str) -> bool {
     answer.split(' ').nth(1).is_some_and(|status| status.starts_with('2'))
 }

@@ -1,4 +1,4 @@
-//! The processor time of a process, a port for one that cannot choose its own, and whether it listens there.
+//! The processor time of a process, a free port for it, and whether it listens there.
 
 use std::{
     fs, io,
@@ -21,7 +21,7 @@ pub(crate) fn cpu_seconds(pid: u32) -> Outcome<f64> {
     let mut ticks = Stat::of(pid)?.ticks;
     for entry in fs::read_dir("/proc")?.flatten() {
         let child = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        // Those that end while we look are none of ours.
+        // A process that ends meanwhile is not one of the measured programs.
         if let Some(stat) = child.and_then(|child| Stat::of(child).ok())
             && stat.parent == pid
         {
@@ -50,7 +50,7 @@ impl Stat {
     }
 }
 
-/// Free a moment ago.
+/// An address that was free a moment ago.
 pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

@@ -1,4 +1,4 @@
-//! A route without a lock and one whose keys are held already, beside proxies that lock nothing.
+//! A route without a lock, and a route whose keys are already held, compared with proxies that take no locks.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     wrk::{Answered, Load},
 };
 
-/// Far more than clients, so that they seldom meet at one.
+/// Far more keys than clients, so that two clients seldom want the same key.
 const KEYS: u32 = 1000;
 const WARM_UP: Duration = Duration::from_secs(2);
 
@@ -26,12 +26,12 @@ enum Turn {
     Beside(Peer),
 }
 
-/// What one turn gave.
+/// The result of one turn.
 #[derive(Clone, Copy)]
 struct Taken {
     per_second: f64,
     p99_ms: f64,
-    /// Of the server alone, per request.
+    /// The processor time of the server alone, per request.
     cpu_us: f64,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     run.tell(&format!("the service alone: {:.0} requests/s", alone.per_second));
 
     let mut rounds = Vec::new();
-    // Who is early in one round is late in the next.
+    // The order is reversed in each round.
     let mut order: Vec<Turn> = Peer::ALL.into_iter().map(Turn::Beside).collect();
     order.insert(order.len() / 2, Turn::Fenced);
     order.insert(1, Turn::Unfenced);
@@ -62,10 +62,10 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     Ok(benches(&rounds))
 }
 
-/// What everybody gave in one round.
+/// The results of all turns in one round.
 type Turns = Vec<(Turn, Taken)>;
 
-/// Beside whom, and what they are called.
+/// The peers, each with the names of its benches.
 const PEERS: [(Peer, &str, [&str; 2]); 6] = [
     (Peer::Nginx, "nginx proxy_pass", ["unfenced", "fenced-warm"]),
     (
@@ -108,14 +108,14 @@ fn benches(rounds: &[Turns]) -> Vec<Bench> {
     benches
 }
 
-/// The same round of both; every turn is taken in every round.
+/// The results of both in one round. Every turn is taken in every round.
 fn beside(turns: &Turns, ours: Turn, theirs: Peer, of: fn(Taken) -> f64) -> Option<Round> {
     let of = |wanted| turns.iter().find(|(turn, _)| *turn == wanted).map(|&(_, taken)| of(taken));
     Some(Round { ours: of(ours)?, theirs: of(Turn::Beside(theirs))? })
 }
 
 impl Site<'_> {
-    /// Servers are started for the turn and end with it.
+    /// Servers are started for the turn, and end with it.
     fn take(&self, turn: Turn) -> Outcome<Taken> {
         if let Turn::Beside(peer) = turn {
             let peer = peer.start(self.run, self.service.address)?;
@@ -127,7 +127,7 @@ impl Site<'_> {
         }
         let gateway = Gateway::start(self.run, "gw", self.zookeeper.address(), self.service.address)?;
         let load = load(if turn == Turn::Fenced { "/warm/" } else { "/unfenced/" });
-        // Takes every key.
+        // Takes every key once.
         load.ask(self.run, gateway.public, WARM_UP)?;
         let (before, asked, warm) =
             (gateway.cpu_seconds()?, gateway.acquisitions("warm", "")?, gateway.warm("warm")?);
@@ -135,7 +135,7 @@ impl Site<'_> {
         let taken = Taken::new(answered, gateway.cpu_seconds()? - before);
         if turn == Turn::Fenced {
             let (asked, warm) = (gateway.acquisitions("warm", "")? - asked, gateway.warm("warm")? - warm);
-            // The rest found it held by another client.
+            // The other requests found their key held by another client.
             if asked < answered.requests || warm < 0.95 * asked {
                 return Err(format!("{warm} of {asked} requests found their key warm").into());
             }

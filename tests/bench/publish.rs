@@ -1,5 +1,5 @@
-//! Writes what was measured where it is read: the picture, the table of `tests/README.md`, and what `deploy/CAPACITY.md` reckons
-//! with.
+//! Writes the results into the documents: the picture, the table of `tests/README.md`, and the figures that
+//! `deploy/CAPACITY.md` uses.
 
 use std::{fs, path::PathBuf};
 
@@ -10,7 +10,7 @@ use crate::{chart, outcome::Outcome, report::Report, run::Run};
 const BEGINS: &str = "<!-- written by tests/bench/run chart -->\n";
 const ENDS: &str = "<!-- the end of what it writes -->\n";
 
-/// What the page of capacity reckons with: a sentence, and the bench whose own figure it is.
+/// The figures that the capacity page uses: a sentence, and the bench that has its figure.
 const CAPACITY: [(&str, &str); 11] = [
     (
         "requests in a second through one gateway, keys kept, client and service on its two cores",
@@ -28,7 +28,7 @@ const CAPACITY: [(&str, &str); 11] = [
     ("memory of a connection that is idle", "idle-connection-memory"),
 ];
 
-/// The picture and both documents, in the repository; of a trial the picture alone, beside its report.
+/// Writes the picture and both documents of the repository. For a trial it writes only the picture, beside the report.
 pub(crate) fn everything(run: &Run) -> Outcome<()> {
     let report = Report::open(run.results("report.json"))?;
     let picture = chart::drawn(report.benches())?;
@@ -56,14 +56,14 @@ fn place(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// A document with another text between the marks.
+/// A document with a new text between the marks.
 fn written(document: &str, text: &str) -> Option<String> {
     let (before, rest) = document.split_once(BEGINS)?;
     let (_, after) = rest.split_once(ENDS)?;
     Some(format!("{before}{BEGINS}\n{text}\n{ENDS}{after}"))
 }
 
-/// All of the report.
+/// A table of the whole report.
 fn measured(benches: &[Value]) -> String {
     let mut table = "| bench | beside | ours | theirs | unit | ratio | of all rounds | goal | met |\n|---|---|---|---|---|---|---|---|---|\n".to_owned();
     for bench in benches {
@@ -101,7 +101,7 @@ fn machines(benches: &[Value]) -> String {
     format!("Measured on {}.", machines.join(", and on "))
 }
 
-/// Only what was measured has a row.
+/// A row for each figure that was measured.
 fn capacity(benches: &[Value]) -> String {
     let mut table = "| what | bench | figure | unit |\n|---|---|---|---|\n".to_owned();
     for (what, name) in CAPACITY {
@@ -113,7 +113,7 @@ fn capacity(benches: &[Value]) -> String {
     format!("{}\n\n{table}", machines(benches))
 }
 
-/// `40245.0` is forty thousand and not a fraction.
+/// Formats a figure: `40245.0` is an integer and has no fraction.
 fn figure(value: &Value) -> String {
     value.as_f64().map_or_else(|| value.to_string(), |number| number.to_string())
 }
@@ -131,7 +131,7 @@ mod tests {
         ]
     }
 
-    /// Figures by the bench that they are of: those of the `column`th cell.
+    /// The figures of the `column`th cell, each with its bench.
     fn figures(document: &str, column: usize) -> Vec<(String, String)> {
         let (_, rest) = document.split_once(BEGINS).expect("a document with figures");
         let (block, _) = rest.split_once(ENDS).expect("an end of them");

@@ -1,4 +1,4 @@
-//! What was measured, as a table for people and as JSON for whoever comes later.
+//! The results, as a table for people and as JSON for later runs.
 
 use std::{
     fmt, fs,
@@ -27,16 +27,16 @@ pub(crate) struct Round {
     pub(crate) theirs: f64,
 }
 
-/// For the ratio, ours / theirs.
+/// The limit for the ratio, ours / theirs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Goal {
     AtLeast(f64),
     AtMost(f64),
-    /// Told, not judged.
+    /// The result is shown and not judged.
     None,
 }
 
-/// All benches that were ever measured here, each as it was last.
+/// All benches that were ever measured here, each with its latest result.
 pub(crate) struct Report {
     file: PathBuf,
     benches: Vec<Value>,
@@ -70,7 +70,7 @@ impl Bench {
     fn written(self) -> Option<Value> {
         let mut rounds = self.rounds;
         rounds.sort_by(|one, other| one.ratio().total_cmp(&other.ratio()));
-        // Of two in the middle the lower.
+        // Of two in the middle, the lower one is taken.
         let middle = *rounds.get(rounds.len().checked_sub(1)? / 2)?;
         let ratio = middle.ratio();
         Some(json!({
@@ -88,7 +88,7 @@ impl Bench {
     }
 }
 
-/// To four digits or so; what is beyond them is noise.
+/// Rounds to about four digits. Further digits are noise.
 fn rounded(value: f64) -> f64 {
     let digits = (3.0 - value.abs().max(f64::MIN_POSITIVE).log10().floor()).clamp(0.0, 9.0);
     let scale = 10f64.powf(digits);
@@ -109,7 +109,7 @@ impl Report {
         &self.benches
     }
 
-    /// Puts benches in the places of their namesakes, or at the end, and writes the file.
+    /// Replaces the benches of the same names, appends the others, and writes the file.
     pub(crate) fn replace(&mut self, benches: Vec<Bench>) -> io::Result<()> {
         for bench in benches.into_iter().filter_map(Bench::written) {
             match self.benches.iter_mut().find(|old| old["bench"] == bench["bench"]) {

@@ -1,4 +1,5 @@
-//! What many routes cost: finding one of them, serving beside them, and taking over a file with ten thousand.
+//! The cost of many routes: to find one of them, to serve beside them, and to take over a file with ten thousand
+//! routes.
 
 use std::{
     hint::black_box,
@@ -32,7 +33,8 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     for (name, routes, most) in finding {
         let many = table(routes)?;
         let rounds = (0..run.rounds).map(|_| Round { ours: nanos(&many, routes), theirs: nanos(&few, FEW) });
-        // So many times as many routes as the peer has would, looked at one by one, take so many times as long.
+        // If routes were compared one by one, the ratio of times would be the ratio of the numbers of routes. The
+        // goals are below that.
         let goal = Goal::AtMost(most);
         benches.push(Bench {
             name,
@@ -80,7 +82,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     Ok(benches)
 }
 
-/// Requests per second, and how long `change` takes.
+/// The requests per second, and the time that `change` takes.
 fn serving(
     run: &Run,
     file: &Value,
@@ -96,7 +98,7 @@ fn serving(
     Ok((per_second, took))
 }
 
-/// Of every kind, each on a path of its own.
+/// A route of each kind in turn, each with a path of its own.
 fn route(number: usize, key: &str) -> Value {
     let (path, fence) = match number % 3 {
         0 => (format!("/t{number}/{{rest...}}"), json!("none")),
@@ -120,7 +122,7 @@ fn table(routes: usize) -> Outcome<RouteTable> {
     Ok(loaded.plan.ok_or_else(|| format!("{:?}", loaded.diagnostics))?.serving.routes)
 }
 
-/// For one lookup, over all kinds of routes and places in the file.
+/// The time of one lookup, on average over all kinds of routes and places in the file.
 fn nanos(table: &RouteTable, routes: usize) -> f64 {
     const LOOKUPS: usize = 30_000;
     let paths: Vec<(&str, CanonicalPath)> = (0..routes.min(1000))

@@ -1,4 +1,4 @@
-//! What one run has to itself: a folder that goes with it, and how long it may take.
+//! The resources of one run: a folder that is removed with it, and its duration.
 
 use std::{
     env, fs, io,
@@ -13,9 +13,9 @@ use crate::outcome::Outcome;
 
 pub(crate) struct Run {
     pub(crate) rounds: u32,
-    /// Measured in each turn.
+    /// The time that is measured in each turn.
     pub(crate) window: Duration,
-    /// Turns on stderr while something is measured, where that is a terminal.
+    /// A spinner on stderr during a measurement, if stderr is a terminal.
     progress: ProgressBar,
     /// `<target>`, where Cargo puts what it builds.
     target: PathBuf,
@@ -25,7 +25,7 @@ pub(crate) struct Run {
 /// The programs that are measured.
 enum Built {
     Released,
-    /// Some that were built in another way: to try the benches out. What they give is never published.
+    /// Programs from another build, to try the benches out. Their results are never published.
     Given(PathBuf),
 }
 
@@ -43,24 +43,24 @@ impl Run {
         Ok(run)
     }
 
-    /// What was found on the way.
+    /// Prints an intermediate result.
     pub(crate) fn tell(&self, line: &str) {
         self.progress.suspend(|| eprintln!("{line}"));
     }
 
-    /// On a disk, as the target directory is: ZooKeeper's fsync is a part of what is measured.
+    /// A folder on a disk, below the target directory. ZooKeeper's fsync is a part of the measurement.
     pub(crate) fn folder(&self) -> PathBuf {
         self.own().join(format!("run-{}", process::id()))
     }
 
-    /// A folder that outlives the run, so that what was fetched is there the next time.
+    /// A folder that outlives the run, so that fetched packages are there the next time.
     pub(crate) fn kept(&self, name: &str) -> io::Result<PathBuf> {
         let folder = self.own().join(name);
         fs::create_dir_all(&folder)?;
         Ok(folder)
     }
 
-    /// Where what was found is written: that of other programs stands apart.
+    /// The path for results. Results of other builds are kept apart.
     pub(crate) fn results(&self, file: &str) -> PathBuf {
         match self.built {
             Built::Released => self.own().join(file),
@@ -68,7 +68,7 @@ impl Run {
         }
     }
 
-    /// Nothing of it is published.
+    /// Whether this run is a trial, of which nothing is published.
     pub(crate) fn is_trial(&self) -> bool {
         matches!(self.built, Built::Given(_))
     }
@@ -77,12 +77,12 @@ impl Run {
         self.program("fencegate")
     }
 
-    /// The bare proxy, built as the gateway is.
+    /// The bare proxy, from the same build as the gateway.
     pub(crate) fn bare(&self) -> PathBuf {
         self.program("fencegate-bare")
     }
 
-    /// The proxy on Pingora, built as the gateway is.
+    /// The proxy on Pingora, from the same build as the gateway.
     pub(crate) fn pingora(&self) -> PathBuf {
         self.program("fencegate-pingora")
     }
@@ -98,7 +98,7 @@ impl Run {
         self.target.join("bench")
     }
 
-    /// Removes what killed runs left behind.
+    /// Removes the folders that killed runs left behind.
     fn sweep(&self) -> io::Result<()> {
         fs::create_dir_all(self.own())?;
         for entry in fs::read_dir(self.own())?.flatten() {
@@ -114,7 +114,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // What stays is swept by the next run.
+        // The next run removes the rest.
         fs::remove_dir_all(self.folder()).ok();
     }
 }

@@ -1,4 +1,4 @@
-//! Programs that take locks with a library of others, counted over one window that is the same for all of them.
+//! Programs that take locks with a library. All of them are counted over the same window.
 
 use std::{
     fs,
@@ -11,21 +11,21 @@ use fencegate::demo::child::Child;
 
 use crate::outcome::Outcome;
 
-/// For virtual machines that are up, to compile what is hot, and for others to find their pace.
+/// Time for virtual machines to compile hot code after they are up, and for other programs to reach their speed.
 const WARM_UP: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Each says `UP` when it takes locks, and `RESULT <number>` in the end: those that it took within the window, which
-/// begins at the time, in milliseconds since 1970, that is written to a file once all are up.
+/// The programs. Each prints `UP` when it takes locks. At the end it prints `RESULT <number>`, the number of locks in
+/// the window. When all are up, a file gets the start of the window, in milliseconds since 1970.
 pub(crate) struct Takers {
     start: PathBuf,
     programs: Vec<Child>,
 }
 
 impl Takers {
-    /// Each with the words that start it, of which one names the file `start`.
+    /// Starts the programs with these words. One of the words names the file `start`.
     pub(crate) fn start(start: PathBuf, words: impl IntoIterator<Item = Vec<String>>) -> Outcome<Self> {
-        // That of the turn before.
+        // Removes the file of the turn before.
         fs::remove_file(&start)
             .or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
         let mut programs = Vec::new();
@@ -36,7 +36,7 @@ impl Takers {
         Ok(Self { start, programs })
     }
 
-    /// Locks per second, of all together.
+    /// The locks per second of all programs together.
     pub(crate) fn rate(self, window: Duration) -> Outcome<f64> {
         for program in &self.programs {
             program.wait_line(|line| line == "UP", PATIENCE)?;
@@ -44,14 +44,14 @@ impl Takers {
         let told = SystemTime::now().duration_since(UNIX_EPOCH)? + WARM_UP;
         let whole = self.start.with_extension("new");
         fs::write(&whole, told.as_millis().to_string())?;
-        // Nobody reads half of it.
+        // A rename, so that no program reads a half-written file.
         fs::rename(whole, self.start)?;
         let mut locks = 0.0;
         for program in &self.programs {
             let said = program.wait_line(|line| line.starts_with("RESULT "), WARM_UP + window + PATIENCE)?;
             locks += said.trim_start_matches("RESULT ").parse::<f64>()?;
         }
-        // They close their sessions; a lock of this turn is no part of the next.
+        // The programs close their sessions, so that no lock of this turn is left for the next.
         for program in &self.programs {
             program.wait(PATIENCE).ok_or("a program does not end")?;
         }

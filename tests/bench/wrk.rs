@@ -1,4 +1,4 @@
-//! Asks over HTTP as fast as it is answered, with wrk.
+//! Sends HTTP requests as fast as they are answered, with wrk.
 
 use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -6,11 +6,11 @@ use fencegate::demo::child::Child;
 
 use crate::{outcome::Outcome, run::Run};
 
-/// What is asked for.
+/// The requests of a load.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) method: &'static str,
-    /// Of the path; the number of the key follows.
+    /// The beginning of the path. The number of the key follows.
     pub(crate) prefix: &'static str,
     pub(crate) keys: u32,
     /// At least as many clients as threads. With as many keys as threads, each thread has a key to itself.
@@ -18,7 +18,7 @@ pub(crate) struct Load {
     pub(crate) clients: u32,
 }
 
-/// What came of it; only good answers are ever told.
+/// The result of a load. It has only good answers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answered {
     pub(crate) requests: f64,
@@ -26,7 +26,7 @@ pub(crate) struct Answered {
     pub(crate) p99: Duration,
 }
 
-/// A load under way.
+/// A load that is running.
 pub(crate) struct Asking {
     wrk: Child,
     patience: Duration,
@@ -52,7 +52,7 @@ impl Load {
 }
 
 impl Asking {
-    /// An answer that is not a good one is a reason not to believe the others.
+    /// Waits for the result. A single bad answer makes the whole result invalid.
     pub(crate) fn answered(self) -> Outcome<Answered> {
         let said = self.wrk.wait_line(|line| line.starts_with("RESULT "), self.patience)?;
         let numbers = said.split(' ').skip(1).map(str::parse).collect::<Result<Vec<f64>, _>>()?;

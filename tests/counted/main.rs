@@ -1,5 +1,5 @@
-//! The binary once more, with an allocator that counts: whoever connects to the socket that `COUNTED_AT` names is told how
-//! often it has allocated.
+//! The gateway's binary with an allocator that counts. Each client that connects to the socket `COUNTED_AT` gets the
+//! number of allocations so far.
 
 use std::{alloc::System, env, io::Write as _, os::unix::net::UnixListener, process::ExitCode, thread};
 
@@ -16,12 +16,12 @@ fn main() -> ExitCode {
     fencegate::cli::run()
 }
 
-/// Allocations, and those that were made larger or smaller.
+/// Sends the number of allocations and reallocations.
 fn tell(listener: &UnixListener) {
     for asking in listener.incoming() {
         let stats = ALLOCATOR.stats();
         let count = stats.allocations + stats.reallocations;
-        // Fails when nobody listens any more.
+        // An error means that the client has closed the connection.
         asking.and_then(|mut asking| writeln!(asking, "{count}")).ok();
     }
 }

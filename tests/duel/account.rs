@@ -1,4 +1,5 @@
-//! The resource behind the locks: a service that reads a balance, works, and writes it back, and keeps a book of that.
+//! The resource behind the locks: a service that reads a balance, works, writes the balance back, and keeps a book of
+//! all executions.
 
 use std::{
     convert::Infallible,
@@ -24,17 +25,17 @@ use tokio::{
 
 /// How long an execution takes.
 const WORK: Duration = Duration::from_millis(5);
-/// One whose sender is to be killed meanwhile.
+/// The length of an execution whose sender is killed meanwhile.
 pub(crate) const LONG_WORK: Duration = Duration::from_millis(400);
-/// For so long whoever is to be frozen stands between its last look at its lock and its request.
+/// The time for which a process that will be frozen stands between its last look at its lock and its request.
 const STAND: Duration = Duration::from_millis(600);
 
-/// What has the lock says so in these fields; a gateway in its own.
+/// The fields in which a lock holder names itself. A gateway sends its token in a field of its own.
 const HOLDER: &str = "holder";
 const HELD_SINCE: &str = "held-since";
 const TOKEN: &str = "fencing-token";
 
-/// Whether the service compares.
+/// Whether the service compares tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compares {
     /// It does what it is asked, as most services do.
@@ -47,24 +48,24 @@ pub(crate) enum Compares {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Book {
     pub(crate) balance: u64,
-    /// In the order in which they began.
+    /// In the order of their beginnings.
     pub(crate) executions: Vec<Execution>,
-    /// Who was refused, each time, because somebody newer had been there.
+    /// The holders that were refused, once for each refusal, because a newer holder had been there.
     pub(crate) refused: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Execution {
     pub(crate) holder: String,
-    /// Greater for whoever was given the lock later.
+    /// Larger for a holder that was given the lock later.
     pub(crate) since: u128,
     pub(crate) began: Instant,
-    /// When the balance was written; none before.
+    /// The time at which the balance was written; `None` before.
     pub(crate) ended: Option<Instant>,
     pub(crate) work: Duration,
 }
 
-/// The service, in this process, so that all times are of one clock. Dropping it closes its door.
+/// The service. It runs in this process, so that all times come from one clock. Dropping it closes its listener.
 pub(crate) struct Account {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
@@ -74,12 +75,12 @@ pub(crate) struct Account {
 struct Shared {
     compares: Compares,
     book: watch::Sender<Book>,
-    /// The newest token, behind the lock that a database has for the row.
+    /// The newest token, in a lock that stands for the row lock of a database.
     row: RowLock<u128>,
     wishes: Mutex<Wishes>,
 }
 
-/// What is to happen to the next ones of these names.
+/// What the next requests of these names must do.
 #[derive(Debug, Default)]
 struct Wishes {
     stand: Option<String>,
@@ -101,7 +102,7 @@ impl Account {
             while let Ok((stream, _)) = listener.accept().await {
                 let shared = served.clone();
                 let serve = service_fn(move |request| answer(shared.clone(), request));
-                // Who asks is frozen and killed on purpose: connections break.
+                // Clients are frozen and killed on purpose, so connections break.
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), serve));
             }
         });
@@ -134,7 +135,7 @@ impl Account {
         self.when("further executions", |book| (book.executions.len() >= before + count).then_some(())).await;
     }
 
-    /// The next one of this name is asked to stand still for a moment when it has the lock the next time.
+    /// Asks the holder of this name to stand still for a moment, the next time that it has the lock.
     pub(crate) fn asks_to_stand(&self, name: &str) {
         self.shared.wishes().stand = Some(name.to_owned());
     }
@@ -156,7 +157,7 @@ impl Shared {
         self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer tells how many milliseconds the caller shall stand still the next time that it has the lock.
+    /// The answer tells for how many milliseconds the caller must stand still the next time that it has the lock.
     async fn pay(&self, holder: String, since: u128) -> (StatusCode, String) {
         match self.compares {
             Compares::Nothing => self.execute(&holder, since).await,
@@ -205,7 +206,7 @@ async fn answer(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (holder, since) = (text(HOLDER).to_owned(), since(request.headers()));
-    // Whatever becomes of the connection, what was begun is ended.
+    // An execution that has begun is finished, even if its connection breaks.
     let executed = tokio::spawn(async move { shared.pay(holder, since).await });
     let (status, told) = executed.await.expect("no panic");
     let answer = Response::builder().status(status);

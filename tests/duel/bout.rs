@@ -1,4 +1,4 @@
-//! One contestant under one schedule: calm, then its accidents, then the verdict.
+//! One contestant under one schedule: a calm time, then the accidents, then the verdict.
 
 use std::{
     panic::{AssertUnwindSafe, resume_unwind},
@@ -16,51 +16,52 @@ use crate::{
     verdict::Verdict,
 };
 
-/// Measured for so long before the first accident.
+/// The time for which the speed is measured before the first accident.
 const CALM: Duration = Duration::from_millis(2500);
-/// Executions before and after everything that happens: programs have warmed up, and are back.
+/// The number of executions before and after each accident, to show that all programs work.
 const SOME: usize = 10;
 
-/// Whoever takes locks for the clients, and may have an accident: the clients themselves, gateways, or handlers.
+/// The processes that take locks for the clients, and that have the accidents: the clients themselves, gateways, or
+/// handlers.
 pub(crate) trait Side {
-    /// How many there are.
+    /// The number of these processes.
     fn victims(&self) -> usize;
 
-    /// What the service calls those whose requests come by way of this one.
+    /// The names by which the service knows the clients of this process.
     fn names(&self, victim: usize) -> Vec<String>;
 
-    /// Returns while it stands between its last look at its lock and its request.
+    /// Returns while the process stands between its last look at its lock and its request.
     async fn stands(&mut self, victim: usize, account: &Account);
 
     fn signal(&self, victim: usize, signal: Signal);
 
-    /// One of them has not answered for as long as a lease lasts, or is gone: what watches over them notices.
+    /// Called when a process has not answered for the length of a lease, or is gone, so that a supervisor may act.
     async fn is_missed(&mut self) {}
 
-    /// It goes on, and what it had still to write has come to its end.
+    /// Called when a frozen process goes on, and its late write has arrived or was refused.
     async fn was_thawed(&mut self) {}
 
-    /// Another one in the place of one that was killed.
+    /// Starts another process in the place of a killed one.
     async fn comes_back(&mut self, victim: usize);
 
-    /// Late writes that were refused before they came to the service.
+    /// The number of late writes that were refused before they reached the service.
     async fn refused(&self) -> usize {
         0
     }
 
-    /// What the processes have said, for whoever looks for a mistake.
+    /// The output of the processes, for the search for mistakes.
     fn said(&self) -> String;
 }
 
 /// # Panics
-/// If something that has to happen does not, after what the processes have said.
+/// If an expected event does not happen. The output of the processes is printed first.
 pub(crate) async fn fought(mut side: impl Side, account: &Account, schedule: &Schedule) -> Bout {
     let bout = AssertUnwindSafe(endured(&mut side, account, schedule)).catch_unwind().await;
     let bout = bout.unwrap_or_else(|panic| {
         println!("{}", side.said());
         resume_unwind(panic)
     });
-    // Its clients end with it.
+    // The clients end with it.
     drop(side);
     let over = |book: &Book| book.executions.iter().all(|execution| execution.ended.is_some());
     let book = account.when("the end of all executions", |book| over(book).then(|| book.clone())).await;
@@ -68,7 +69,7 @@ pub(crate) async fn fought(mut side: impl Side, account: &Account, schedule: &Sc
     Bout { executions, overlaps, lost, stale, ..bout }
 }
 
-/// All but the verdict.
+/// Plays all of the bout, without the verdict.
 async fn endured(side: &mut impl Side, account: &Account, schedule: &Schedule) -> Bout {
     account.works_on(4 * SOME).await;
     let before = account.book().executions.len();
@@ -90,12 +91,13 @@ async fn endured(side: &mut impl Side, account: &Account, schedule: &Schedule) -
     bout
 }
 
-/// Returns when what it had still to write has come, or was refused; whether others were at work in the meantime.
+/// Freezes a process. Returns when its late write has arrived or was refused. The result says whether others were at
+/// work meanwhile.
 async fn freeze(side: &mut impl Side, account: &Account, victim: usize, pause: Duration) -> bool {
     side.stands(victim, account).await;
     let frozen = Instant::now();
     side.signal(victim, Signal::STOP);
-    // The pause itself is what is tried.
+    // The pause has a fixed length, because it is the accident that is tested.
     sleep_until((frozen + LEASE).into()).await;
     side.is_missed().await;
     sleep_until((frozen + pause).into()).await;

@@ -1,4 +1,5 @@
-//! Clients as processes: each takes the lock of one library and calls the service, or calls somebody who has locks of his own.
+//! Clients as processes. Each takes the lock of a library and calls the service, or calls a server that has locks of
+//! its own.
 
 use std::{fs, net::SocketAddr, sync::Arc};
 
@@ -9,12 +10,12 @@ use tokio::task::spawn_blocking;
 
 use crate::{account::Account, bout::Side, fetched};
 
-/// So many of them work on one account.
+/// The number of clients that work on one account.
 pub(crate) const CLIENTS: usize = 4;
 
 const PYPI: [&str; 4] = ["kazoo==2.11.0", "redis==8.1.0", "pottery==3.0.1", "psycopg2-binary==2.9.13"];
 
-/// A program that is told a server, a service and its own name.
+/// A program that is started with the address of a server, the address of a service, and its own name.
 pub(crate) struct Program {
     words: Vec<String>,
     /// Its source.
@@ -59,7 +60,7 @@ impl Program {
 }
 
 impl Clients {
-    /// They take their turns at these addresses: the first one at the first, and so on, around. `path` is what they ask for.
+    /// Starts the clients, and spreads them over these addresses in turn. `path`: the path of their requests.
     pub(crate) async fn start(program: Program, server: String, services: &[SocketAddr], path: &str) -> Self {
         let service = services.iter().map(|address| format!("http://{address}{path}")).collect();
         let mut clients = Self { program, server, service, running: Vec::new() };
@@ -70,7 +71,7 @@ impl Clients {
         clients
     }
 
-    /// What the service calls a client.
+    /// The name by which the service knows a client.
     pub(crate) fn name(number: usize) -> String {
         format!("client-{number}")
     }
@@ -83,7 +84,7 @@ impl Clients {
     }
 }
 
-/// Says so by itself.
+/// Waits until the client says that it is up.
 pub(crate) async fn is_up(child: &Arc<Child>) {
     let child = child.clone();
     let up =
@@ -91,7 +92,7 @@ pub(crate) async fn is_up(child: &Arc<Child>) {
     up.await.expect("no panic").expect("it comes up");
 }
 
-/// Waits until one that is asked to stand does, and says so.
+/// Asks a client to stand still, and waits until it says that it does.
 pub(crate) async fn says_held(child: &Arc<Child>, name: &str, account: &Account) {
     let (from, waiting) = (child.cursor(), child.clone());
     account.asks_to_stand(name);
@@ -101,7 +102,7 @@ pub(crate) async fn says_held(child: &Arc<Child>, name: &str, account: &Account)
     held.await.expect("no panic").expect("it has the lock some time");
 }
 
-/// They have the accidents themselves.
+/// The clients themselves have the accidents.
 impl Side for Clients {
     fn victims(&self) -> usize {
         self.running.len()

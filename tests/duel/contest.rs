@@ -14,14 +14,14 @@ use crate::{
     schedule::Schedule,
 };
 
-/// In the folder of the build.
+/// The report, in the build folder.
 pub(crate) fn report() -> Report {
     let folder = scratch::binaries().with_file_name("duel");
     fs::create_dir_all(&folder).expect("the target directory can be written");
     Report::open(folder.join("report.json")).expect("a report, or none")
 }
 
-/// Clients that take the locks of one library themselves.
+/// Contestants whose clients take the locks of a library themselves.
 pub(crate) async fn clients_fight(contestant: Contestant, program: impl Fn() -> Program, server: String) {
     let start = async |account: &Account| {
         Clients::start(program(), server.clone(), &[account.address], "/pay/7").await
@@ -30,7 +30,7 @@ pub(crate) async fn clients_fight(contestant: Contestant, program: impl Fn() -> 
 }
 
 /// # Panics
-/// If it is not what is asserted of it, after the report was written.
+/// If the result breaks an assertion. The report is written before.
 pub(crate) async fn fight<S: Side>(
     contestant: Contestant,
     compares: Compares,
@@ -50,7 +50,7 @@ pub(crate) async fn fight<S: Side>(
     assert!(complaints.is_empty(), "{}: {complaints:#?}", contestant.name());
 }
 
-/// What is wrong with a bout, if it is not what is asserted.
+/// The assertion that a bout breaks, if there is one.
 fn complaint(contestant: Contestant, bout: &Bout) -> Option<String> {
     let harm = [bout.overlaps, bout.lost, bout.stale] != [0; 3];
     let everywhere = bout.taken_over == bout.pauses;

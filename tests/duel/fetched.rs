@@ -1,4 +1,4 @@
-//! What clients are made of and Debian does not have: fetched once, by the registries' own programs, into the folder of the build.
+//! Parts of clients that Debian does not have. The registries' own programs fetch them once into the build folder.
 
 use std::{
     fs,
@@ -8,10 +8,10 @@ use std::{
 
 use fencegate_tests::curator::class_path;
 
-/// A folder of the build that is there the next time, and holds what `content` tells.
+/// A folder of the build that is kept for later runs. `content` says what it holds.
 fn kept(name: &str, content: &str, make: impl FnOnce(&Path)) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    // Written last: a folder that was half made is made again.
+    // This file is written last, so a half-made folder is made again.
     let made = folder.join("made");
     if fs::read_to_string(&made).is_ok_and(|there| there == content) {
         return folder;

@@ -1,4 +1,4 @@
-//! Fencegate at each of its levels: two gateways, with a guard where the level has one, and clients that take no lock.
+//! Fencegate at each of its levels: two gateways, a guard if the level has one, and clients that take no lock.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ use crate::{
     schedule::LEASE,
 };
 
-/// What `fencing` of an upstream says.
+/// The value of `fencing` of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     None,
@@ -35,14 +35,14 @@ const GATEWAYS: usize = 2;
 
 pub(crate) struct Gateways {
     policies: Vec<Policy>,
-    /// None while one is being started again.
+    /// `None` while a gateway is being started again.
     running: Vec<Option<Gateway>>,
     guard: Option<Guard>,
     clients: Clients,
 }
 
 impl Level {
-    /// At `upstream` the service is the one that compares: that is what the level asks of it.
+    /// At `upstream` the service compares tokens, as this level requires.
     pub(crate) fn compares(self) -> Compares {
         match self {
             Self::Upstream => Compares::Tokens,
@@ -84,7 +84,7 @@ impl Gateways {
             policy
                 .with("/listeners/public/address", format!("127.0.0.1:{}", ports[number]))
                 .with("/zookeeper/session_timeout", format!("{}s", LEASE.as_secs()))
-                // As gateways hold keys where nothing is written.
+                // The default of a policy that does not say how keys are held.
                 .with("/defaults/hold", json!({"mode": "cached"}))
                 .with("/routes/0/fence/wait", "30s")
         };
@@ -107,7 +107,7 @@ async fn guard_before(account: &Account, site: &Guarded) -> Guard {
     made.start().await
 }
 
-/// They have the accidents: clients hold nothing.
+/// The gateways have the accidents, because clients hold nothing.
 impl Side for Gateways {
     fn victims(&self) -> usize {
         GATEWAYS
@@ -117,7 +117,7 @@ impl Side for Gateways {
         (0..CLIENTS).filter(|client| client % GATEWAYS == victim).map(Clients::name).collect()
     }
 
-    /// Another one takes its place that stands still once after it has asked its proof, before its first write.
+    /// Replaces the gateway by one that stands still once: after it has checked its proof, and before its first write.
     async fn stands(&mut self, victim: usize, _account: &Account) {
         let before = self.running[victim].take().expect("it runs");
         before.signal(Signal::TERM);

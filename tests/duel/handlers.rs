@@ -1,4 +1,5 @@
-//! Restate: a server, a virtual object in two processes behind one address, and clients that ask its ingress.
+//! Restate: a server, a virtual object in two processes behind one address, and clients that call the server's
+//! ingress.
 
 use std::{
     fs,
@@ -28,9 +29,10 @@ pub(crate) struct Handlers {
     service: String,
     ports: Vec<u16>,
     running: Vec<Arc<Child>>,
-    /// Which of them is led to.
+    /// The index of the process that gets the requests.
     serving: usize,
-    /// One address before them, which leads elsewhere when the one that serves has not answered for as long as a lease lasts.
+    /// The one address in front of the processes. It leads to the other process when the first has not answered for
+    /// the length of a lease.
     balancer: Balancer,
     clients: Clients,
     _server: Child,
@@ -40,7 +42,7 @@ pub(crate) struct Handlers {
 impl Handlers {
     pub(crate) async fn start(account: &Account) -> Self {
         let published = fetched::node(&NPM);
-        // A module is looked for from where the one stands that asks for it.
+        // Node looks for a module from the folder of the importing module.
         fs::write(published.join("account.mjs"), include_str!("account.mjs")).expect("our own folder");
         let service = format!("http://{}/pay/7", account.address);
         let ports = free_ports(HANDLERS);
@@ -82,7 +84,8 @@ impl Handlers {
 
 fn handler(published: &Path, service: &str, port: u16, number: usize) -> Arc<Child> {
     let script = published.join("account.mjs").display().to_string();
-    // What Node's programs are in production: https://nodejs.org/en/learn/getting-started/nodejs-the-difference-between-development-and-production
+    // Node programs run like this in production:
+    // https://nodejs.org/en/learn/getting-started/nodejs-the-difference-between-development-and-production
     let (port, name) = (port.to_string(), Handlers::name(number));
     let words = ["NODE_ENV=production", "node", &script, &port, service, &name];
     Arc::new(Child::spawn("env", words).expect("setpriv"))
@@ -94,7 +97,7 @@ async fn serving(published: &Path, home: &TempDir, handlers: SocketAddr) -> (Chi
     let [ingress, admin, fabric] = addresses.collect::<Vec<_>>()[..] else { unreachable!("three ports") };
     let file = home.path().join("restate.toml");
     fs::write(&file, configuration(home, ingress, admin, fabric)).expect("our own folder");
-    // The program itself: what npm has put beside it starts it as a child of its own.
+    // This is the program itself. The script that npm installs beside it would start it as a child of its own.
     let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
     let program = format!("node_modules/@restatedev/restate-server-linux-{machine}/bin/restate-server");
     let words = ["--config-file".to_owned(), file.display().to_string()];
@@ -106,8 +109,8 @@ async fn serving(published: &Path, home: &TempDir, handlers: SocketAddr) -> (Chi
     (server, ingress)
 }
 
-/// One node as it is by itself, which waits for the disk: <https://docs.restate.dev/references/server-config>. It listens on
-/// loopback alone and tells nobody of itself.
+/// One node with its default settings, which wait for the disk: <https://docs.restate.dev/references/server-config>.
+/// It listens only on loopback and sends no telemetry.
 fn configuration(home: &TempDir, ingress: SocketAddr, admin: SocketAddr, fabric: SocketAddr) -> String {
     let (ip, ingress, admin, fabric) = (fabric.ip(), ingress.port(), admin.port(), fabric.port());
     format!(
@@ -122,7 +125,7 @@ fn posted(path: &str, body: String) -> Ask {
     Ask::post(path).field("content-type", "application/json").body(body)
 }
 
-/// Polls: that it serves is told to who asks, there is no event.
+/// Polls, because the server sends no event when it is ready.
 async fn until_good(server: &Child, address: SocketAddr, ask: &Ask) {
     let good = async {
         while !ask.to(address).await.is_ok_and(|answer| matches!(answer.status, 200..300)) {
@@ -132,9 +135,9 @@ async fn until_good(server: &Child, address: SocketAddr, ask: &Ask) {
     patiently(&format!("Restate to answer {}", ask.target()), good, || server.log()).await;
 }
 
-/// The process that runs the handler has the accidents: clients hold nothing.
+/// The process that runs the handler has the accidents, because clients hold nothing.
 impl Side for Handlers {
-    /// The one that is led to.
+    /// The one process that gets the requests.
     fn victims(&self) -> usize {
         1
     }

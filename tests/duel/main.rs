@@ -1,5 +1,5 @@
-//! Locks under the same clients, pauses and kills, with the resource that is behind them: what each of them lets happen to it.
-//! `tests/run --duel` runs it, and with `--write` puts the table into `deploy/docs/COMPARISON.md`.
+//! Locks under the same clients, pauses and kills, with the resource behind them: how well each lock protects it.
+//! `tests/run --duel` runs it. With `--write` it puts the table into `deploy/docs/COMPARISON.md`.
 
 mod account;
 mod bout;

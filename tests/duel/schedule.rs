@@ -1,10 +1,10 @@
-//! What happens to a contestant, and when: the same for each of them, by a seed.
+//! The accidents of a bout and their times. A seed gives every contestant the same schedule.
 
 use std::{env, time::Duration};
 
 use fencegate_tests::memory::Dice;
 
-/// The life that each lock is given; nearly the shortest that etcd grants.
+/// The lease time of each lock. It is nearly the shortest that etcd grants.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
 const PAUSES: usize = 2;
@@ -18,7 +18,7 @@ pub(crate) struct Schedule {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Accident {
-    /// Which of those that may have one; counted around.
+    /// The index of the process; it counts around.
     pub(crate) victim: usize,
     pub(crate) mishap: Mishap,
 }
@@ -34,7 +34,7 @@ pub(crate) enum Mishap {
 impl Schedule {
     pub(crate) fn of(seed: u64) -> Self {
         let dice = Dice::seeded(seed);
-        // A session's end is seen a moment after its lease is over, and the next holder has to have its turn.
+        // The end of a session is noticed a moment after its lease, and the next holder needs time for its turn.
         let longer = LEASE + Duration::from_millis(1600)..LEASE + Duration::from_millis(2600);
         let mut mishaps: Vec<Mishap> = (0..PAUSES).map(|_| Mishap::Pause(dice.within(&longer))).collect();
         for _ in 0..KILLS {

@@ -1,4 +1,4 @@
-//! Servers that keep locks, as their documentation configures them: what they have acknowledged is on the disk.
+//! Lock servers with the settings that their documentation recommends: an acknowledged write is on the disk.
 
 use std::{
     fs,
@@ -22,23 +22,23 @@ use tempfile::TempDir;
 
 use crate::schedule::LEASE;
 
-/// They end with this.
+/// Dropping this ends the servers.
 #[derive(Default)]
 pub(crate) struct Servers {
-    /// For their clients.
+    /// The addresses for clients.
     pub(crate) addresses: Vec<SocketAddr>,
     children: Vec<Child>,
     homes: Vec<TempDir>,
 }
 
-/// With the short ticks by which it can keep sessions as short as a lease.
+/// A ZooKeeper with short ticks, so that a session can be as short as a lease.
 pub(crate) fn zookeeper(folder: &Path) -> PrivateZooKeeper {
     let settings =
         Settings { tick: Duration::from_millis(200), durability: Durability::Machine, heap_mib: 128 };
     PrivateZooKeeper::start(folder, settings).expect("ZooKeeper starts")
 }
 
-/// Redis, once or several times, with nothing between them. Each write waits for the disk, which a lock asks for that is to
+/// One or several Redis servers that do not know each other. Each write waits for the disk, as a lock needs that must
 /// outlive a restart of its server:
 /// <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/#performance-crash-recovery-and-fsync>.
 pub(crate) fn redis(count: usize) -> Servers {
@@ -51,7 +51,7 @@ pub(crate) fn redis(count: usize) -> Servers {
     servers
 }
 
-/// etcd as it is by itself, which waits for the disk: <https://etcd.io/docs/v3.4/op-guide/configuration/>.
+/// etcd with its default settings, which wait for the disk: <https://etcd.io/docs/v3.4/op-guide/configuration/>.
 pub(crate) fn etcd() -> Servers {
     let [port, peer] = free_ports(2)[..] else { unreachable!("two ports") };
     let (client, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
@@ -65,7 +65,7 @@ pub(crate) fn etcd() -> Servers {
     servers
 }
 
-/// It ends a session that is idle in its transaction for longer than a lease:
+/// PostgreSQL. It ends a session that is idle in its transaction for longer than a lease:
 /// <https://www.postgresql.org/docs/current/runtime-config-client.html#GUC-IDLE-IN-TRANSACTION-SESSION-TIMEOUT>.
 pub(crate) fn postgres() -> (Server, Database) {
     let server = Server::start(&[&format!("idle_in_transaction_session_timeout={}ms", LEASE.as_millis())]);
@@ -74,7 +74,7 @@ pub(crate) fn postgres() -> (Server, Database) {
 }
 
 impl Servers {
-    /// With commas between them.
+    /// The addresses, separated by commas.
     pub(crate) fn told(&self) -> String {
         self.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
@@ -94,7 +94,7 @@ impl Servers {
     }
 }
 
-/// Polls: that somebody listens is told to who connects, there is no event.
+/// Polls, because there is no event when a server begins to listen.
 pub(crate) fn listens(address: SocketAddr, child: &Child) {
     let until = Instant::now() + PATIENCE;
     while TcpStream::connect(address).is_err() {

@@ -1,4 +1,5 @@
-//! What was found, as the table of `deploy/docs/COMPARISON.md`; `REWRITE=1` writes it there. For when all have fought.
+//! The results as the table of `deploy/docs/COMPARISON.md`. With `REWRITE=1` it is written there, when all contestants
+//! have run.
 
 use std::{env, fs, path::PathBuf};
 
@@ -6,7 +7,7 @@ use fencegate_tests::duel::{self, Contestant};
 
 use crate::contest::report;
 
-/// Looked for with apt in Debian 12, and with the search of npm; PyPI has clients of it.
+/// Found by searches with apt in Debian 12 and with npm. PyPI has only clients for it.
 const NO_CONSUL: &str = "Debian 12, PyPI and npm do not have its server";
 
 #[test]

@@ -1,14 +1,14 @@
-//! Judges a book: what a lock was to keep from happening to a balance, and did not.
+//! Judges a book: the violations that a lock should have prevented.
 
 use crate::account::Book;
 
-/// How often.
+/// The number of executions, and of each kind of violation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) executions: usize,
     /// Executions that began while another one was at work.
     pub(crate) overlaps: usize,
-    /// Executions of which nothing is left in the balance.
+    /// Executions whose effect is lost from the balance.
     pub(crate) lost: usize,
     /// Writes of a former holder after a newer holder had begun.
     pub(crate) stale: usize,
@@ -16,7 +16,7 @@ pub(crate) struct Verdict {
 
 impl Verdict {
     /// # Panics
-    /// If something is at work still.
+    /// If an execution is still at work.
     pub(crate) fn of(book: &Book) -> Self {
         let (mut overlaps, mut stale, mut busy_until) = (0, 0, None);
         for execution in &book.executions {
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(verdict(&[(1, 0, 5), (3, 10, 20), (2, 15, 25)]), (1, 1, 1));
         // A newer one begins while the former one is at work, as after a lock that ended with its connection.
         assert_eq!(verdict(&[(1, 0, 30), (2, 5, 10), (3, 12, 17)]), (2, 2, 1));
-        // Whoever is the newest writes nothing late.
+        // The newest holder never writes late.
         assert_eq!(verdict(&[(2, 0, 10), (2, 20, 30)]), (0, 0, 0));
     }
 

@@ -1,5 +1,5 @@
-//! Alerts whose accident, or whose end, takes more than some seconds also where the rules are [hurried]. The others are
-//! among the promises.
+//! Alerts that take more than some seconds to fire or to end, even with the [hurried] rules. The other alerts are
+//! tested among the promises.
 //!
 //! [hurried]: fencegate_tests::prometheus::hurried
 

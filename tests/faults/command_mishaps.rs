@@ -1,5 +1,5 @@
-//! A hundred mishaps of those that watch over a command, and a hundred of the gateways whose leases are its locks: for how long it
-//! was dead when its lock became another's.
+//! A hundred mishaps of the processes that guard a command, and a hundred of the gateways whose leases are its locks.
+//! Each test measures for how long the command was dead when another holder got its lock.
 
 use std::fmt::Debug;
 
@@ -14,7 +14,7 @@ use fencegate_tests::{
 
 const AT_ONCE: usize = 5;
 
-/// Says what was seen of each mishap.
+/// Prints a summary for each mishap, and fails if one of the measurements is bad.
 fn judged<M: Copy + Debug + PartialEq>(mishaps: &[M], all: &[Measured<M>]) {
     for mishap in mishaps {
         println!("{mishap:?}: {}", summary(all.iter().filter(|measured| measured.mishap == *mishap)));

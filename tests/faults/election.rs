@@ -20,16 +20,16 @@ use tokio::time::sleep;
 
 const CANDIDATES: usize = 5;
 const KILLS: usize = 50;
-/// The session timeout and two ticks, and what it takes on a busy machine to see it.
+/// The session timeout and two ticks. `SEEN` is the time that a busy machine takes to show the new leader.
 const WITHIN: Duration = Duration::from_millis(2000 + 2 * 200);
 const SEEN: Duration = Duration::from_millis(300);
 
-/// Whom it hits.
+/// The process that is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hit {
     LeadersKeeper,
     LeadersWatchman,
-    /// Nothing happens to the leader.
+    /// A candidate that does not lead is killed.
     Another,
 }
 
@@ -61,7 +61,7 @@ async fn next_leader(candidates: &[Charged], leader: Option<usize>) -> Duration 
     began.elapsed()
 }
 
-/// Who leads has a watchman, and that one a command; who waits has none.
+/// The index of the leader. Only a leader has a watchman, and the watchman has the command as its child.
 async fn leader(candidates: &[Charged]) -> usize {
     let leads = |one: &Charged| child(one.keeper()).and_then(child).is_some();
     let found = async {
@@ -93,7 +93,7 @@ async fn a_comparing_service_never_meets_two_leaders() {
     let (mut times, mut leaders) = (Vec::new(), 1);
     for round in 0..KILLS {
         let leader = leader(&candidates).await;
-        // One that is killed before it writes shows nothing.
+        // A leader that is killed before it writes leaves no trace.
         let written = async {
             while led(register.path()).len() < leaders {
                 sleep(Duration::from_millis(2)).await;
@@ -133,7 +133,7 @@ async fn a_comparing_service_never_meets_two_leaders() {
     assert!(times.len() >= KILLS / 3, "not exercised");
 }
 
-/// The same numbers each time, spread as random ones.
+/// Numbers that look random and are the same in each run.
 fn scattered(seed: usize) -> u64 {
     let mixed = (seed as u64).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 33

@@ -2,7 +2,7 @@
 
 use fencegate_tests::lapse::{Round, pause, reconnect, short_cut};
 
-/// Of three rounds one may have met a machine too busy for its times.
+/// One round of three may be without effect, because the machine was too busy for its times.
 async fn again(what: &str, rounds: usize, round: impl AsyncFn() -> Round) {
     let (mut exercised, mut violations) = (0, Vec::new());
     for _ in 0..rounds {

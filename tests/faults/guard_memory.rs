@@ -23,7 +23,7 @@ async fn used(guard: &Guard, keys: std::ops::Range<u64>) {
     guard.gauge_becomes("fencegate_guard_keys_at_work", 0.0).await;
 }
 
-/// Between two sizes right behind those at which the table of keys has doubled: where a key costs most.
+/// Both sizes lie just above a size at which the table of keys doubles. There a key costs most.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_was_used_takes_no_more_than_the_runbook_says() {
     const FEW: u64 = 7_500;
@@ -37,7 +37,7 @@ async fn a_key_that_was_used_takes_no_more_than_the_runbook_says() {
     let each = many.saturating_sub(few) / usize::try_from(MANY - FEW).expect("small");
     println!("{few} bytes with {FEW} keys, {many} with {MANY}: {each} a key");
     assert!(each <= MOST, "{each} bytes a key");
-    // The same keys again take nothing more, and neither does an orderly restart.
+    // Neither repeated use of these keys nor an orderly restart takes more memory.
     let guard = guard.stops().await.start().await;
     let again = guard.resident();
     println!("{again} bytes after an orderly restart");

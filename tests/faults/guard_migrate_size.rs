@@ -17,10 +17,10 @@ const OPERATIONS: u64 = 20_000;
 /// Bytes of a kept answer.
 const BODY: usize = 4096;
 
-/// All of it takes longer than this in memory; the process alone, and a batch, takes less.
+/// Less than the whole store takes in memory, and more than the process and one batch take.
 const MEMORY: usize = 64 << 20;
 
-/// On a busy machine, built for tests.
+/// Long enough for a busy machine and a build for tests.
 const TIME: Duration = Duration::from_secs(60);
 
 fn key(number: u64) -> ResourceKey {

@@ -1,5 +1,5 @@
-//! Many leases: what they cost in memory, that they outlive a storm of renewals, and that of those whose gateways are killed in
-//! turn no two hold one key by what their clients were told.
+//! Many leases: their memory, a storm of renewals, and gateways that are killed in turn. By what their clients were
+//! told, no two clients ever hold one key.
 
 use std::{
     collections::HashMap,
@@ -17,10 +17,10 @@ use fencegate_tests::{
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
 
-/// By the issue that asked for leases: so many at once.
+/// As many leases at once as the issue asked for that led to leases.
 const MANY: usize = 5000;
 const AT_ONCE: usize = 64;
-/// A listener's backlog has room for them.
+/// So many connections fit into the backlog of a listener.
 const IN_A_STORM: usize = 512;
 
 #[tokio::test]
@@ -43,7 +43,8 @@ async fn five_thousand_leases_fit_and_outlive_a_storm_of_renewals() {
     let renewed: Vec<u16> = renewed.map(|answer| answer.status).collect().await;
     println!("{MANY} leases: {taken:?} to take, {each} bytes each, {:?} to renew all", begun.elapsed());
     assert!(renewed.iter().all(|status| *status == 200), "not all were renewed");
-    // As fast as they can be sent, and of every second one neither the question nor the answer is known to have arrived.
+    // Renews as fast as possible. The client abandons a first renewal of every second lease, and does not know whether
+    // it arrived.
     let begun = Instant::now();
     let storm = stream::iter(leases.iter().enumerate()).map(async |(n, lease)| {
         if n % 2 == 0 {
@@ -58,16 +59,16 @@ async fn five_thousand_leases_fit_and_outlive_a_storm_of_renewals() {
     );
     assert!(renewed.iter().all(|status| *status == 200), "not all were renewed");
     gateway.series_becomes("fencegate_leases", &["state=\"held\""], MANY as f64).await;
-    // A kept key may take 8 KiB; a lease has its document, its task and its node's task beside that.
+    // A kept key may take 8 KiB. A lease has a document, a task, and the task of its node besides.
     assert!(each < 24 << 10, "{each} bytes for a lease");
 }
 
-/// What the clients of one key were told: until when the last one holds, and its token.
+/// What the clients of each key were told: the end of the latest hold, and its token.
 #[derive(Default)]
 struct Told(Mutex<HashMap<String, (Instant, Token)>>);
 
 impl Told {
-    /// A client holds from here on.
+    /// A client holds the key from `from` until `until`.
     fn holds(&self, key: &str, from: Instant, until: Instant, token: Token) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((before, older)) = all.get(key) {
@@ -77,7 +78,7 @@ impl Told {
         all.insert(key.to_owned(), (until, token));
     }
 
-    /// He does not hold from here on.
+    /// The client holds the key no longer.
     fn gives_back(&self, key: &str, token: Token) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(key.to_owned(), (Instant::now(), token));
@@ -106,7 +107,7 @@ async fn client(n: usize, gateways: Arc<Mutex<Vec<Arc<Gateway>>>>, told: Arc<Tol
         let lease = Lease::granted(&answer);
         let token = lease.token();
         held += 1;
-        // Nobody else may have been told that he holds when this was granted; it holds from the answer on.
+        // The hold begins with the answer. No other client may have been told that it holds the key at that time.
         let until = |document: &serde_json::Value, asked: Instant| {
             asked + Duration::from_millis(document["held_for_ms"].as_u64().unwrap_or_default())
         };
@@ -123,7 +124,7 @@ async fn client(n: usize, gateways: Arc<Mutex<Vec<Arc<Gateway>>>>, told: Arc<Tol
                 _ => break,
             }
         }
-        // Given back: from here on it is not held by what was told.
+        // The client gives the key back, and does not count on it from here on.
         let path = format!("/.fencegate/v1/leases/{}", lease.reference);
         told.gives_back(&key, token);
         let release = fencegate_tests::client::Ask::with_method("DELETE", &path);

@@ -1,5 +1,5 @@
-//! The fault matrix in full: every case at every level of its own with three seeds, for as long as there is time. What one run of this test
-//! had no time for, the next one plays.
+//! The fault matrix in full: every case at each of its levels with three seeds, as far as the time allows. The next
+//! run of this test plays the remaining cases.
 
 use std::{
     env,
@@ -20,15 +20,15 @@ use fencegate_tests::{
 
 const SEEDS: [u64; 3] = [7, 77, 79];
 
-/// At a time: the processes of a run wait most of the time.
+/// Runs at the same time. The processes of a run are idle most of the time.
 const LANES: usize = 2;
 
-/// A number out of the environment.
+/// A number from an environment variable.
 fn number(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
 }
 
-/// Cases that are asked for, with one seed after the other: where time is short, each case has been played.
+/// The runs of all selected cases, seed by seed. If the time is short, each case has been played with the first seed.
 fn wanted() -> Vec<Run> {
     let only = env::var("FENCEGATE_FAULTS_ONLY").unwrap_or_default();
     let cases = || CASES.iter().filter(|case| case.name.contains(&only));

@@ -1,4 +1,5 @@
-//! New keys that come for ever, more of them than the server removes by itself: what ZooKeeper keeps levels off.
+//! New keys arrive all the time, faster than the ZooKeeper server removes empty containers. The number of nodes levels
+//! off.
 
 use std::{
     net::SocketAddr,
@@ -21,12 +22,13 @@ use tokio::{
     time::{interval, sleep},
 };
 
-/// Each sends ten requests in a second, for a key that nobody has used before.
+/// Each client sends ten requests per second, each for a new key.
 const CLIENTS: usize = 30;
 const PACE: Duration = Duration::from_millis(100);
 const LASTS: Duration = Duration::from_secs(5 * 60);
 const LOOK: Duration = Duration::from_secs(5);
-/// What comes and goes with the load of the machine: keys that linger for a quarter of a second, a second's worth.
+/// The variation with the load of the machine. Keys linger for a quarter of a second; this allows for the keys of one
+/// second.
 const SLACK: usize = 300;
 
 async fn client(gateway: SocketAddr, next: Arc<AtomicUsize>, over: Arc<AtomicBool>) {

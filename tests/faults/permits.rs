@@ -1,4 +1,4 @@
-//! Ten thousand requests for keys that several hold at once, through gateways of which one after the other is killed.
+//! Ten thousand requests for keys with several permits. The gateways are killed one after the other.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The promise `read_alike` with texts that nobody has thought of, read by the real programs in this run.
+//! The promise `read_alike` with random texts, read by the real programs in this run.
 
 use fencegate_policies::path::CanonicalPath;
 use fencegate_tests::foreign_readings::{asked_programs::readings, made_keys::MadeKeys, reading::Part};
@@ -30,7 +30,7 @@ fn no_path_is_read_otherwise() {
     let mut texts = texts(
         "/(orders|ORDERS|%6frders|\\.\\.|\\.|[!$&'()*+,=:@~_-]|[|^`{}\"<> ])(/|//|%2f|\\\\|/\\./|/x/\\.\\./|;/|)([a-c4]|%34|%6[1-9]|%C3%A9|%[2-7][0-9a-fA-F]|%[89c-f][0-9a-f]|é){0,5}(/|/items|%2Fitems|;v|\\.|%2e|)",
     );
-    // What is forwarded is what the service reads.
+    // The gateway forwards the canonical path, and the service reads that path.
     let forwarded = texts.iter().map(|text| CanonicalPath::parse(text).as_str().to_owned());
     let forwarded: Vec<String> = forwarded.collect();
     texts.extend(forwarded);

@@ -1,6 +1,6 @@
-//! Two guards with one PostgreSQL under load, for a minute each: a guard that is killed or stands still, a server that is
-//! restarted, killed or followed by its standby, a connection that is cut. Nothing overlaps, nothing older comes
-//! through, and nothing runs twice.
+//! Two guards with one PostgreSQL under load, for a minute each. A guard is killed or stands still. The server is
+//! restarted, killed, or replaced by its standby. A connection is cut. No executions overlap, no stale request passes,
+//! and nothing runs twice.
 
 mod fleet;
 
@@ -25,7 +25,7 @@ fn server() -> Server {
     block_in_place(|| Server::start(&[]))
 }
 
-/// Polls: the database tells whoever asks, there is no event.
+/// Polls, because the database sends no event for this.
 async fn rest(database: &Database) {
     const AT_WORK: &str = "SELECT count(*) FROM fencegate.at_work WHERE key LIKE '%/rests-%'";
     while block_in_place(|| database.run(AT_WORK)) != "0" {
@@ -41,7 +41,7 @@ async fn guards_are_killed_one_after_the_other() {
     for which in [Which::One, Which::Two, Which::One, Which::Two] {
         sleep(FAIR).await;
         let resting = fleet.lets_rest().await;
-        // Clients are answered first; that it has ended is written a moment later.
+        // A client has its answer a moment before the database has the end of the dispatch.
         patiently("the ends of what was answered", rest(&database), || "").await;
         fleet.guard(which).signal(Signal::KILL);
         fleet.serves_within(Duration::from_secs(1), &resting).await;

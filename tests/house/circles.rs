@@ -7,10 +7,10 @@ use std::{
 
 use crate::modules::Edges;
 
-/// The shortest way round among modules that all lead to each other.
+/// The shortest circle in a group of modules that all lead to each other.
 #[derive(Debug)]
 pub(crate) struct Circle {
-    /// How many there are that lead to each other.
+    /// The number of modules in the group.
     pub(crate) modules: usize,
     way: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Finds what the documents name and is not there: links to files and to headings, and source files by their names.
+//! Finds broken references in the documents: links to missing files and headings, and names of missing source files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,7 +6,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// What the documents below `root` name that is not there.
+/// References of the documents below `root` to files that are not there.
 pub(crate) fn missing(root: &Path) -> Vec<String> {
     let mut files = BTreeSet::new();
     collect(root, Path::new(""), &mut files);
@@ -20,7 +20,7 @@ fn missing_in(document: &Path, text: &str, files: &BTreeSet<PathBuf>) -> Vec<Str
     let is_there = |place: &Path| files.iter().any(|file| file.starts_with(place));
     let linked = links(text).filter(|link| !is_there(&walked(folder, link)));
     let linked = linked.map(|link| format!("{}: no file at {link}", document.display()));
-    // A bare name in what is said of one crate is a file of that crate: others have files of the same name.
+    // In a document of a crate, a bare file name means a file of that crate. Other crates have files of the same name.
     let own = files.contains(&folder.join("Cargo.toml")).then_some(folder);
     let within = |name: &str| own.filter(|_| !name.contains('/')).unwrap_or(Path::new(""));
     let is_named = |name: &&str| {
@@ -59,8 +59,8 @@ fn astray_in(texts: &BTreeMap<PathBuf, String>) -> Vec<String> {
     told
 }
 
-/// The headings of a document, as links call them: small letters, hyphens for blanks, no other signs. Of two with one name
-/// the second is called by a number as well.
+/// The headings of a document in the form of link targets: lower case, hyphens for blanks, no other signs. If a
+/// heading occurs twice, the second target ends with a number.
 fn headings(text: &str) -> BTreeSet<String> {
     let mut called = BTreeMap::<String, usize>::new();
     let mut names = BTreeSet::new();
@@ -104,7 +104,7 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
     quoted.filter(|name| name.ends_with(".rs") && !name.contains(['*', ' ', '{']))
 }
 
-/// The file that `link` means in a document of this folder.
+/// The path of the file that `link` means in a document of this folder.
 fn walked(folder: &Path, link: &str) -> PathBuf {
     let mut at = folder.to_owned();
     for step in Path::new(link).components() {

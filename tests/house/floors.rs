@@ -1,4 +1,4 @@
-//! Which crate knows which: as the document says it, and as the manifests have it.
+//! The dependencies between the crates: as the document states them, and as the manifests have them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,7 +36,7 @@ impl Floors {
         block.lines().map(line).collect::<Option<_>>().map(|crates| Self { crates })
     }
 
-    /// All members of the workspace that know another one or are known, whatever for.
+    /// All members of the workspace that depend on another member, or on which another member depends.
     pub(crate) fn of_workspace(root: &Path) -> Self {
         let members = table(&root.join("Cargo.toml"));
         let members = members["workspace"]["members"].as_array().expect("a list of members");
@@ -60,7 +60,7 @@ impl Floors {
         floors
     }
 
-    /// How many floors are below each crate. Cargo lets nobody know each other.
+    /// The number of floors below each crate. Cargo allows no circle of dependencies.
     pub(crate) fn heights(&self) -> BTreeMap<String, usize> {
         let mut heights: BTreeMap<String, usize> = BTreeMap::new();
         while heights.len() < self.crates.len() {
@@ -77,7 +77,7 @@ impl Floors {
         heights
     }
 
-    /// What is known by somebody who stands below it, or stands nowhere.
+    /// Dependencies of a crate on a crate that is not below it, or is not listed.
     pub(crate) fn wrong_way(&self) -> Vec<String> {
         let place = |name: &str| self.crates.iter().position(|one| one.name == name);
         let mut wrong = Vec::new();
@@ -88,7 +88,7 @@ impl Floors {
         wrong
     }
 
-    /// Where `self`, as written, and what was built are not the same.
+    /// The differences between `self`, as the document has it, and the real dependencies.
     pub(crate) fn differing(&self, built: &Self) -> Vec<String> {
         let all = |floors: &Self| -> BTreeMap<String, BTreeSet<String>> {
             floors.crates.iter().map(|one| (one.name.clone(), one.knows.clone())).collect()

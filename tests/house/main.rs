@@ -1,5 +1,5 @@
-//! How the house is built: which crate knows which, that no two modules and no two folders need each other, that no two
-//! things have one name, and the picture of it all.
+//! The structure of the sources: the dependencies between crates, no circles between modules or folders, no name for
+//! two things, and the picture of all of it.
 //!
 //! `REWRITE=1 cargo test -p fencegate-tests --test house` draws the picture anew.
 
@@ -53,7 +53,7 @@ fn crates_know_whom_the_document_lets_them_know_and_no_other() {
     );
 }
 
-/// What the compiler builds by itself: a library, or one kind of tests.
+/// The files with which the compiler begins: of a library, and of one kind of tests.
 const ROOTS: [&str; 2] = ["lib.rs", "main.rs"];
 
 /// All that the compiler builds by itself, by the folder of its sources.
@@ -76,7 +76,7 @@ fn built() -> impl Iterator<Item = (String, Modules)> {
     })
 }
 
-/// Who uses whom in each of them.
+/// The uses between the modules of each crate or kind of tests.
 fn edges() -> impl Iterator<Item = (String, Edges)> {
     built().map(|(place, modules)| {
         let edges = modules.edges();
@@ -85,7 +85,7 @@ fn edges() -> impl Iterator<Item = (String, Edges)> {
     })
 }
 
-/// What users run, or build upon.
+/// Whether the code is shipped: users run it or build upon it.
 fn is_shipped(place: &str) -> bool {
     place.starts_with("policies/") || place.starts_with("gateway/")
 }
@@ -159,7 +159,7 @@ fn read(document: &str) -> String {
     fs::read_to_string(root().join(document)).expect("a document")
 }
 
-/// What strangers read, first of all.
+/// The documents that new readers read first.
 const READ_BY_STRANGERS: [&str; 19] = [
     "README.md",
     "policies/README.md",
@@ -216,7 +216,8 @@ fn the_chinese_readme_has_the_commands_the_links_and_the_figures_of_the_english_
     assert!(differing.is_empty(), "README.md, and then README.zh-CN.md:\n{}", differing.join("\n"));
     let terms = translation::terms(&read("deploy/docs/GLOSSARY.md"), own);
     assert!(terms.is_empty(), "terms of GLOSSARY.md, and those translated: {}", terms.join(", "));
-    // What it answers beyond that has its figures and its words of policies from the other documents.
+    // The part without an original answers questions of its own. Its figures must stand in one of the English
+    // documents.
     let english: String = READ_BY_STRANGERS.map(read).concat();
     for figure in translation::figures(own) {
         assert!(english.contains(&figure), "no English document says {figure}");

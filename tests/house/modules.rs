@@ -1,7 +1,8 @@
 //! The modules of one crate, and which of them uses an item that another one defines.
 //!
-//! An item belongs to the file that defines it, whoever exports it again. What methods a value has is not looked at: who
-//! calls one has got the value from somewhere. Nor are macros that are in scope by their place in the text alone.
+//! An item belongs to the file that defines it, even if other files export it again. Methods are not followed: the
+//! caller of a method has the value from another item. Macros that are in scope only by their place in the text are
+//! not followed either.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -10,7 +11,7 @@ use crate::{
     sources::Sources,
 };
 
-/// Who uses whose items, by the names of modules; the crate itself is `crate`.
+/// For each module, the modules whose items it uses, and these items. The crate itself is called `crate`.
 pub(crate) type Edges = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 /// All modules of a crate, by their names one behind the other.
@@ -86,7 +87,7 @@ impl Modules {
         edges
     }
 
-    /// `module`: a module is meant where an item has the same name.
+    /// `module`: prefer a module if an item has the same name.
     fn resolve(
         &self,
         from: &Names,
@@ -94,7 +95,7 @@ impl Modules {
         module: bool,
         seen: &mut Vec<(Names, Names)>,
     ) -> Option<Found> {
-        // Imports that name each other.
+        // Imports that refer to each other would never end.
         if seen.iter().any(|(module, names)| module == from && names == path) {
             return None;
         }
@@ -125,7 +126,7 @@ impl Modules {
             let goes_on = place + 1 < path.len();
             match self.look_up(&at, name, module || goes_on, seen)? {
                 Found::Module(next) => at = next,
-                // Behind it are its own: variants, functions, constants.
+                // The rest of the path belongs to the item: variants, functions, constants.
                 item @ Found::Item { .. } => return Some(item),
             }
         }

@@ -1,11 +1,11 @@
-//! Finds what the list of changes that no test can notice says of code that is not there.
+//! Checks the list of changes that no test can notice: it must not speak of code that is not there.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 use fencegate_tests::mutants::{Mutants, Survivor};
 use syn::visit::{self, Visit};
 
-/// One sentence for each thing that is wrong.
+/// One sentence for each mistake in the list.
 pub(crate) fn complaints(root: &Path, list: &Mutants) -> Vec<String> {
     let mut told = Vec::new();
     let files: Vec<&String> = list.code.iter().flat_map(|code| &code.files).collect();
@@ -36,7 +36,7 @@ pub(crate) fn complaints(root: &Path, list: &Mutants) -> Vec<String> {
     told
 }
 
-/// The names of all functions of a file, whatever they are of.
+/// The names of all functions in a file, methods included.
 fn functions(file: &Path) -> BTreeSet<String> {
     let text = fs::read_to_string(file).expect("a source file");
     let mut named = Named::default();

@@ -17,7 +17,7 @@ pub(crate) struct Places(BTreeMap<String, BTreeSet<String>>);
 /// Where the names are listed that may stand in several places.
 const LIST: &str = "tests/house/same.rs";
 
-/// What Rust calls a file, not we; and what stands below `tests` is called by what it tries.
+/// Names that Rust requires. The files below a folder `tests` are named after the thing they test.
 const OF_RUST: [&str; 4] = ["lib", "main", "mod", "tests"];
 
 impl Places {

@@ -12,14 +12,14 @@ use crate::{
 };
 
 const BOX: (usize, usize) = (220, 74);
-/// Between boxes, and between floors.
+/// The space between boxes, and between floors.
 const GAP: (usize, usize) = (36, 62);
 const EDGE: usize = 20;
-/// Numbers are said to the nearest so many.
+/// The numbers in the picture are rounded to multiples of these.
 const FILES: usize = 10;
 const LINES: usize = 1000;
 
-/// No date and no path of this machine are in it, and its numbers are round.
+/// The picture has no date and no path of this machine, and its numbers are rounded.
 pub(crate) fn draw(floors: &Floors, root: &Path) -> String {
     let heights = floors.heights();
     let top = heights.values().copied().max().unwrap_or(0);
@@ -80,8 +80,8 @@ pub(crate) fn draw(floors: &Floors, root: &Path) -> String {
     svg
 }
 
-/// Whether two pictures show the same, where numbers may be a fifth apart, and one step beside: who adds a file need not
-/// draw the house anew.
+/// Whether two pictures show the same. Numbers may differ by a fifth and one rounding step, so that a new file needs
+/// no new picture.
 pub(crate) fn is_about(kept: &str, drawn: &str) -> bool {
     let lines = |svg| str::lines(svg).partition::<Vec<_>, _>(|line| !line.contains(">about "));
     let ((kept, kept_sizes), (drawn, drawn_sizes)) = (lines(kept), lines(drawn));
@@ -101,7 +101,8 @@ fn sizes(line: &str) -> [usize; 2] {
     [files, &lines].map(|number| number.parse().unwrap_or_default())
 }
 
-/// Whom it knows and meets by no other way: an arrow to each would hide the floors.
+/// The crates that `one` depends on directly and not also through another crate. An arrow to each dependency would
+/// hide the floors.
 fn nearest<'f>(floors: &'f Floors, one: &'f Crate) -> Vec<&'f String> {
     let known =
         |name: &str| &floors.crates.iter().find(|one| one.name == name).expect("of the workspace").knows;
@@ -115,7 +116,7 @@ fn nearest<'f>(floors: &'f Floors, one: &'f Crate) -> Vec<&'f String> {
     one.knows.iter().filter(|name| !further.contains(name)).collect()
 }
 
-/// To the nearest so many, with a comma before the last three digits.
+/// Rounds to a multiple of `to`, with a comma before the last three digits.
 fn round(number: usize, to: usize) -> String {
     let number = ((number + to / 2) / to).max(1) * to;
     match number / 1000 {

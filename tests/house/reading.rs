@@ -11,11 +11,11 @@ use syn::{
 /// Names one behind the other, as in `crate::lock::Slot`.
 pub(crate) type Names = Vec<String>;
 
-/// What stands in one module. Of functions, what stands in them counts as well.
+/// The items of one module. The contents of functions count as contents of the module.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) items: Vec<String>,
-    /// Those of the items that are types, and may be named outside of the module.
+    /// The types among the items that are visible outside of the module.
     pub(crate) types: Vec<String>,
     pub(crate) imports: Vec<Import>,
     /// `use a::b::*`.
@@ -34,7 +34,7 @@ pub(crate) struct Import {
 }
 
 impl Read {
-    /// Without what is built for tests only.
+    /// Reads a file, without the code that is built only for tests.
     pub(crate) fn of(file: &File) -> Self {
         let mut read = Self::default();
         read.visit_file(file);
@@ -58,7 +58,7 @@ impl Read {
         }
     }
 
-    /// Tokens of a macro are no tree: each run of names with `::` between them is taken for a path.
+    /// The tokens of a macro form no syntax tree. Each run of names with `::` between them is taken for a path.
     fn mention_all(&mut self, tokens: TokenStream) {
         let (mut path, mut colons) = (Names::new(), 0);
         for token in tokens {
@@ -135,7 +135,7 @@ impl<'a> Visit<'a> for Read {
         self.mention_all(invoked.tokens.clone());
     }
 
-    /// Neither derives nor the fields that tools ask for name what is used.
+    /// Attributes are skipped: derives and the attributes of tools do not count as uses.
     fn visit_attribute(&mut self, _: &'a Attribute) {}
 
     fn visit_impl_item_fn(&mut self, item: &'a ImplItemFn) {

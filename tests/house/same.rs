@@ -1,4 +1,4 @@
-//! The names that several places have by right, and what the one thing is that they stand for.
+//! The names that may stand in several places, each with the one thing that it stands for.
 
 use crate::names::Allowed;
 

@@ -4,7 +4,7 @@
 //! list item. A colon or a semicolon ends none. A word is what stands between blanks and has a letter or a digit. Code
 //! between backticks counts as one word, and a link as its text. Left out are code blocks, tables, headings and comments.
 
-/// How many words each sentence has, beside its beginning.
+/// The number of words of each sentence, with the sentence.
 pub(crate) fn lengths(text: &str) -> Vec<(usize, String)> {
     let all = paragraphs(text).into_iter().flat_map(|paragraph| sentences(&spoken(&paragraph)));
     let counted = all.map(|sentence| {
@@ -14,7 +14,7 @@ pub(crate) fn lengths(text: &str) -> Vec<(usize, String)> {
     counted.filter(|(words, _)| *words > 0).collect()
 }
 
-/// The one in the middle; of two, the larger.
+/// The median length; of two in the middle, the larger one.
 pub(crate) fn median(lengths: &[(usize, String)]) -> usize {
     let mut sorted: Vec<usize> = lengths.iter().map(|(words, _)| *words).collect();
     sorted.sort_unstable();
@@ -56,7 +56,7 @@ fn item(line: &str) -> Option<&str> {
     line.strip_prefix("- ").or_else(|| line.strip_prefix("* ")).or(numbered)
 }
 
-/// As it is read aloud: code as one word, links by their text, without emphasis.
+/// The text as it is read aloud: code as one word, links by their text, no emphasis.
 fn spoken(paragraph: &str) -> String {
     let pieces = paragraph.split('`').enumerate();
     let worded: String = pieces.map(|(n, piece)| if n % 2 == 1 { "code" } else { piece }).collect();

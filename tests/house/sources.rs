@@ -21,7 +21,7 @@ impl Sources {
         self.0.get(path).map(String::as_str)
     }
 
-    /// The file of a module, and the folder of its children. `folder`: that of its parent's children.
+    /// The file of a module, and the folder of its child modules. `folder`: the folder for the children of its parent.
     pub(crate) fn find(&self, folder: &str, name: &str) -> Option<(String, String)> {
         let children = format!("{folder}{name}/");
         let places = [format!("{folder}{name}.rs"), format!("{children}mod.rs")];

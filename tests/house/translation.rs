@@ -1,14 +1,14 @@
-//! Holds a translation to its original: section by section the same commands, code, links and figures.
+//! Compares a translation with its original: each section must have the same commands, code, links and figures.
 
 use std::{
     collections::BTreeMap,
     path::{Component, Path, PathBuf},
 };
 
-/// Where the part of a translation begins that has no original.
+/// The mark in a translation after which there is no original.
 const OWN: &str = "<!-- From here on there is no English counterpart. -->";
 
-/// The part that translates, and the rest.
+/// The translated part, and the part after the mark.
 pub(crate) fn parts(translation: &str) -> (&str, &str) {
     translation.split_once(OWN).unwrap_or((translation, ""))
 }
@@ -19,7 +19,7 @@ pub(crate) struct Document<'a> {
     pub(crate) text: &'a str,
 }
 
-/// What a reader of one document would do or see otherwise than a reader of the other.
+/// The differences between two documents that would change what a reader does or sees.
 pub(crate) fn differing(original: &Document<'_>, translation: &Document<'_>) -> Vec<String> {
     let (ours, theirs) = (sections(original), sections(translation));
     if ours.len() != theirs.len() {
@@ -41,7 +41,7 @@ pub(crate) fn differing(original: &Document<'_>, translation: &Document<'_>) -> 
     told.flatten().collect()
 }
 
-/// Numbers of a text: code and links left out, comments of code not.
+/// The numbers in a text. Code and links are left out; comments in code count.
 pub(crate) fn figures(text: &str) -> Vec<String> {
     let comments = code_lines(text).filter_map(|line| line.split_once("  #")).map(|(_, comment)| comment);
     let text = spoken(&without_code(text).join("\n")) + "\n" + &comments.collect::<Vec<_>>().join("\n");
@@ -110,7 +110,7 @@ fn without_code(text: &str) -> Vec<&str> {
     outside.collect()
 }
 
-/// But for links between the two documents, which each has for the readers of the other.
+/// The targets of links, without the links between the two documents.
 fn links(folder: &str, prose: &str) -> Vec<String> {
     let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let named = targets.map(|target| {
@@ -131,7 +131,7 @@ fn from_root(folder: &str, file: &str) -> PathBuf {
     at
 }
 
-/// Without code between backticks, and without the targets of links.
+/// The text without code between backticks and without the targets of links.
 fn spoken(text: &str) -> String {
     let worded: String = text.split('`').step_by(2).collect();
     let pieces = worded.split("](");
@@ -142,7 +142,8 @@ fn spoken(text: &str) -> String {
     said.collect()
 }
 
-/// How often each title of a glossary is missing in the first cells of a table, or there without being asked for.
+/// For each title of a glossary: how often it is missing in the first cells of a table, or stands there without a
+/// title.
 pub(crate) fn terms(glossary: &str, translated: &str) -> Vec<String> {
     let mut balance = BTreeMap::<&str, i32>::new();
     for term in glossary.lines().filter_map(|line| line.strip_prefix("#### ")) {

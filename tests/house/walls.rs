@@ -1,8 +1,8 @@
-//! Finds rooms that import each other: two modules beside each other, with all that is below each, which nobody can
-//! understand, test or move one by one.
+//! Finds modules that import each other. Two modules beside each other, each with everything below it, must not need
+//! each other. Otherwise neither can be understood, tested or moved alone.
 //!
-//! That no files use each other in a circle does not rule it out: one file of a room may need another room, and that
-//! room another file of the first.
+//! A check for circles between files does not find all of them. One file of a module may need the other module, and
+//! that module may need another file of the first.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,15 +11,15 @@ use std::{
 
 use crate::modules::Edges;
 
-/// Two rooms that have no wall between them.
+/// Two modules beside each other that use each other.
 #[derive(Debug)]
 pub(crate) struct Breach {
     rooms: [String; 2],
-    /// Who uses what of the other room, for each of the two.
+    /// For each of the two, the items of the other one that it uses.
     uses: [BTreeSet<String>; 2],
 }
 
-/// One for each pair of modules beside each other in which each uses the other, as far as files below them go.
+/// One breach for each pair of modules beside each other in which each uses the other, with all files below them.
 pub(crate) fn breaches(edges: &Edges) -> Vec<Breach> {
     let mut uses: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     for (user, used) in edges {
@@ -39,7 +39,8 @@ pub(crate) fn breaches(edges: &Edges) -> Vec<Breach> {
     both.collect()
 }
 
-/// The modules beside each other that two modules are in, or are. `None` where one is below the other.
+/// The two modules beside each other to which the user and the used module belong. `None` if one of them is below the
+/// other.
 fn rooms(user: &str, used: &str) -> Option<(String, String)> {
     let (user, used): (Vec<_>, Vec<_>) = (user.split("::").collect(), used.split("::").collect());
     let shared = user.iter().zip(&used).take_while(|(one, other)| one == other).count();

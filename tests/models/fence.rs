@@ -1,8 +1,9 @@
 //! One key behind a guard, as a state machine: gateways, a lock service, a network, the guard, the upstream.
 //!
-//! Written apart from `spin/fence.pml`, so that a mistake in one of the two shows. The lock service ends sessions when
-//! it likes, the network delays and copies, the guard is killed, the upstream's connection breaks. A bound of time
-//! (`max_execution`) is the assumption that what it bounds is over. Reading order: [`rules`], [`state`], then [`steps`].
+//! It is written independently of `spin/fence.pml`, so that a mistake in one of the two shows. The lock service ends
+//! sessions at any time. The network delays and copies messages, the guard is killed, and the upstream's connection
+//! breaks. A time limit (`max_execution`) is modelled as an assumption: the executions that it bounds are over.
+//! Reading order: [`rules`], [`state`], then [`steps`].
 
 mod rules;
 mod state;
@@ -14,15 +15,15 @@ use rules::{Bounds, Fence, Rule};
 use state::{Broken, Event, State};
 use steps::Step;
 
-/// Three tenures of one dispatch: what has to do with order.
+/// Three tenures of one dispatch, to test the order of tokens.
 const TENURES: Bounds = Bounds { tenures: 3, dispatches: 1, copies: 0, restarts: 1, losses: 1 };
-/// Two tenures of two dispatches through a hop: what has to do with copies and with the same tenure.
+/// Two tenures of two dispatches through a hop, to test copies and dispatches of one tenure.
 const COPIES: Bounds = Bounds { tenures: 2, dispatches: 2, copies: 1, restarts: 1, losses: 1 };
 
-/// Two tenures and a guard that is killed twice: what has to do with what it finds written.
+/// Two tenures and a guard that is killed twice, to test the state that a guard finds on the disk.
 const RESTARTS: Bounds = Bounds { tenures: 2, dispatches: 1, copies: 0, restarts: 2, losses: 1 };
 
-/// All of it at once.
+/// All of these together.
 const TOGETHER: Bounds = Bounds { tenures: 3, dispatches: 2, copies: 1, restarts: 1, losses: 1 };
 
 impl Model for Fence {
@@ -34,7 +35,7 @@ impl Model for Fence {
     }
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        // Whatever comes after the first violation is of no interest.
+        // The steps after the first violation do not matter.
         if state.broken.is_none() {
             steps::possible(self, state, steps);
         }

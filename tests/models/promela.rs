@@ -17,21 +17,21 @@ mod fence {
 
     #[test]
     fn a_hop_that_copies_requests_changes_nothing() {
-        // Whether it is written that a key has come to rest is no matter of copies, and would double the states.
+        // Copies do not affect the write that a key has come to rest, and it would double the number of states.
         holds("fence", "ES=2 GS=2 HOP NEVER_REST");
     }
 
     #[test]
     fn a_guard_that_is_killed_twice_quarantines_what_may_be_at_work_and_nothing_overlaps() {
         holds("fence", "ES=2 RESTARTS=2");
-        // Nothing was at work: let in at once.
+        // A dispatch is admitted at once, because nothing was at work.
         happens("fence", "ES=2 RESTARTS=2", 9);
         happens("fence", "ES=2 RESTARTS=2", 10);
     }
 
     #[test]
     fn readers_and_writers_are_kept_apart_when_outcomes_are_lost() {
-        // Without a restart nobody reads what was written of it.
+        // Without a restart nobody reads that write.
         holds("fence", "SHARED RESTARTS=0 NEVER_REST");
     }
 
@@ -151,7 +151,7 @@ mod store {
     #[test]
     fn two_guards_on_one_store_are_as_one() {
         holds("store", "");
-        // A guard that was taken for dead goes on and sends.
+        // A guard that was declared dead goes on and sends.
         happens("store", "", 1);
     }
 
@@ -190,7 +190,7 @@ mod passed {
     #[test]
     fn no_doubt_in_a_shared_store_ends_early_whoever_is_stopped() {
         holds("passed", "");
-        // It does end.
+        // The execution does end.
         happens("passed", "", 1);
     }
 

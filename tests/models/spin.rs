@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// More is a mistake in the model: every variant fits into a quarter of it.
+/// The memory limit of a search. Every variant fits into a quarter of it, so a larger need is a mistake in the model.
 const MEMORY_MB: u32 = 1000;
-/// Deep enough for every variant; what reached it would say so, and fail.
+/// The depth limit of a search. A search that reaches it says so, and fails.
 const DEPTH: u32 = 200_000;
 
-/// What a search found.
+/// The result of a search.
 struct Found {
     /// The first thing that went wrong, in SPIN's words.
     violation: Option<String>,
@@ -19,7 +19,8 @@ struct Found {
     took: Duration,
 }
 
-/// Nothing can go wrong in the variant of `model` that `switches` (`ES=2 GS=2 HOP`) choose: every state was seen.
+/// Asserts that no schedule of the variant has a violation. `switches` (such as `ES=2 GS=2 HOP`) choose the variant of
+/// `model`.
 pub(crate) fn holds(model: &str, switches: &str) {
     let found = search(model, switches, "-O1");
     report(model, switches, &found);
@@ -27,9 +28,9 @@ pub(crate) fn holds(model: &str, switches: &str) {
     assert_eq!(found.violation, None, "{model} {switches}");
 }
 
-/// The variant of `model` has a schedule that violates `property`, and this is the first violation on it.
+/// Asserts that the first violation that SPIN finds in the variant of `model` is one of `property`.
 pub(crate) fn violates(model: &str, switches: &str, property: &str) {
-    // A schedule is found at once: what takes time is the compiler.
+    // The schedule is found at once. The compiler takes most of the time.
     let found = search(model, switches, "-O0");
     report(model, switches, &found);
     let violation = found.violation.unwrap_or_else(|| panic!("{model} {switches}: nothing goes wrong"));
@@ -40,7 +41,8 @@ pub(crate) fn violates(model: &str, switches: &str, property: &str) {
     assert!(violation.starts_with(&expected), "{model} {switches}: {violation}, not {property}");
 }
 
-/// The accident or refusal `number` (its name stands in the model) does happen: what holds does not hold for nothing.
+/// Asserts that the accident or refusal `number` occurs in some schedule. The model has its name. So the promises do
+/// not hold only because nothing happens.
 pub(crate) fn happens(model: &str, switches: &str, number: u8) {
     violates(model, &format!("{switches} SEE={number}"), "seen");
 }
@@ -49,12 +51,12 @@ fn search(model: &str, switches: &str, optimize: &str) -> Found {
     let started = Instant::now();
     let dir = tempfile::tempdir().expect("a directory for one search");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/spin").join(format!("{model}.pml"));
-    // SPIN writes its files where it is started, and quotes no path.
+    // SPIN writes its files into the current folder, and does not quote paths.
     fs::copy(&source, dir.path().join("model.pml")).expect("the model is in the sources");
     let defines = switches.split_whitespace().map(|switch| format!("-D{switch}"));
     run(dir.path(), Command::new("spin").arg("-a").args(defines).arg("model.pml"));
     let memory = format!("-DMEMLIM={MEMORY_MB}");
-    // Only safety is asked, which needs neither acceptance cycles nor fairness.
+    // Only safety is checked, which needs neither acceptance cycles nor fairness.
     let options = [optimize, "-w", "-DSAFETY", "-DCOLLAPSE", "-DNOFAIR", &memory, "-o", "pan", "pan.c"];
     run(dir.path(), Command::new("cc").args(options));
     let said = run(dir.path(), Command::new("./pan").arg(format!("-m{DEPTH}")));
@@ -66,16 +68,16 @@ fn search(model: &str, switches: &str, optimize: &str) -> Found {
     }
 }
 
-/// `errors:` stands in the summary, which a search that was killed does not write.
+/// Whether the summary is there. A search that was killed does not write `errors:`.
 fn complete(said: &str) -> bool {
     said.contains("errors: 0") && !INCOMPLETE.iter().any(|words| said.contains(words))
 }
 
-/// What a search says that did not see everything.
+/// Messages of a search that did not see all states.
 const INCOMPLETE: [&str; 4] =
     ["Search not completed", "max search depth too small", "reached -DMEMLIM bound", "VECTORSZ is too small"];
 
-/// Everything the command said. A search that found something also ends with zero; only its words tell.
+/// The whole output of a command. The exit code is zero even if a search found a violation; only the output tells.
 fn run(dir: &Path, command: &mut Command) -> String {
     let output = command.current_dir(dir).output().unwrap_or_else(|error| {
         panic!("{}: {error} (tests/run installs what is missing)", command.get_program().display())

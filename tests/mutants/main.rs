@@ -1,6 +1,6 @@
 //! Changes one small thing of our code at a time, and asks its unit tests whether they notice. `tests/run --mutants` runs it.
 //!
-//! Which changes are tried is a matter of chance, and all that fit into an hour are.
+//! The changes are chosen at random, and as many are tried as fit into an hour.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use fencegate_tests::mutants::{Code, Mutants, root, told};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What came of the changes of one package.
+/// The result of the changes in one package.
 struct Tried {
     noticed: usize,
     survived: Vec<(String, String)>,
@@ -42,7 +42,7 @@ fn whatever_is_changed_is_noticed_or_explained() {
 }
 
 fn cargo_mutants(code: &Code) -> Vec<String> {
-    // Descriptions for documents are in no build without their feature.
+    // The schemas of `utoipa` are built only with a feature that the tests do not use.
     let words =
         ["cargo", "mutants", "--colors", "never", "--exclude-re", "utoipa::", "--package", &code.package];
     let files = code.files.iter().flat_map(|file| ["--file".to_owned(), file.clone()]);
@@ -53,7 +53,7 @@ fn folder() -> PathBuf {
     root().join("target/mutants")
 }
 
-/// How many there are.
+/// The number of possible changes.
 fn changes(code: &Code) -> usize {
     let words = cargo_mutants(code);
     let listed = Command::new(&words[0]).args(&words[1..]).arg("--list").current_dir(root()).output();
@@ -66,25 +66,25 @@ fn changes(code: &Code) -> usize {
 
 fn tried(code: &Code, within: Duration) -> Tried {
     let output = folder().join(&code.package);
-    // What an earlier run has found there is not ours.
+    // Removes the results of an earlier run.
     drop(fs::remove_dir_all(&output));
     fs::create_dir_all(&output).expect("the target folder can be written");
-    // No time at all would be no limit.
+    // `timeout 0` would mean no limit.
     let seconds = within.as_secs().max(1).to_string();
     let mut command = Command::new("timeout");
     command.args(["--signal", "INT", &seconds]).args(cargo_mutants(code));
     command.args(["--shuffle", "--baseline", "skip", "--timeout", "300", "--output"]).arg(&output);
-    // What is built of others is the same for all of them, and for the next run.
+    // The build of the dependencies is shared by all packages and by later runs.
     command.env("CARGO_TARGET_DIR", folder().join("build")).current_dir(root());
     command.args(["--", "--lib"]);
-    // It says by its exit code what the files say, too, and what was given up is not wrong.
+    // The exit code says nothing that the files do not say. It is no error if the time was over.
     command.status().expect("coreutils");
     let of = |name: &str| lines(&output.join("mutants.out").join(name));
     let survived = of("missed.txt").iter().filter_map(|line| told(line)).collect();
     Tried { noticed: of("caught.txt").len() + of("timeout.txt").len(), survived }
 }
 
-/// None where it was given up before the first one.
+/// The lines of a result file. There is none if the time was over before the first change.
 fn lines(file: &Path) -> Vec<String> {
     fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect()
 }

@@ -1,4 +1,5 @@
-//! A machine to install packages on: this one's programs, with room for more, in namespaces of its own. Nothing of this machine changes.
+//! A machine to install packages on. It has the programs of this machine, and namespaces and a writable layer of its
+//! own. This machine is not changed.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -7,7 +8,7 @@ use tempfile::TempDir;
 
 use super::programs::{path, run};
 
-/// Its files, and those that were added to `/usr` beside them.
+/// The files of the machine, and the files that packages have added to `/usr`.
 pub(super) struct Machine(TempDir);
 
 impl Machine {
@@ -53,13 +54,13 @@ impl Machine {
         fs::read_to_string(self.root().join(file)).ok()
     }
 
-    /// Links count, wherever they lead.
+    /// Whether the file is there. A symbolic link counts, even if its target is missing.
     pub(super) fn has(&self, file: &str) -> bool {
         let file = match file.strip_prefix("usr/") {
             Some(file) => self.0.path().join("upper").join(file),
             None => self.root().join(file),
         };
-        // What was removed from below is a device there, and no file.
+        // The overlay shows a removed file as a character device.
         fs::symlink_metadata(file).is_ok_and(|found| found.is_file() || found.is_symlink())
     }
 

@@ -22,7 +22,7 @@ use self::{
     programs::{path, root, run},
 };
 
-/// What was built, once; the binary in it is built on the way.
+/// The packages, built once. Their binary is built with them unless one is given.
 struct Packages {
     deb: PathBuf,
     rpm: PathBuf,
@@ -47,7 +47,7 @@ impl Packages {
 }
 
 static PACKAGES: LazyLock<Packages> = LazyLock::new(|| {
-    // A binary that was built before.
+    // The path of a binary that is built already.
     let built = std::env::var("FENCEGATE_BUILT").ok();
     let arguments: Vec<&str> = built.iter().flat_map(|built| ["--binary", built]).collect();
     Packages::built(&arguments)
@@ -62,7 +62,7 @@ fn lintian_finds_nothing_wrong_with_the_package() {
     assert!(!said.contains("E: ") && !said.contains("W: "), "{said}");
 }
 
-/// What each kind of package has where the other has it elsewhere, or not at all.
+/// The files that only one kind of package has, or has in another place.
 const ONLY_DEBIAN: [&str; 4] = [
     "/usr/share/doc/fencegate/changelog.Debian.gz",
     "/usr/share/doc/fencegate/copyright",
@@ -75,7 +75,7 @@ const ONLY_RPM: [&str; 2] =
 #[test]
 fn both_packages_install_the_same_files_and_run_the_same_scripts() {
     let Packages { deb, rpm } = &*PACKAGES;
-    // Of each: who may do what with it, and where it is.
+    // The mode and the path of each file.
     let said = run("dpkg-deb", &["-c", path(deb)]);
     let files = said.lines().filter(|line| line.starts_with('-')).map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -107,7 +107,7 @@ fn both_packages_install_the_same_files_and_run_the_same_scripts() {
     }
 }
 
-/// A kind of package, and how it comes and goes.
+/// A kind of package, with its commands to install and to remove it.
 struct Kind {
     package: &'static Path,
     install: &'static str,
@@ -146,7 +146,7 @@ fn comes_and_goes(kind: &Kind) {
     assert_eq!(said.lines().last(), Some("1"), "the setting is not in force: {said}");
     let users = machine.reads("etc/passwd").expect("there");
     assert!(["fencegate:", "fencegate-guard:"].iter().all(|user| users.contains(user)), "{users}");
-    // Each is checked by the program that was installed, and is good.
+    // The installed program checks each file and accepts it.
     for file in ["policy.yaml", "guard.yaml"] {
         machine.does(&format!("fencegate check /etc/fencegate/{file}"));
     }

@@ -1,4 +1,4 @@
-//! Other people's programs, run where the sources are.
+//! Runs programs of others in the folder of the sources.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,4 +1,4 @@
-//! What is published of a tag: made by the script that makes it, of a clone with a tag.
+//! The files that the release script makes for a tag, from a clone that has the tag.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::programs::{path, root, run};
 
-/// A clone of what is committed, with a change that says that the version is released.
+/// A clone of the committed sources, with a change that marks the version as released.
 struct ClonedTree(TempDir);
 
 impl ClonedTree {
@@ -27,7 +27,7 @@ impl ClonedTree {
         run("git", &[&["-C", path(&self.tree())], &who[..], arguments].concat());
     }
 
-    /// What was printed, and whether it has ended well.
+    /// Runs the release script. Returns its output, and whether it succeeded.
     fn releases(&self, tag: &str, folder: &str) -> (bool, String) {
         let release = self.tree().join("deploy/release");
         let folder = self.0.path().join(folder);
@@ -38,7 +38,7 @@ impl ClonedTree {
     }
 }
 
-/// With the development binary, unless another one is named: what differs in a release is that alone.
+/// Uses the development binary unless another binary is given. A real release differs only in the binary.
 #[test]
 fn a_release_of_a_tag_has_all_that_is_published_and_nothing_is_released_that_says_it_is_not() {
     let clone = ClonedTree::fresh();

@@ -1,4 +1,4 @@
-//! Each accident of the ZooKeeper in memory is what its name says.
+//! Tests that each accident of the ZooKeeper in memory does what its name says.
 
 use std::{rc::Rc, time::Duration};
 
@@ -15,7 +15,7 @@ const T: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(200);
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// An ensemble with two clients: one to be hurt, one to look.
+/// An ensemble with two clients: one suffers the accident, the other one watches.
 struct Scene {
     ensemble: Ensemble,
     wire: Rc<Wire>,
@@ -84,7 +84,7 @@ fn what_is_underway_when_the_connection_breaks_may_arrive_after_the_client_has_g
             wire.disconnect(underway);
             assert!(matches!(created.await, Err(Fault::Ambiguous(_))));
             assert_eq!(ensemble.seen(path), None);
-            // Once the client is back, what it sent before is refused.
+            // When the client is back, its earlier requests are refused.
             sleep(if path == "/c" { MOMENT / 2 } else { MOMENT * 2 }).await;
             wire.reconnect();
             sleep(MOMENT * 2).await;
@@ -150,14 +150,14 @@ fn a_swapped_session_is_told_by_the_owner_of_what_it_makes_only() {
         assert_ne!(created.seen.owner, id);
         assert_eq!(wire.sessions(), [created.seen.owner]);
         assert_eq!(ensemble.seen("/old").map(|seen| seen.owner), Some(id));
-        // Nobody keeps the old one alive.
+        // Nobody keeps the old session alive.
         sleep(T + TICK).await;
         assert_eq!(ensemble.seen("/old"), None);
         assert!(ensemble.seen("/new").is_some());
     });
 }
 
-/// A node that an earlier probe left behind is its owner's, whoever asks now.
+/// A node that an earlier probe left behind belongs to the session that made it, even if another session asks now.
 #[test]
 fn a_probe_that_was_left_behind_does_not_vouch_for_a_swapped_session() {
     scene(async |Scene { wire, hurt, .. }| {
@@ -165,7 +165,7 @@ fn a_probe_that_was_left_behind_does_not_vouch_for_a_swapped_session() {
         hurt.create("/m-probe", b"", Kind::Ephemeral).await.expect("made");
         wire.blink(Underway::Lost);
         assert_eq!(speaks_for_us(&hurt, "/m").await, Some(true), "one that we have left ourselves");
-        // Made, and its removal lost with the connection that comes back as another session.
+        // The node was made. Its removal was lost with the connection, and the client comes back with another session.
         hurt.create("/m-probe", b"", Kind::Ephemeral).await.expect("made");
         wire.swap_on_reconnect();
         wire.blink(Underway::Lost);

@@ -1,4 +1,5 @@
-//! Two gateways with unlike templates come, go, reload and lose their sessions at any moment: never may both serve.
+//! Two gateways with different key templates start, stop, reload and lose their sessions at any moment. Both must
+//! never serve at once.
 
 use std::{
     cell::{Cell, RefCell},
@@ -35,7 +36,7 @@ use crate::{
 const T: Duration = Duration::from_secs(2);
 const ACCIDENTS: Duration = Duration::from_secs(20);
 const SESSIONS: usize = 2;
-/// Keys of both sessions: they are spread by their hash.
+/// Keys of both sessions of a gateway: keys are spread by their hash.
 const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
 fn gateway(template: &str) -> plan::Gateway {
@@ -55,7 +56,7 @@ struct Process {
     agreement: Arc<Agreement>,
     nameplate: Nameplate,
     wire: Rc<Wire>,
-    /// The template in force, and what it may serve.
+    /// The template in force, and whether the gateway may serve under it.
     now: RefCell<(&'static str, Accord)>,
     stop: CancellationToken,
     desks: Vec<JoinHandle<()>>,
@@ -94,7 +95,7 @@ impl Process {
         Self { keeper, agreement, nameplate, wire, now, stop, desks }
     }
 
-    /// Nothing of it runs at any moment, so there is nothing to wait for.
+    /// No request of this process is at work at any moment, so a reload waits for nothing.
     fn reload(&self, template: &'static str) {
         let plan = gateway(template);
         self.agreement.turn_to(&plan);
@@ -102,7 +103,7 @@ impl Process {
         self.nameplate.publishes_now(Agreement::publication(&plan));
     }
 
-    /// A request that came now would be sent.
+    /// Whether a request that comes now would be sent.
     fn serves(&self) -> bool {
         KEYS.iter().any(|name| {
             let key = key(name);
@@ -132,7 +133,7 @@ const TEMPLATES: [&str; 2] = ["account", "konto"];
 #[derive(Default)]
 struct Seen {
     served: Cell<u32>,
-    /// One served, and the other one, with another template, did not.
+    /// How often one process served while the other one, with another template, was refused.
     refused: Cell<u32>,
     both: Cell<u32>,
 }
@@ -167,7 +168,7 @@ async fn play(seed: u64) -> Seen {
                 places[at] = Some(process);
             }
         }
-        // Often at once, so that both do something at the same moment.
+        // The pause is often zero, so that both processes act at the same moment.
         let until = Instant::now() + Duration::from_millis(dice.below(3) * dice.below(900));
         loop {
             if let [Some(one), Some(two)] = &places

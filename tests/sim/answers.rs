@@ -1,4 +1,4 @@
-//! Asks the ZooKeeper in memory and a real one the same random questions: the answers are the same.
+//! Sends the same random requests to the ZooKeeper in memory and to a real one, and compares the answers.
 
 mod cable;
 mod in_memory;
@@ -60,7 +60,7 @@ fn memory_ends_and_begins_keys_in_one_transaction_as_a_real_server_does() {
         Op::Commit([ends("/a"), begins("/a"), begins("/c")].concat()),
         look("/a/x-0000000000"),
         look("/c/x-0000000000"),
-        // Refused in the middle: nothing of it is done.
+        // The transaction is refused at a step in the middle, and no step of it is done.
         Op::Commit([ends("/a"), begins("/b"), begins("/d")].concat()),
         look("/a/x-0000000000"),
         look("/d"),
@@ -94,7 +94,8 @@ async fn granted<S: Site>(site: &S, asked: Duration) -> Duration {
 fn memory_ends_a_silent_session_when_a_real_server_does() {
     let real = Real::start().run(async |site| fall_silent(&*site).await);
     let memory = InMemory::run(async |site| fall_silent(&*site).await);
-    // The server counts from the last ping, and lets a session live to the end of a tick; reality is a little late.
+    // The server counts from the last ping, and keeps a session until the end of a tick. A real server is a little
+    // late.
     let (ping, tick, late) = (TIMEOUT * 3 / 20, Duration::from_millis(200), Duration::from_millis(500));
     for (Silence { node_gone, client_over }, late) in [(&real, late), (&memory, Duration::ZERO)] {
         assert!(*node_gone >= TIMEOUT - ping && *node_gone <= TIMEOUT + tick + late, "{real:?} {memory:?}");
@@ -103,7 +104,8 @@ fn memory_ends_a_silent_session_when_a_real_server_does() {
     }
 }
 
-/// Both answer the same; and each of `exercised` has been part of an answer often enough for that to mean something.
+/// Both must answer the same. Each word in `exercised` must be part of enough answers, so that the comparison means
+/// something.
 fn compare(test: &str, cases: u32, scripts: impl Strategy<Value = Vec<Act>>, exercised: &[&'static str]) {
     let (seed, cases) = (run::seed(test), run::cases(cases));
     let real = Real::start();
@@ -121,7 +123,7 @@ fn compare(test: &str, cases: u32, scripts: impl Strategy<Value = Vec<Act>>, exe
     let rng = TestRng::from_seed(RngAlgorithm::XorShift, &u128::from(seed).to_le_bytes());
     let mut runner = TestRunner::new_with_rng(config, rng);
     let told = |lines: &[usize]| exercised.iter().copied().zip(lines.iter().copied()).collect::<Vec<_>>();
-    // What is rare by nature may be missing from one round: then others are played, and at most so many.
+    // A rare answer may be missing from one round. Then another round is played, up to the limit.
     for _ in 0..ROUNDS {
         runner.run(&scripts, case).unwrap_or_else(|failed| panic!("{failed}"));
         if lines.borrow().iter().all(|count| *count >= 3) {
@@ -131,7 +133,7 @@ fn compare(test: &str, cases: u32, scripts: impl Strategy<Value = Vec<Act>>, exe
     panic!("not exercised in {} scripts: {:?}", played.get(), told(&lines.borrow()));
 }
 
-/// Rounds of scripts until everything was exercised.
+/// The most rounds that are played until everything was exercised.
 const ROUNDS: u32 = 8;
 
 fn same(expected: &[String], ours: &[String]) -> TestCaseResult {

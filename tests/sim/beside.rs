@@ -1,5 +1,5 @@
-//! Among the locks of other programs an attempt finds its node again when nobody told it of the create, whatever layout
-//! has named it, and what it has made above stays.
+//! Locks among those of other programs. If the answer to a create is lost, an attempt finds its node again in every
+//! layout. The parent nodes that it has made stay.
 
 use std::{cell::Cell, time::Duration};
 
@@ -31,14 +31,14 @@ fn nodes(ensemble: &Ensemble) -> Vec<String> {
 }
 
 async fn start(doctor: &Doctor) -> (Ensemble, Locks) {
-    // No server comes by and removes what is empty.
+    // The server removes no empty containers during the test.
     let settings = Settings { containers: Duration::from_secs(3000), ..Settings::default() };
     let ensemble = Ensemble::start(settings);
     let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
     (ensemble, Locks::over(library).await)
 }
 
-/// Once: the first create of a node is done, and its answer lost.
+/// The first create of a lock node is done, and its answer is lost.
 fn loses_an_answer(doctor: &Doctor) {
     let lost = Cell::new(false);
     doctor.rules(move |asked| match asked {
@@ -73,7 +73,8 @@ fn a_node_whose_create_was_not_answered_is_found_by_its_name() {
     }
 }
 
-/// A plan that has the lock of a key elsewhere gets it there, while the old lock is kept for nobody any more.
+/// A new plan places the lock of a key elsewhere. The key is locked at the new place, and the old lock node is
+/// removed.
 #[test]
 fn a_key_whose_lock_has_moved_is_locked_where_it_is_now() {
     simulated::run(async {
@@ -90,7 +91,7 @@ fn a_key_whose_lock_has_moved_is_locked_where_it_is_now() {
     });
 }
 
-/// Native and foreign nodes of one set are made in one transaction, each called as its own line has it.
+/// The native and foreign nodes of one set are made in one transaction, each with the name that its layout asks for.
 #[test]
 fn the_keys_of_a_set_may_lie_in_different_layouts() {
     simulated::run(async {

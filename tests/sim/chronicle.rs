@@ -1,4 +1,4 @@
-//! Everything that happened in one simulation, in order: what the judge saw and what the gateways logged.
+//! All events of one simulation in their order: those that the judge saw and those that the gateways logged.
 
 use std::{
     fmt,

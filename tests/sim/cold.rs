@@ -1,5 +1,5 @@
-//! What a lock costs whose key nobody holds, in requests to ZooKeeper and round trips; and that what several keys share costs none
-//! of them its lock.
+//! The cost of a lock on a key that nobody holds, in requests to ZooKeeper and in round trips. Keys that share a
+//! transaction must not cost each other their locks.
 
 use std::{
     cell::{Cell, RefCell},
@@ -23,7 +23,7 @@ use crate::{
     simulated,
 };
 
-/// Long enough that no heartbeat is late over this wire.
+/// Long enough for heartbeats to be in time over this slow wire.
 const T: Duration = Duration::from_secs(12);
 
 /// One way.
@@ -33,7 +33,7 @@ const ROUND_TRIP: Duration = Duration::from_millis(20);
 /// Clients, each with a key of its own.
 const KEYS: u32 = 32;
 
-/// What was asked about lock nodes and their parents.
+/// The number of requests about lock nodes and their parents.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Tally {
     transactions: u32,
@@ -63,12 +63,12 @@ fn is_of_locks(asked: Asked<'_>) -> bool {
     is_of_a_key(asked.path())
 }
 
-/// Not only of a folder of keys.
+/// Whether the path belongs to a key, and not only to a folder of keys.
 fn is_of_a_key(path: &str) -> bool {
     path.starts_with(&format!("{ROOT}/locks/")) && path.matches('/').count() > 3
 }
 
-/// A transaction of several keys.
+/// Whether a transaction is for several keys.
 fn is_shared(asked: Asked<'_>) -> bool {
     matches!(asked, Asked::Commit { steps } if is_of_locks(asked) && steps.len() > 2)
 }
@@ -84,7 +84,7 @@ impl Bench {
         let (ensemble, doctor) = (Ensemble::start(Settings::default()), Doctor::new());
         let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
         let bench = Self { locks: Locks::over(library).await, ensemble, doctor };
-        // The folders of the keys stay, once they are there.
+        // Makes the folders of the keys, which stay.
         bench.all_at_once().await;
         bench.nothing_is_left().await;
         bench.doctor.wire().delay(WAY..WAY);
@@ -96,7 +96,7 @@ impl Bench {
         taken.expect("in time")
     }
 
-    /// Every client has its key for a moment.
+    /// Every client takes its key and gives it back.
     async fn all_at_once(&self) {
         join_all((0..KEYS).map(async |key| gives_back(self.takes(key).await))).await;
     }
@@ -171,7 +171,7 @@ fn what_many_keys_need_at_one_time_is_asked_for_together() {
     });
 }
 
-/// Somebody else has made the parent of one key, and is not alone with it.
+/// Another program has made the parent of one key. So the create of that parent fails in the shared transaction.
 #[test]
 fn what_is_refused_to_one_key_is_done_for_the_others() {
     simulated::run(async {
@@ -185,10 +185,11 @@ fn what_is_refused_to_one_key_is_done_for_the_others() {
 
         let (tally, began) = (bench.counts(), Instant::now());
         let tenures = join_all((0..KEYS).map(|key| bench.takes(key))).await;
-        // Behind two others, refused, and again; the one that was refused goes below the parent that is there.
+        // The request waits behind two others, is refused, and is repeated. The refused key uses the parent that is
+        // there.
         assert_eq!(began.elapsed(), ROUND_TRIP * 4);
         assert_eq!(tally.borrow().creates, 1);
-        // As it is known now, it is no burden to the others.
+        // From now on this key is known, and does not delay the others.
         tenures.into_iter().for_each(gives_back);
         bench.nothing_is_left().await;
         stranger.create(&parent, b"", Kind::Container).await.expect("made");
@@ -206,7 +207,7 @@ fn what_is_refused_to_one_key_is_done_for_the_others() {
     });
 }
 
-/// Done or not done: each of those who asked finds it out for its own key.
+/// Whether the transaction was done or not, each request finds out the result for its own key.
 #[test]
 fn a_shared_transaction_whose_answer_is_lost_leaves_no_node_and_refuses_nobody() {
     let ambiguous = || Fault::Ambiguous("the connection broke".into());
@@ -222,7 +223,7 @@ fn a_shared_transaction_whose_answer_is_lost_leaves_no_node_and_refuses_nobody()
                 counting.set(counting.get() + 1);
                 fate.clone()
             });
-            // The first one that is lost makes nodes, the second one removes them.
+            // The first lost transaction makes nodes, and the second one removes them.
             let tenures = join_all((0..KEYS).map(|key| bench.takes(key)));
             let tenures = timeout(ROUND_TRIP * 20, tenures).await.expect("each looks at its own key");
             assert_eq!(bench.left().len(), 2 * tenures.len(), "a parent and a node each: {:?}", bench.left());
@@ -234,7 +235,7 @@ fn a_shared_transaction_whose_answer_is_lost_leaves_no_node_and_refuses_nobody()
     }
 }
 
-/// What tells tenures of a key apart is the transaction that made their nodes.
+/// Tenures of one key differ by the transactions that made their nodes.
 #[test]
 fn nodes_of_several_keys_share_a_transaction_and_those_of_one_key_never() {
     simulated::run(async {
@@ -242,7 +243,7 @@ fn nodes_of_several_keys_share_a_transaction_and_those_of_one_key_never() {
         let granted = RefCell::<BTreeMap<u32, Vec<u64>>>::default();
         join_all((0..KEYS * 2).map(async |client| {
             for round in 0..20 {
-                // Some keys for one client each, some for many.
+                // Some keys have one client, and some have many.
                 let key = if client < KEYS { client } else { (client + round) % 5 };
                 let tenure = bench.takes(key).await;
                 let epoch = tenure.first_token().expect("nothing was sent").number();

@@ -1,4 +1,5 @@
-//! Where nobody compares tokens: what the next holder finds, and how long it waits, in the schedules of the model `delay`.
+//! Locks of services where nobody compares tokens. The tests play the schedules of the model `delay`: which record the
+//! next holder finds, and how long it waits.
 
 mod left_behind;
 mod stage;
@@ -31,7 +32,7 @@ fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing() {
                 assert!(waited < SOON, "{hold:?}: {waited:?}");
                 send(tenure, true);
             }
-            // Behind one that still holds.
+            // A request waits behind a tenure that still holds the key.
             let held = take(&one, hold).await;
             let (waited, ()) = tokio::join!(took(&other, hold), async {
                 sleep(T).await;
@@ -47,7 +48,8 @@ fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing() {
     });
 }
 
-/// Without the delay the model's `NO_DELAY`, with a clean word all the same its `CLEAN_AFTER_UNKNOWN`.
+/// The model's `NO_DELAY` goes without the delay. Its `CLEAN_AFTER_UNKNOWN` writes a clean record in spite of the
+/// unknown outcome.
 #[test]
 fn after_an_outcome_that_nobody_knows_whoever_is_next_sits_the_delay_out() {
     simulated::run(async {
@@ -58,7 +60,7 @@ fn after_an_outcome_that_nobody_knows_whoever_is_next_sits_the_delay_out() {
                 send(take(&one, hold).await, false);
                 let (waited, tenure) = took(next, hold).await;
                 assert!(waited >= DELAY && waited < DELAY + SOON, "{hold:?}: {waited:?}");
-                // It has sat it out, and leaves in order.
+                // This holder has waited for the delay, and leaves in order.
                 send(tenure, true);
                 let (waited, tenure) = took(&one, hold).await;
                 assert!(waited < SOON, "{hold:?}: {waited:?}");
@@ -70,7 +72,7 @@ fn after_an_outcome_that_nobody_knows_whoever_is_next_sits_the_delay_out() {
     });
 }
 
-/// Of several causes for the end of a tenure the first one is told; that is not the one that counts here.
+/// A tenure reports only the first cause of its end. The unknown outcome comes later and must count nevertheless.
 #[test]
 fn a_tenure_that_was_ended_before_its_outcome_was_lost_is_not_clean() {
     simulated::run(async {
@@ -87,13 +89,13 @@ fn a_tenure_that_was_ended_before_its_outcome_was_lost_is_not_clean() {
     });
 }
 
-/// As [`send`] with an unknown outcome, of a tenure that may be closed already.
+/// Like [`send`] with an unknown outcome, for a tenure that may be closed already.
 fn send_open(tenure: Tenure) {
     drop(tenure.dispatch());
     drop(tenure);
 }
 
-/// The model's `RETRIED_GRANT`: what is read after the first word may be that word.
+/// The model's `RETRIED_GRANT`: a record that is read after the first write may be the reader's own.
 #[test]
 fn who_does_not_hear_that_its_first_word_was_written_does_not_take_it_for_a_clean_one() {
     for fate in [Fate::Done(lost()), Fate::Refused(lost())] {
@@ -107,7 +109,7 @@ fn who_does_not_hear_that_its_first_word_was_written_does_not_take_it_for_a_clea
                 assert!(asked.get(), "not exercised");
                 assert!(waited >= DELAY && waited < DELAY + SOON, "{hold:?}, {fate:?}: {waited:?}");
                 send(tenure, true);
-                // And where there was no holder before, none is invented.
+                // If there was no holder before, the next holder waits for nobody.
                 let asked = once(&doctor, is_first_word, fate.clone());
                 let (waited, tenure) = took(&other, Hold::Strict).await;
                 assert!(asked.get() && waited < SOON, "{hold:?}, {fate:?}: {waited:?}");
@@ -119,14 +121,14 @@ fn who_does_not_hear_that_its_first_word_was_written_does_not_take_it_for_a_clea
     }
 }
 
-/// The model's `READ_EARLY`: while we wait in line the record is still to be written.
+/// The model's `READ_EARLY`: while a request waits in line, the holder has yet to write its record.
 #[test]
 fn the_record_is_read_when_the_key_is_granted_and_not_when_one_queues() {
     for hold in HOLDS {
         simulated::run(async {
             let ensemble = ensemble();
             let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
-            // The first holder is slow to say that it holds: its word is lost again and again.
+            // The first holder writes its record late, because the write is lost again and again.
             let slow = Rc::new(Cell::new(true));
             let still = slow.clone();
             doctor.rules(move |asked| match asked {
@@ -180,7 +182,7 @@ fn who_waits_less_than_the_delay_is_refused_and_the_delay_is_sat_out_all_the_sam
                         Err(Refused::Delayed(rest)) => {
                             assert!(rest <= DELAY && left.elapsed() + rest >= DELAY, "{rest:?}");
                         }
-                        // Strict ones stand behind the one that sits.
+                        // Strict requests wait in line behind the request that waits for the delay.
                         Err(Refused::Locked) if hold == Hold::Strict && refused > 0 => {}
                         Err(why) => panic!("{hold:?}: {why}"),
                     }
@@ -198,7 +200,7 @@ fn who_waits_less_than_the_delay_is_refused_and_the_delay_is_sat_out_all_the_sam
     }
 }
 
-/// It has sent nothing, and still says nothing of what was sent before.
+/// The gateway has sent nothing itself. Its record must keep the delay for the earlier holder's dispatches.
 #[test]
 fn who_stops_while_it_sits_a_delay_out_hands_its_length_on() {
     simulated::run(async {
@@ -258,7 +260,7 @@ fn a_process_that_stops_in_order_leaves_its_idle_keys_clean_and_not_those_at_wor
             let held = take(&stops, hold).await;
             held.dispatch().expect("it holds");
             stops.stop().await;
-            // The process ends with what it has at work.
+            // The process dies with its dispatch at work.
             doctor.wire().disconnect(Underway::Lost);
             let (waited, tenure) = took(&other, hold).await;
             assert!(waited >= DELAY, "{hold:?}: {waited:?}");
@@ -284,7 +286,7 @@ fn a_last_word_whose_answer_was_lost_is_said_once_and_to_nobody_else() {
                 });
                 assert!(asked.get(), "not exercised");
                 assert!(next.0 < SOON, "{hold:?}, {fate:?}: {:?}", next.0);
-                // What is said again finds the node gone, and says nothing of this holder.
+                // The repeated write finds the node gone, and so changes nothing of the next holder's record.
                 sleep(SOON).await;
                 send(next.1, false);
                 let (waited, tenure) = took(&one, hold).await;
@@ -316,7 +318,7 @@ fn a_set_waits_for_the_longest_of_its_keys_and_leaves_all_of_them_alike() {
         let left = Instant::now();
         for name in ["a", "b"] {
             let (_, tenure) = took_set(&one, &[name]).await;
-            // The other one's record may have been tidied up meanwhile.
+            // The record of the other key may have been removed meanwhile.
             assert!(left.elapsed() >= DELAY, "{name}: {:?}", left.elapsed());
             send(tenure, true);
         }

@@ -1,5 +1,5 @@
-//! A client library with faults of its own, beside those of the wire: what it says of the connection, what it answers at
-//! once, and what it answers where the server has done something else.
+//! A client library with faults of its own, beside those of the wire. It may report a wrong state of the connection,
+//! answer at once, or give an answer that differs from what the server did.
 
 use std::{
     cell::{Cell, RefCell},
@@ -36,13 +36,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::plan::plan;
 
-/// The session says that it lives.
+/// Whether this is the write by which a gateway shows that its session lives.
 pub(crate) fn is_heartbeat(asked: Asked<'_>) -> bool {
     let of_a_member = |step: &Step<'_>| matches!(step, Step::Set { path, .. } if path.contains("/members/"));
     matches!(asked, Asked::Commit { steps } if steps.iter().any(of_a_member))
 }
 
-/// What is asked of a session.
+/// A request to a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asked<'a> {
     Create { path: &'a str, kind: Kind },
@@ -54,7 +54,7 @@ pub(crate) enum Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// What it is about; of a transaction, its first step.
+    /// The path of the request; for a transaction, the path of its first step.
     pub(crate) fn path(self) -> &'a str {
         match self {
             Self::Create { path, .. }
@@ -76,33 +76,34 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// What becomes of it.
+/// The treatment of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Fate {
     Passes,
-    /// It is not sent, and answered so at once.
+    /// The request is not sent, and fails at once with this fault.
     Refused(Fault),
-    /// It is done, and answered so.
+    /// The request is done, and its answer is replaced by this fault.
     Done(Fault),
 }
 
 type Rule = Box<dyn FnMut(Asked<'_>) -> Fate>;
 
-/// What is wrong with the library, whichever session it has.
+/// The faults of the library, for all of its sessions.
 #[derive(Clone)]
 pub(crate) struct Doctor(Rc<Ills>);
 
 struct Ills {
     rule: RefCell<Rule>,
-    /// The session made last, and its wire.
+    /// The newest session, and its wire.
     latest: RefCell<Option<(i64, Rc<Wire>)>>,
-    /// This one's task has ended without a word: it says that it is connected, and every operation is answered so at once.
+    /// The task of this session has ended silently. The session claims to be connected, and every operation fails at
+    /// once with this fault.
     gone: RefCell<Option<(i64, Fault)>>,
-    /// Operations that were asked of it since.
+    /// The number of operations that were asked of that session since.
     asked: Cell<u32>,
 }
 
-/// So many answers at once, and simulated time goes on: who spins is counted, and the simulation ends.
+/// After so many answers at once, simulated time goes on. So a busy loop is counted, and the simulation ends.
 const AT_ONCE: u32 = 10_000;
 
 impl Doctor {
@@ -124,8 +125,8 @@ impl Doctor {
         self.0.latest.borrow().as_ref().expect("a session").1.clone()
     }
 
-    /// From here on the session made last answers so, whatever is asked. It says nothing to the server either, which ends
-    /// it when its time is over.
+    /// From here on the newest session answers every request with this fault. It sends nothing to the server either,
+    /// and so the server ends it after its timeout.
     pub(crate) fn end_task(&self, answers: Fault) {
         let latest = self.0.latest.borrow().as_ref().expect("a session").0;
         self.0.gone.replace(Some((latest, answers)));
@@ -164,7 +165,7 @@ impl Connect for Library {
 }
 
 impl Handle {
-    /// `Some`: what it is answered after it was done.
+    /// `Some`: the request is done, and its answer is replaced by this fault.
     async fn asks(&self, asked: Asked<'_>) -> Result<Option<Fault>, Fault> {
         if let Some(answer) = self.doctor.gone(self.session.id()) {
             let ills = &self.doctor.0;
@@ -292,7 +293,7 @@ pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> Setting
     }
 }
 
-/// The locks of a gateway with one session, over this library.
+/// The lock side of a gateway with one session, over this library.
 pub(crate) struct Locks {
     pub(crate) keeper: Keeper,
     pub(crate) clock: SharedClock,
@@ -319,7 +320,7 @@ impl Locks {
         self.acquire_at(names, &[], hold).await
     }
 
-    /// `sites`: where the lock of each lies; none where all are native.
+    /// `sites`: the place of the lock of each key. Empty if all locks are native.
     pub(crate) async fn acquire_at(
         &self,
         names: &[&str],
@@ -327,14 +328,14 @@ impl Locks {
         hold: Hold,
     ) -> Result<Tenure, Refused> {
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
-        // Nobody may wait behind a request: what is left of one would refuse the next.
+        // No request may wait behind a strict one, because the rest of an earlier request would refuse the next one.
         let queue = if hold == Hold::Strict { 0 } else { 100 };
         let (keys, mode, wait, waits) = (&keys, Mode::Exclusive, self.timeout * 10, Waits::Here);
         let (delay, route) = (None, &"sim".into());
         self.keeper.acquire(Wish { keys, sites, mode, hold, wait, queue, waits, delay, route }).await
     }
 
-    /// Where nobody compares tokens: what is sent may go on for `delay`.
+    /// As for a service where nobody compares tokens: a dispatch may go on for `delay`.
     pub(crate) async fn delayed(
         &self,
         names: &[&str],
@@ -347,7 +348,7 @@ impl Locks {
         self.keeper.acquire(Wish { keys, sites, mode, hold, wait, queue: 100, waits, delay, route }).await
     }
 
-    /// Returns when nothing of it goes on.
+    /// Returns when all tasks have ended.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         tokio::time::timeout(self.timeout * 10, self.desk).await.expect("it ends").expect("no panic");

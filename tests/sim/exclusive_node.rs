@@ -1,5 +1,5 @@
-//! One node that we share with programs that know nothing of us: who makes it holds it, and nobody's but our own is ever
-//! removed by us.
+//! One node that gateways share with programs that do not know them. The maker of the node holds it. A gateway removes
+//! only its own node.
 
 mod lost_answers;
 mod strangers;
@@ -71,7 +71,7 @@ impl Stage {
         ExclusiveNode::begin(&self.live(), &key("7"), NODE).await.expect("room")
     }
 
-    /// One that holds.
+    /// A request that holds the node.
     async fn held(&self) -> (Ours, Grant) {
         let ours = self.ours().await;
         let grant = ours.acquire(&mut Asker::default()).await.unwrap_or_else(|stop| panic!("{stop:?}"));
@@ -87,7 +87,7 @@ impl Stage {
         self.ensemble.seen(NODE)
     }
 
-    /// Nodes in line.
+    /// The paths of the nodes in line.
     fn line(&self) -> Vec<String> {
         let below = format!("{ROOT}/locks/");
         let in_line =
@@ -95,7 +95,7 @@ impl Stage {
         self.ensemble.paths().into_iter().filter(in_line).collect()
     }
 
-    /// Nothing of ours is left, and nothing is counted as if it were.
+    /// Asserts that no node of ours is left, and that none is counted.
     fn assert_clear(&self, what: &str) {
         let ours = self.node().filter(|seen| seen.owner == self.live().link.id());
         assert_eq!((ours, self.line()), (None, Vec::new()), "{what}");
@@ -108,7 +108,7 @@ impl Stage {
     }
 }
 
-/// Somebody who waits for as long as nobody says otherwise.
+/// A request that waits until it is told to stop.
 #[derive(Default)]
 struct Asker {
     gone: CancellationToken,
@@ -131,11 +131,11 @@ impl Caller for Asker {
     }
 }
 
-/// A program that knows nothing of us.
+/// A program that does not know gateways.
 struct Plain(Session);
 
 impl Plain {
-    /// Waits until it has made the node; in which transaction.
+    /// Waits until the program has made the node. Returns the czxid.
     async fn takes(&self) -> i64 {
         loop {
             match self.0.create(NODE, b"host-7", Kind::Ephemeral).await {
@@ -160,13 +160,13 @@ impl Plain {
     }
 }
 
-/// Does a transaction make the shared node?
+/// Whether a transaction makes the shared node.
 fn makes(asked: Asked<'_>) -> bool {
     let makes = |step: &Step<'_>| matches!(step, Step::Create { path, .. } if *path == NODE);
     matches!(asked, Asked::Commit { steps } if steps.iter().any(makes))
 }
 
-/// Waits until the node can be made.
+/// Starts a request that waits until it can make the node.
 fn asks(ours: Ours) -> (Rc<Cell<bool>>, JoinHandle<(Ours, Grant)>) {
     let mut asker = Asker::default();
     let behind = asker.behind.clone();
@@ -308,7 +308,7 @@ fn a_forgotten_node_of_ours_is_removed_and_no_other() {
         let (live, plain) = (stage.live(), stage.plain().await);
         let forgotten = saying::of(&live.member, Guid::new(&SystemRandomness));
         live.link.create("/app/forgotten", forgotten.as_bytes(), Kind::Ephemeral).await.expect("new");
-        // Of another recipe of this session, and of another session.
+        // A node of this session from another recipe, and a node of another session.
         live.link.create("/app/unsigned", b"x", Kind::Ephemeral).await.expect("new");
         plain.0.create("/app/theirs", forgotten.as_bytes(), Kind::Ephemeral).await.expect("new");
         sleep(T * 3).await;

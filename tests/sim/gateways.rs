@@ -1,6 +1,6 @@
-//! Gateways under random schedules of accidents: what they promise about locks holds in every one.
+//! Gateways under random schedules of accidents. Their promises about locks must hold in every schedule.
 //!
-//! The judge sees tenures as a request and a guard would; only the janitor's log is read from inside.
+//! The judge sees tenures as a request and a guard would see them. Only the log of the janitor is read from inside.
 
 mod bound;
 mod gateway;
@@ -43,8 +43,8 @@ fn a_gateway_with_a_slow_clock_is_caught() {
     assert!(caught, "fifty schedules without a lock held twice");
 }
 
-/// A failing schedule is printed, for a seed does not repeat all of it: it fixes the requests and the accidents, but
-/// not which of several ready branches `tokio::select!` takes.
+/// Prints a failing schedule, because the seed alone does not repeat it. The seed fixes the requests and the
+/// accidents. It does not fix which of several ready branches `tokio::select!` takes.
 fn sail_through(storm: Storm, name: &str, cases: u32) {
     let (first, cases) = (run::seed(name), run::cases(cases));
     let exercised = [
@@ -82,10 +82,10 @@ fn sail_through(storm: Storm, name: &str, cases: u32) {
     assert!(counts.iter().all(|(_, count)| *count * 10 >= cases as usize), "not exercised: {counts:?}");
 }
 
-/// How long accidents happen.
+/// The time in which accidents happen.
 const ACCIDENTS: Duration = Duration::from_secs(15);
 
-/// Plays the simulation of one seed; what was wrong with it.
+/// Plays the simulation of one seed. Returns the violations.
 async fn play(storm: Storm, clocks: Clocks, seed: u64) -> Vec<String> {
     let world = Rc::new(World::new(storm, clocks, seed));
     let end = Instant::now() + ACCIDENTS;
@@ -98,7 +98,7 @@ async fn play(storm: Storm, clocks: Clocks, seed: u64) -> Vec<String> {
     Rc::into_inner(world).expect("every task has ended").verdict()
 }
 
-/// What was wrong in the schedule of one seed, and all that happened.
+/// The violations in the schedule of one seed, and the log of all its events.
 fn judged(storm: Storm, clocks: Clocks, seed: u64, level: Level) -> (Vec<String>, String) {
     let chronicle = Chronicle::default();
     let mut wrong = simulated::run(async {
@@ -106,7 +106,7 @@ fn judged(storm: Storm, clocks: Clocks, seed: u64, level: Level) -> (Vec<String>
         play(storm, clocks, seed).await
     });
     let text = chronicle.text();
-    // The janitor is the net below the net: nothing must ever fall into it.
+    // The janitor is the last resort. It must never find a node without an owner.
     wrong.extend(text.lines().filter(|line| line.contains("without an owner")).map(str::to_owned));
     (wrong, text)
 }

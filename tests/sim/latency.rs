@@ -1,5 +1,5 @@
-//! Servers that answer, and take longer over it than a heartbeat may: nothing is proven meanwhile, and the session is
-//! kept, because a new one would be no faster.
+//! Servers that answer more slowly than a heartbeat may be. The gateway has no proof meanwhile. It keeps the session,
+//! because a new session would be no faster.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::{
 };
 
 const T: Duration = Duration::from_secs(12);
-/// One way.
+/// The time in one direction.
 const SLOW: Duration = Duration::from_millis(1500);
 
 #[test]

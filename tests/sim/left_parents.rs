@@ -1,5 +1,5 @@
-//! Whoever is refused after he has made the nodes above his own takes them along: a container that never had a child is
-//! removed by nobody else.
+//! A request that is refused after it made the parents of its node removes them. ZooKeeper never removes a container
+//! that never had a child.
 
 use std::{cell::Cell, time::Duration};
 
@@ -30,14 +30,14 @@ fn parents(ensemble: &Ensemble) -> Vec<String> {
 }
 
 async fn start(doctor: &Doctor) -> (Ensemble, Locks) {
-    // No server comes by and removes what is empty.
+    // The server removes no empty containers during the test.
     let settings = Settings { containers: Duration::from_secs(3000), ..Settings::default() };
     let ensemble = Ensemble::start(settings);
     let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
     (ensemble, Locks::over(library).await)
 }
 
-/// A parent that was made in one round counts, also where a later one is refused, or all are used up.
+/// A parent from an earlier round is removed too, if a later round is refused or if no round is left.
 #[test]
 fn a_set_that_is_refused_leaves_no_parent_of_any_round() {
     for refused_after in [2, u32::MAX] {
@@ -48,7 +48,7 @@ fn a_set_that_is_refused_leaves_no_parent_of_any_round() {
             doctor.rules(move |asked| match asked {
                 Asked::Commit { steps } if steps.iter().all(is_sequential) => {
                     let now = round.replace(round.get() + 1);
-                    // As if a parent had gone in between.
+                    // As if the parent had disappeared in between.
                     let no =
                         if now < refused_after { Fault::NoNode } else { Fault::Refused("throttled".into()) };
                     Fate::Refused(no)
@@ -64,19 +64,19 @@ fn a_set_that_is_refused_leaves_no_parent_of_any_round() {
     }
 }
 
-/// From the fifth round on the parent is asked for by itself, before the node.
+/// From the fifth round on, the parent is made by a request of its own, before the node.
 #[test]
 fn a_node_that_is_refused_leaves_no_parent() {
     simulated::run(async {
         let doctor = Doctor::new();
         let (ensemble, locks) = start(&doctor).await;
-        // The folder that the parent belongs in is there already.
+        // Makes the folder above the parent.
         drop(locks.acquire(&["a"], Hold::Strict).await.expect("free"));
         sleep(T).await;
         assert_eq!(parents(&ensemble), [""; 0], "of a request that is over");
         let there = ensemble.clone();
         doctor.rules(move |asked| match asked {
-            // As if somebody else had made the parent, and taken it along before we came.
+            // As if another client had made the parent, and removed it before our request.
             Asked::Commit { steps } if steps.iter().any(is_sequential) => Fate::Refused(Fault::NodeExists),
             Asked::Create { kind: Kind::EphemeralSequential, .. } if parents(&there).is_empty() => {
                 Fate::Refused(Fault::NoNode)

@@ -1,6 +1,6 @@
-//! An operation of `once: {store: zookeeper}` that was written down, whose issuer was not told so, and which the server
-//! refuses to show: it was not sent, and that is written down as soon as it can be. Where something else stands in its
-//! place, or nothing can be seen, that holds no session open.
+//! An operation of `once: {store: zookeeper}` was written down, its issuer did not hear so, and the server refuses to
+//! show it. The operation was not sent, and that is written down as soon as possible. If something else stands in its
+//! place, or nothing can be read, no session is kept open for that.
 
 use std::{cell::Cell, time::Duration};
 
@@ -52,14 +52,14 @@ fn operation(number: u8, under: &Tenure) -> Unwritten {
     }
 }
 
-/// What stands there now, by the word of somebody else.
+/// The state of the operation, as another session reads it.
 async fn written(ensemble: &Ensemble, wanted: &Unwritten) -> State {
     let looker = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
     let (data, _) = looker.data(&place(wanted)).await.expect("it was written down");
     Record::parse(&data).expect("a record").state
 }
 
-/// The next operation is written down and its issuer does not hear of it; the first look at it is refused.
+/// The next operation is written down, but the answer is lost. The first look at the operation is refused.
 fn loses_the_word(asked: Asked<'_>, lost: &Cell<bool>, refused: &Cell<bool>) -> Fate {
     let is_operation = |path: &str| path.contains("/ops/");
     match asked {
@@ -85,7 +85,7 @@ fn what_was_written_down_unheard_and_not_sent_is_taken_back() {
         let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
         let locks = Locks::over(library).await;
         let tenure = locks.acquire(&["account/1"], Hold::Strict).await.expect("free");
-        // The folder that it belongs in is made by another one.
+        // An earlier operation makes the folder.
         let before = locks.keeper.admit(operation(1, &tenure)).await.expect("new");
         before.came(Came::Nothing).await;
 
@@ -109,14 +109,14 @@ fn what_was_written_down_unheard_and_not_sent_is_taken_back() {
     });
 }
 
-/// Where the operation is written down.
+/// The path of the operation's record.
 fn place(wanted: &Unwritten) -> String {
     let id = wanted.operation.id.to_string();
     format!("{ROOT}/ops/{}/{id}", &id[..2])
 }
 
-/// It is refused at the first look, so that its issuer does not know whether it was written down; `then` is what every
-/// further look meets. A gateway that stops closes its session all the same.
+/// The first look is refused, so the issuer does not know whether the operation was written down. Every further look
+/// meets `then`. A gateway that stops closes its session nevertheless.
 fn stops_although_it_is_unsettled(then: Fate) {
     simulated::run(async {
         let (ensemble, doctor) = (Ensemble::start(Settings::default()), Doctor::new());
@@ -143,7 +143,7 @@ fn stops_although_it_is_unsettled(then: Fate) {
         assert!(matches!(told, Err(Denied::Service(_))), "nothing may be sent: {told:?}");
         tenure.known();
         drop(tenure);
-        // In the middle of a pause, which is a round part of a second.
+        // Stops in the middle of a pause. Pauses end at round parts of a second.
         sleep(T + T / 7).await;
         assert_eq!(ensemble.sessions(), session, "it is the same one");
         locks.stop().await;

@@ -1,4 +1,4 @@
-//! A key that several hold at once: never more than it has permits, first come, first served, and of each permit the tokens grow.
+//! A key with permits: never more holders than permits, first come, first served. The tokens of each permit grow.
 
 mod each_step;
 mod stage;
@@ -16,7 +16,7 @@ use crate::{
     simulated,
 };
 
-/// As a guard would have them: the newest epoch of each permit.
+/// The newest epoch of each permit, as a guard would keep it.
 #[derive(Default)]
 struct Marks(BTreeMap<u16, u64>);
 
@@ -48,7 +48,7 @@ fn never_more_than_n_hold_and_whoever_came_first_is_served_first() {
         permits.sort_unstable();
         assert_eq!(permits, [0, 1, 2]);
         let mut waiting: Vec<_> = asking.collect();
-        // Whichever of the holders leaves.
+        // The index of the holder that leaves next.
         for leaves in [1, 0, 2, 2, 0, 1, 1, 0, 0] {
             sleep(T / 2).await;
             assert!(waiting.iter().all(|asked| !asked.is_finished()), "more than three hold");
@@ -83,7 +83,7 @@ fn the_queue_of_a_gateway_is_for_those_who_wait_behind_all_holders() {
     });
 }
 
-/// What ZooKeeper is asked by all who wait when one holder leaves.
+/// The number of requests to ZooKeeper by all waiting requests when one holder leaves.
 async fn asked_at_one_leaving(waiters: usize) -> u32 {
     let stage = Stage::of_gateways(2).await;
     let mut held = Vec::new();
@@ -104,7 +104,8 @@ async fn asked_at_one_leaving(waiters: usize) -> u32 {
     counted
 }
 
-/// Whoever is next looks on, and the one behind it is told when it holds; nobody else hears of anything.
+/// Only the next request in line looks at the key, and the one behind it is told when the next one holds. No other
+/// request is woken.
 #[test]
 fn one_who_leaves_wakes_two_and_not_all_who_wait() {
     let few = simulated::run(asked_at_one_leaving(3));
@@ -113,7 +114,8 @@ fn one_who_leaves_wakes_two_and_not_all_who_wait() {
     assert!(many <= 16, "{many}");
 }
 
-/// The one before it takes its permit while it is about to watch that one: its list has to be younger than the watch.
+/// The request in front gets its permit just before the request behind sets its watch on it. The list of nodes must be
+/// read after the watch was set.
 #[test]
 fn whoever_is_next_since_it_looked_is_told_when_a_holder_leaves() {
     simulated::run(async {
@@ -149,8 +151,8 @@ fn whoever_is_next_since_it_looked_is_told_when_a_holder_leaves() {
     });
 }
 
-/// Of two that are among the first the one behind is faster, has a permit and gives it back, twice, before the slow one has
-/// its own: its place in line is the oldest, and its token has to be the newest.
+/// Two requests may have permits. The later one is faster: twice it gets a permit and gives it back before the earlier
+/// one has its own. The earlier one has the oldest place in line, and its token must be the newest.
 #[test]
 fn the_token_of_a_slow_one_is_newer_than_those_of_all_that_had_a_permit_before_it() {
     simulated::run(async {
@@ -209,7 +211,7 @@ fn who_asks_for_another_number_is_refused_and_keeps_nobody_waiting() {
     });
 }
 
-/// The last of those who asked for it as it was leaves while the first of the others asks.
+/// The last holder with the former number of permits leaves while the first request with the new number asks.
 #[test]
 fn a_number_that_was_just_changed_refuses_nobody() {
     simulated::run(async {
@@ -255,7 +257,8 @@ fn what_is_held_shows_in_line_and_an_operator_can_end_it() {
     });
 }
 
-/// Either of the two nodes is enough: without the place others count one less, without the permit somebody takes it.
+/// The loss of either node must end the evidence. Without the place in line, others count one holder less. Without the
+/// permit, somebody else takes the permit.
 #[test]
 fn whoever_loses_its_place_or_its_permit_to_a_stranger_writes_nothing_more() {
     for permit in [true, false] {

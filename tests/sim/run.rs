@@ -1,13 +1,13 @@
-//! What a run is told from outside: the seed, so that a failure can be repeated, and how much is to be tried.
+//! The settings of a run from outside: the seed, so that a failure can be repeated, and the number of cases.
 
-/// `FENCEGATE_SEED`, else another one each time; it is said.
+/// The seed from `FENCEGATE_SEED`, or a new one each time. It is printed.
 pub(crate) fn seed(test: &str) -> u64 {
     let seed = number("FENCEGATE_SEED").unwrap_or_else(|| getrandom::u64().expect("the kernel has booted"));
     eprintln!("{test}: FENCEGATE_SEED={seed}");
     seed
 }
 
-/// The same, where `FENCEGATE_CASES` asks for as many as somebody has time for; else `first`, so that each run of all tests plays the same.
+/// As [`seed`], but without `FENCEGATE_CASES` the seed is `first`, so that each run of all tests plays the same cases.
 pub(crate) fn seed_from(first: u64, test: &str) -> u64 {
     if number("FENCEGATE_CASES").is_some() { seed(test) } else { first }
 }

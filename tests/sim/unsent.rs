@@ -1,5 +1,5 @@
-//! Whoever gives a lock up before the node was sent for leaves none: what is collected goes to ZooKeeper all the same, and is
-//! looked for behind that.
+//! A request may give up before the create of its node was sent. It leaves no node: the collected create is still
+//! sent, and the cleanup looks for the node after it.
 
 use std::{future::pending, rc::Rc, sync::Arc, time::Duration};
 
@@ -77,7 +77,7 @@ fn what_is_given_up_before_it_is_sent_is_removed_when_it_is_made() {
         }
         doctor.wire().delay(WAY..WAY);
         for attempt in &attempts {
-            // Asked for, and given up at once, as by a panic.
+            // Asks, and gives up at once, as after a panic.
             assert!(Box::pin(attempt.acquire(&mut Patient)).now_or_never().is_none());
         }
         let cleared = async {

@@ -1,5 +1,5 @@
-//! A client library whose task has ended without a word: it says that it is connected, and every operation fails at
-//! once. The session is given up, and there is a next one.
+//! A client library whose task has ended silently. The session claims to be connected, and every operation fails at
+//! once. The gateway gives the session up, and makes a new one.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ fn library(doctor: &Doctor) -> Library {
     Library { ensemble, timeout: T, doctor: doctor.clone() }
 }
 
-/// What the library answers from then on is not known to be done or not done.
+/// From now on every answer of the library leaves open whether the operation was done.
 fn end_task(doctor: &Doctor) {
     doctor.end_task(Fault::Ambiguous("nobody listens".into()));
     doctor.wire().disconnect(Underway::Lost);
@@ -101,8 +101,8 @@ fn keys_of_a_session_that_was_given_up_are_served_under_the_next_one() {
     });
 }
 
-/// The supervisor hears of the end with the next heartbeat only, and nothing that a key's task does meanwhile waits for
-/// anything: it has to give the others their turn all the same.
+/// The supervisor learns of the end only with the next heartbeat. Until then every operation of a key's task fails at
+/// once. Such a task must yield nevertheless.
 #[test]
 fn a_key_whose_session_is_over_unseen_leaves_the_others_their_turn() {
     simulated::run(async {

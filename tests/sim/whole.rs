@@ -39,7 +39,7 @@ fn no_schedule_of_accidents_breaks_a_promise_of_whole_gateways() {
     if let Some((failing, wrong)) = failed.values().next() {
         panic!("{}", shrink::told(failing, wrong));
     }
-    // What has to happen, and how often for a hundred schedules.
+    // The least number of each event in a hundred schedules.
     for (what, least) in [("executions", 1500), ("tenures", 800), ("lease", 50), ("outcome-unknown", 20)] {
         let often = seen.get(what).copied().unwrap_or_default();
         assert!(
@@ -49,10 +49,10 @@ fn no_schedule_of_accidents_breaks_a_promise_of_whole_gateways() {
     }
 }
 
-/// In half a minute.
+/// The number of schedules that half a minute allows.
 const CASES: u32 = 100;
 
-/// The process that plays a seed is this test, too.
+/// This test also runs as the child process that plays a seed.
 #[test]
 fn a_seed_has_one_history() {
     if played::plays_here() {
@@ -83,7 +83,7 @@ fn a_schedule_that_fails_is_shrunk_to_what_it_takes() {
     assert!(!shrunk.run().wrong.is_empty(), "it still fails");
 }
 
-/// How many seeds it may take until a build without one of the rules is caught.
+/// The most seeds until a build without one of the rules is caught.
 const CAUGHT_WITHIN: u64 = 500;
 
 fn is_caught_without(rule: Rule) {

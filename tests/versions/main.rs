@@ -22,7 +22,7 @@ fn before() -> PathBuf {
     env::var_os("FENCEGATE_BEFORE").expect("`tests/run --versions` sets it").into()
 }
 
-/// Upgrade and downgrade: what the first has stored, the second has to know.
+/// Upgrade and downgrade: the second version must read what the first version has stored.
 fn both_ways() -> [(PathBuf, PathBuf); 2] {
     [(before(), binary()), (binary(), before())]
 }
@@ -53,14 +53,14 @@ fn policy(site: &Site, name: &str, address: SocketAddr) -> Policy {
     site.policy(name).cached().with("/listeners/public/address", address.to_string())
 }
 
-/// One takes the place of the other, there and back again; while both run, they hand keys to each other.
+/// One version replaces the other, there and back again. While both run, they hand keys to each other.
 #[tokio::test]
 async fn gateways_of_both_versions_take_turns_under_load_and_no_request_fails() {
     let (site, anywhere) = (Site::alone().await, SocketAddr::from(([127, 0, 0, 1], 0)));
     let mut gateway = Launch::new(&policy(&site, "gw-0", anywhere)).of_version(&before()).start().await;
     gateway.becomes_ready().await;
     let address = gateway.public;
-    // Another one of the version before, which stays: its keys are handed over all the time.
+    // Another gateway of the version before. It stays, so that keys are handed over all the time.
     let stays = Launch::new(&policy(&site, "gw-stays", anywhere)).of_version(&before()).start().await;
     stays.becomes_ready().await;
     let load = RollingLoad::on(&[address, stays.public]);

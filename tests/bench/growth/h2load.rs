@@ -1,4 +1,4 @@
-//! Asks with h2load, which speaks both versions of HTTP.
+//! Sends requests with h2load, which speaks HTTP/1.1 and HTTP/2.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ pub(super) enum Spoken {
 pub(super) struct H2load {
     pub(super) spoken: Spoken,
     pub(super) connections: u32,
-    /// Requests on each of them.
+    /// The number of concurrent requests on each connection.
     pub(super) at_once: u32,
 }
 
 impl H2load {
-    /// How many were answered, and how many in a second.
+    /// The number of answers, and the number per second.
     pub(super) fn ask(self, url: &str, window: Duration) -> Outcome<(f64, f64)> {
         let Self { spoken, connections, at_once } = self;
         let version = match spoken {
@@ -39,7 +39,7 @@ impl H2load {
     }
 }
 
-/// From what it says in the end. An answer that is not a good one is a reason not to believe the others.
+/// Reads the result from the output. A single bad answer makes the whole result invalid.
 fn answered(said: &str) -> Outcome<f64> {
     let wrong = || format!("h2load said:\n{said}");
     let line = said.lines().find_map(|line| line.strip_prefix("status codes: ")).ok_or_else(wrong)?;

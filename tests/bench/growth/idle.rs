@@ -1,4 +1,4 @@
-//! The memory of what does nothing at the moment: a key that is kept, and the connection of a client.
+//! The memory of idle things: a kept key, and the connection of a client.
 
 use std::{
     fs,
@@ -17,22 +17,22 @@ use crate::{
     wrk::Load,
 };
 
-/// What a measurement of both takes, with room to spare.
+/// The time for both measurements, with a reserve.
 #[cfg(test)]
 pub(super) const SECONDS: u64 = 30;
 
 const FEW: Load = Load { method: "GET", prefix: "/warm/first", keys: 64, threads: 2, clients: 64 };
 const KEYS: u32 = 10_000;
-/// Of asking for all of them in turn, so often until each is taken.
+/// The time of one turn of requests for all keys. Turns are repeated until every key is taken.
 const TURN: Duration = Duration::from_secs(6);
 const TURNS: u32 = 10;
 const CONNECTIONS: usize = 2000;
 
-/// What a key and a connection may take, in bytes.
+/// The most bytes for a key and for a connection.
 const KEY: f64 = 1024.0;
 const CONNECTION: f64 = 16.0 * 1024.0;
 
-/// In one round: memory does not vary as time does.
+/// Measures in one round, because memory varies less than time.
 pub(super) fn measure(run: &Run, zookeeper: SocketAddr, service: SocketAddr) -> Outcome<Vec<Bench>> {
     let mut policy = policy("gw-idle", zookeeper, service, Behind::Service);
     let routes = policy["routes"].as_array_mut().ok_or("a policy has routes")?;
@@ -55,14 +55,14 @@ pub(super) fn measure(run: &Run, zookeeper: SocketAddr, service: SocketAddr) -> 
     ])
 }
 
-/// What is there anyway, such as pools that clients have filled, is there before the keys are.
+/// The first load fills pools and the like, so that the difference in memory is that of the keys.
 fn of_a_key(run: &Run, gateway: &Gateway) -> Outcome<f64> {
     FEW.ask(run, gateway.public, Duration::from_secs(2))?;
     let (before, taken) = (resident(gateway.pid())?, new_keys(gateway)?);
     for _ in 0..TURNS {
         Load { prefix: "/warm/", keys: KEYS, ..FEW }.ask(run, gateway.public, TURN)?;
         let taken = new_keys(gateway)? - taken;
-        // A client that ends with its turn may have asked for one, and not be counted.
+        // A client may have taken a key at the end of a turn without being counted.
         if taken >= 0.99 * f64::from(KEYS) {
             return Ok((resident(gateway.pid())? - before) / taken);
         }
@@ -71,12 +71,12 @@ fn of_a_key(run: &Run, gateway: &Gateway) -> Outcome<f64> {
     Err(format!("{taken} of {KEYS} keys were taken in {:?}", TURN * TURNS).into())
 }
 
-/// Requests whose key was not at hand: a tenure each.
+/// The number of requests whose key was not at hand. Each has made a tenure.
 fn new_keys(gateway: &Gateway) -> Outcome<f64> {
     gateway.acquisitions("warm", "result=\"granted\"")
 }
 
-/// Each has asked once. What the kernel keeps of it is no memory of the process.
+/// Each connection has sent one request. The kernel's memory for it does not count.
 fn of_a_connection(gateway: &Gateway) -> Outcome<f64> {
     drop(asked(gateway.public)?);
     let before = resident(gateway.pid())?;
@@ -89,7 +89,7 @@ fn asked(server: SocketAddr) -> Outcome<TcpStream> {
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     stream.write_all(format!("GET /unfenced/1 HTTP/1.1\r\nHost: {server}\r\n\r\n").as_bytes())?;
     let (mut answer, mut part) = (Vec::new(), [0; 1024]);
-    // What the service says ends its answer.
+    // The service ends its answer with this text.
     while !answer.ends_with(b"ok\n") {
         match stream.read(&mut part)? {
             0 => return Err(format!("closed after {}", String::from_utf8_lossy(&answer)).into()),

@@ -1,4 +1,4 @@
-//! What was found as an installation grew, as a table for a document.
+//! The results of the growth benches, as a table for a document.
 
 use std::{fmt, fs, io, path::Path, time::Duration};
 
@@ -8,7 +8,7 @@ pub(super) struct Row {
     pub(super) grows: &'static str,
     pub(super) size: &'static str,
     pub(super) per_second: f64,
-    /// Of all gateways, for each request.
+    /// The processor time of all gateways per request.
     pub(super) cpu_us: f64,
     /// The share of requests that found their key at hand; `None` where there was no lock.
     pub(super) warm: Option<f64>,
@@ -20,7 +20,7 @@ pub(super) struct Table {
 }
 
 impl Row {
-    /// While it is measured.
+    /// A line for the time of the measurement.
     pub(super) fn told(&self) -> String {
         format!("{} {}: {:.0} requests/s, {:.1} us each", self.grows, self.size, self.per_second, self.cpu_us)
     }
@@ -39,7 +39,7 @@ impl Table {
         fs::write(file, self.to_string())
     }
 
-    /// The cost of this row beside that of the cheapest of its kind.
+    /// The cost of this row relative to the cheapest row of its kind.
     fn beside_the_least(&self, row: &Row) -> f64 {
         let same = self.rows.iter().filter(|other| other.grows == row.grows);
         row.cpu_us / same.map(|other| other.cpu_us).fold(f64::INFINITY, f64::min)

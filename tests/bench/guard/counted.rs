@@ -1,5 +1,5 @@
-//! How many instructions of user space a guard costs per request of a tenure that has been announced: counted as those of a
-//! gateway are.
+//! The number of instructions in user space that a guard needs per request of an announced tenure. They are counted as
+//! for a gateway.
 
 use fencegate::demo::zookeeper::PrivateZooKeeper;
 
@@ -15,7 +15,7 @@ use crate::{
     wrk::Load,
 };
 
-/// By unix sockets on both sides, beside the same by ports.
+/// Measures with unix sockets on both sides, and with ports.
 pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-guard-counted"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
@@ -25,7 +25,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
         let guard = Guard::by(run, &counter.of(&run.gateway()), name, (listen, endpoint), &ensemble)?;
         let mut policy = policy("gw-counted", zookeeper.address(), service.address, Behind::Guard);
         policy["upstreams"]["service"]["endpoints"] = [guard.endpoint.as_str()].as_slice().into();
-        // A guard that is counted is slow.
+        // A guard is slow while its instructions are counted.
         policy["upstreams"]["service"]["response_timeout"] = "45s".into();
         let gateway = Gateway::of(run, &policy)?;
         let count = counter.count(run, guard.pid(), gateway.public, Load { prefix: "/warm/", ..LOAD })?;

@@ -1,4 +1,4 @@
-//! A guard as it is released, before a service, and the load of new tenures.
+//! The released guard in front of a service, and the load of new tenures.
 
 use std::{fs, net::SocketAddr, time::Duration};
 
@@ -13,21 +13,21 @@ use crate::{
 };
 
 pub(crate) const WARM_UP: Duration = Duration::from_secs(2);
-/// Also for one whose instructions are counted.
+/// Long enough for a guard whose instructions are counted.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A new tenure each, straight to the guard.
+/// Each request has a new tenure and goes directly to the guard.
 pub(crate) const NEW: Load = Load { method: "TENURES", prefix: "/new/", keys: 1000, threads: 2, clients: 64 };
 
-/// As it is released, before the service; its store is on the disk.
+/// A released guard in front of the service. Its store is on the disk.
 pub(crate) struct Guard {
     child: Child,
-    /// As a gateway's policy names it.
+    /// The endpoint in the form of a gateway's policy.
     pub(crate) endpoint: String,
 }
 
 impl Guard {
-    /// By ports. `store`: a file of its own unless given.
+    /// Starts a guard with ports. `store`: a new file unless given.
     pub(crate) fn start(
         run: &Run,
         name: &str,
@@ -41,7 +41,7 @@ impl Guard {
         Self::of(run, &words, name, &policy(listen, &service, store), ensemble)
     }
 
-    /// Where it listens, and its service's endpoint, with a store in a new file.
+    /// Starts a guard between a listener and the endpoint of its service, with a store in a new file.
     pub(crate) fn between(
         run: &Run,
         name: &str,
@@ -78,7 +78,7 @@ impl Guard {
         Ok(Self { child, endpoint })
     }
 
-    /// Of one that has a port.
+    /// The address of a guard that listens at a port.
     pub(crate) fn address(&self) -> Outcome<SocketAddr> {
         Ok(self.endpoint.trim_start_matches("http://").parse()?)
     }
@@ -96,7 +96,7 @@ impl Guard {
     }
 }
 
-/// Removed first: the same name is used in several turns, and each makes its store.
+/// A new store file. An earlier one is removed, because several turns use the same name.
 fn new_file(run: &Run, name: &str) -> Value {
     let file = run.folder().join(format!("{name}.redb"));
     fs::remove_file(&file).ok();

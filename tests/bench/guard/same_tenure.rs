@@ -1,5 +1,5 @@
-//! Requests of tenures that have been announced, so that nothing is written for any of them: through a gateway alone, through
-//! a guard behind it, by ports and by unix sockets; and what the HTTP library costs once and twice, which is the floor.
+//! Requests of announced tenures, for which the guard writes nothing: through a gateway alone, and through a guard
+//! behind it, by ports and by unix sockets. The lower bound is the cost of the HTTP library, once and twice.
 
 use std::net::SocketAddr;
 
@@ -18,16 +18,16 @@ use crate::{
 
 const LOAD: Load = Load { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
 
-/// What requests go through. Everything that a turn needs is started for it, and ends with it.
+/// The programs that a request passes. All of them are started for a turn and end with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Gateway,
     Guard,
-    /// Between gateway and guard a unix socket.
+    /// A unix socket between gateway and guard.
     GuardBySocket,
-    /// And one between guard and service.
+    /// Unix sockets between gateway and guard, and between guard and service.
     GuardBetweenSockets,
-    /// A gateway alone, and a unix socket between it and the service.
+    /// A gateway alone, with a unix socket between it and the service.
     GatewayBySocket,
     Bare,
     BareTwice,
@@ -43,7 +43,7 @@ const ALL: [Way; 7] = [
     Way::GuardBetweenSockets,
 ];
 
-/// What is held against what.
+/// The pairs that are compared.
 const PAIRS: [(&str, Way, Way, &str, Goal); 6] = [
     ("guard-same-tenure", Way::Guard, Way::Gateway, "the gateway without a guard", Goal::AtLeast(0.7)),
     (
@@ -85,7 +85,7 @@ pub(super) fn measure(
         let told: Vec<String> = rates.iter().map(|(way, rate)| format!("{way:?} {rate:.0}")).collect();
         run.tell(&format!("round {round}: {} requests/s", told.join(", ")));
         rounds.push(rates);
-        // Who is early in one round is late in the next.
+        // The order is reversed in each round.
         order.reverse();
     }
     let of =

@@ -1,5 +1,5 @@
-//! A guard whose store is a PostgreSQL, beside the same guard with a file, and beside one `UPDATE` per request on the same
-//! server.
+//! A guard whose store is a PostgreSQL, compared with the same guard with a file, and with one `UPDATE` per request on
+//! the same server.
 
 use std::{fs, net::SocketAddr, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     run::Run,
 };
 
-/// What a service that compares by itself does for each request: the mark moves, durably.
+/// The statement of a service that compares tokens by itself: the mark moves durably with each request.
 const ONE: &str = "\\set key random(1, :keys)\nUPDATE marks SET token = token + 1 WHERE key = :key;\n";
 
 pub(super) fn measure(run: &Run, service: SocketAddr, ensemble: &str) -> Outcome<Vec<Bench>> {
@@ -45,20 +45,20 @@ pub(super) fn measure(run: &Run, service: SocketAddr, ensemble: &str) -> Outcome
     ])
 }
 
-/// New tenures that a guard lets in: the store is told twice of each.
+/// The rate of new tenures that a guard lets in. The store is asked twice for each.
 fn tenures(run: &Run, name: &str, database: &Database, service: SocketAddr, ensemble: &str) -> Outcome<f64> {
     let file = run.folder().join(format!("{name}.url"));
     fs::write(&file, database.url())?;
     fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     let store = json!({"postgres": {"url_file": file.display().to_string()}});
     let guard = Guard::start(run, name, service, ensemble, Some(store))?;
-    // Without a warm-up: its tokens would be newer than those that are measured.
+    // There is no warm-up, because its tokens would be newer than those of the measurement.
     let rate = NEW.ask(run, guard.address()?, run.window)?.per_second;
     guard.stop()?;
     Ok(rate)
 }
 
-/// As many sessions as there are clients of the guard, and as many keys.
+/// As many sessions as the guard has clients, and as many keys.
 fn updates(run: &Run, database: &Database) -> Outcome<f64> {
     let keys = NEW.keys;
     database.run(&format!(

@@ -1,5 +1,4 @@
-//! What others have published and Debian does not have: fetched once, by the registries' own programs, into the folder of the
-//! build.
+//! Packages that Debian does not have. The registries' own programs fetch them once into the build folder.
 
 use std::{
     fs,

@@ -7,7 +7,7 @@ use fencegate::demo::child::Child;
 use super::fetched;
 use crate::{outcome::Outcome, process, run::Run, takers::Takers};
 
-/// Of the clients, 16 each: one Python process uses one core at most.
+/// The number of client processes, with 16 clients each. One Python process uses one core at most.
 const PROCESSES: u32 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) struct Server {
     _child: Child,
 }
 
-/// What takes locks of both.
+/// The Python programs for both kinds of locks.
 pub(super) struct Python {
     program: String,
     script: PathBuf,
@@ -47,14 +47,15 @@ impl Server {
     }
 }
 
-/// What was acknowledged is on the disk, as a lock asks for that is to outlive a restart of its server:
+/// The settings of Redis. An acknowledged write is on the disk, as a lock needs that must outlive a restart of its
+/// server:
 /// <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/#performance-crash-recovery-and-fsync>.
 fn redis(address: SocketAddr, folder: &str) -> String {
     let (ip, port) = (address.ip(), address.port());
     format!("redis-server --bind {ip} --port {port} --dir {folder} --appendonly yes --appendfsync always")
 }
 
-/// As it is by itself, which waits for the disk: <https://etcd.io/docs/v3.4/op-guide/configuration/>.
+/// etcd with its default settings, which wait for the disk: <https://etcd.io/docs/v3.4/op-guide/configuration/>.
 fn etcd(address: SocketAddr, peer: SocketAddr, folder: &str) -> String {
     format!(
         "etcd --data-dir {folder} --log-level error --listen-client-urls http://{address} --advertise-client-urls http://{address} \
@@ -70,7 +71,7 @@ impl Python {
         Ok(Self { program, script })
     }
 
-    /// Calls of the service under a lock, in a second.
+    /// The number of calls under a lock per second.
     pub(super) fn rate(
         &self,
         run: &Run,

@@ -17,7 +17,7 @@ use crate::{outcome::Outcome, plain, process, run::Run};
 const PACKAGES: [&str; 2] = ["@restatedev/restate-server@1.7.12", "@restatedev/restate-sdk@1.17.2"];
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Both as npm has them.
+/// Server and library in the form that npm has.
 pub(super) struct Published {
     folder: PathBuf,
 }
@@ -32,7 +32,7 @@ pub(super) struct Restate {
 impl Published {
     pub(super) fn fetched(run: &Run) -> Outcome<Self> {
         let folder = fetched::from_npm(run, &PACKAGES)?;
-        // A module is looked for from where the one stands that asks for it.
+        // Node looks for a module from the folder of the importing module.
         fs::write(folder.join("account.mjs"), include_str!("account.mjs"))?;
         Ok(Self { folder })
     }
@@ -42,7 +42,8 @@ impl Published {
         let handled = process::free_address()?;
         let script = self.folder.join("account.mjs").display().to_string();
         let (port, service) = (handled.port().to_string(), format!("http://{service}"));
-        // What Node's programs are in production: https://nodejs.org/en/learn/getting-started/nodejs-the-difference-between-development-and-production
+        // Node programs run like this in production:
+        // https://nodejs.org/en/learn/getting-started/nodejs-the-difference-between-development-and-production
         let handler = Child::spawn("env", ["NODE_ENV=production", "node", &script, &port, &service])?;
         handler.wait_line(|line| line == "UP", PATIENCE)?;
 
@@ -51,7 +52,7 @@ impl Published {
         let file = run.folder().join(format!("restate-{round}.toml"));
         let data = run.folder().join(format!("restate-{round}"));
         fs::write(&file, configuration(&data.display().to_string(), ingress, admin, fabric))?;
-        // The program itself: what npm has put beside it starts it as a child of its own.
+        // This is the program itself. The script that npm installs beside it would start it as a child of its own.
         let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
         let package = format!("node_modules/@restatedev/restate-server-linux-{machine}/bin/restate-server");
         let program = self.folder.join(package);
@@ -65,8 +66,8 @@ impl Published {
     }
 }
 
-/// One node as it is by itself, which waits for the disk: <https://docs.restate.dev/references/server-config>. It listens on
-/// loopback alone and tells nobody of itself.
+/// One node with its default settings, which wait for the disk: <https://docs.restate.dev/references/server-config>.
+/// It listens only on loopback and sends no telemetry.
 fn configuration(data: &str, ingress: SocketAddr, admin: SocketAddr, fabric: SocketAddr) -> String {
     let (ip, ingress, admin, fabric) = (fabric.ip(), ingress.port(), admin.port(), fabric.port());
     format!(

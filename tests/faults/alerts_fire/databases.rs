@@ -19,7 +19,7 @@ struct Shared {
     _guarded: Guarded,
     _sharing: Sharing,
     one: Guard,
-    /// Not started yet.
+    /// Launched only when a test starts it.
     other: Launch,
     gateway: Gateway,
 }
@@ -73,7 +73,7 @@ async fn a_standby_that_had_not_everything() {
     let shared = Shared::at(&database.url_at(&[primary.address(), standby.address()])).await;
     here.looks_at(&[shared.one.admin, shared.gateway.admin]).await;
     shared.pays().await;
-    // Until then the standby knows of no commit that could be missing.
+    // Until this is written, the standby knows of no commit that could be missing.
     let copy = standby.database(&database.name);
     let noted = async {
         while block_in_place(|| copy.run("SELECT origin <> '' FROM fencegate.store")) != "t" {
@@ -85,7 +85,7 @@ async fn a_standby_that_had_not_everything() {
         primary.kill();
         standby.promote();
     });
-    // The first that asks the new server for a decision finds it out.
+    // The guard finds the rollback when a request makes it ask the new server for a decision.
     let asks = async {
         loop {
             shared.gateway.send(&Ask::post("/pay/8")).await;

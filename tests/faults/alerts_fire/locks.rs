@@ -44,7 +44,7 @@ async fn a_hot_key_and_an_outcome_that_nobody_knows() {
     here.ends(&unknown).await;
 }
 
-/// As ZooKeeper remembers it; one that a guard remembers is among the promises.
+/// Here ZooKeeper keeps the journal. The same alert for the journal of a guard is tested among the promises.
 #[tokio::test]
 async fn an_operation_that_nobody_knows_the_end_of() {
     let (watch, site) = (Watch::shared().await, Site::fresh().await);
@@ -73,7 +73,7 @@ async fn a_gateway_that_stood_still() {
     let gateway = Gateway::start(&site.policy("gw-1").with("/zookeeper/session_timeout", "6s")).await;
     here.looks_at(&[gateway.admin]).await;
     gateway.signal(Signal::STOP);
-    // More than a third of the session, and less than what is proven of it after a heartbeat.
+    // Longer than a third of the session, and shorter than a proof lasts after a heartbeat.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     gateway.signal(Signal::CONT);
     let firing = here.fires("FencegateProcessPauses").await;

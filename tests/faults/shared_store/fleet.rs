@@ -14,11 +14,11 @@ use fencegate_tests::{
 };
 use tokio::time::sleep;
 
-/// For so long clients ask, at least.
+/// The clients send requests for at least this time.
 const MINUTE: Duration = Duration::from_secs(60);
 const CLIENTS: usize = 24;
 const KEYS: usize = 12;
-/// Further keys, that nothing is at work on when a guard dies.
+/// The number of extra keys that have no dispatch in flight when a guard dies.
 const RESTING: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) struct Fleet {
     launches: [Launch; 2],
     gateways: [Gateway; 2],
     load: Load,
-    /// By clients of another load, that has ended.
+    /// The answers to clients of other loads that have ended.
     told: Vec<Told>,
     since: Instant,
 }
@@ -82,7 +82,7 @@ impl Fleet {
         self.guards[which as usize] = self.launches[which as usize].start().await;
     }
 
-    /// What has ended is started again, as somebody's supervisor does; what runs has its store.
+    /// Starts guards that have ended, as a supervisor does. Returns when both guards are ready.
     pub(super) async fn all_run(&mut self) {
         for which in [Which::One, Which::Two] {
             let ready = async {
@@ -102,18 +102,18 @@ impl Fleet {
         self.guarded.site.origin.log().records.len()
     }
 
-    /// Keys that nothing was at work on are served.
+    /// Requests that were asked after the accident are served.
     pub(super) async fn goes_on_within(&self, limit: Duration) {
         let (began, before) = (Instant::now(), self.executed());
-        // Each client has one request under way; what is answered beyond those was asked after the accident.
-        while self.executed() < before + CLIENTS / 2 {
+        // Each client has one request under way, so at most `CLIENTS` of the next executions were asked before the accident.
+        while self.executed() <= before + CLIENTS {
             assert!(began.elapsed() < limit, "nothing is served for {:?}", began.elapsed());
             sleep(Duration::from_millis(20)).await;
         }
         println!("goes on after {:?}", began.elapsed());
     }
 
-    /// Keys that have been used, and that nobody uses any more.
+    /// Uses some new keys once, so that nothing is at work on them afterwards.
     pub(super) async fn lets_rest(&mut self) -> Vec<String> {
         let keys: Vec<_> = (0..RESTING).map(|n| format!("/pay/rests-{}-{n}", self.told.len())).collect();
         let served = self.asks(&keys, 1).await;
@@ -121,7 +121,8 @@ impl Fleet {
         keys
     }
 
-    /// One of the two requests for each of these may meet what has just died; the other one is served.
+    /// Sends two requests for each key. The first may reach a process that has just died. The second must be served in
+    /// time.
     pub(super) async fn serves_within(&mut self, limit: Duration, keys: &[String]) {
         let began = Instant::now();
         let told = self.asks(keys, 2).await;
@@ -148,7 +149,7 @@ impl Fleet {
         false
     }
 
-    /// When the minute is over. `least`: executions without which the run shows nothing.
+    /// Judges the run when the minute is over. `least`: with fewer executions the run shows nothing.
     pub(super) async fn finds(self, least: usize) {
         sleep(MINUTE.saturating_sub(self.since.elapsed())).await;
         let mut told = self.load.stop().await;

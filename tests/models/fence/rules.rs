@@ -1,6 +1,6 @@
-//! What the model is told: how much may happen, and which rule of the protocol it goes without.
+//! The parameters of the model: how much may happen, and which rule of the protocol is left out.
 
-/// A rule of the protocol that a variant goes without.
+/// A rule of the protocol that a variant leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     /// Compare a token with the mark at all, and register it.
@@ -11,23 +11,23 @@ pub(super) enum Rule {
     SecondCheck,
     /// An exchange goes on when its gateway goes away.
     Detach,
-    /// After an unclean stop admit nothing until everything that was sent before is over.
+    /// After an unclean stop, admit nothing until all dispatches sent before are over.
     Quarantine,
-    /// Send nothing before it is on the disk that something may be at work.
+    /// Before a dispatch is sent, the disk must say that something may be at work.
     WriteFirst,
     /// Write that nothing is at work only when nothing is in flight.
     RestAfterEnd,
-    /// And only when nothing is in doubt.
+    /// Write that nothing is at work only when nothing is in doubt.
     RestAfterDoubt,
-    /// And not while what was sent before a restart may go on.
+    /// Do not write that nothing is at work while dispatches from before a restart may go on.
     RestAfterQuarantine,
-    /// Marks that were recovered refuse also their own tenure.
+    /// A recovered mark refuses its own tenure as well.
     StrictRecovery,
     /// A dispatch whose end was not seen closes the key.
     KeepDoubt,
-    /// No dispatch under a tenure that has an unknown outcome.
+    /// Send no further dispatch under a tenure that has an unknown outcome.
     Retire,
-    /// Behind a hop that may copy requests, take a refusal for unknown.
+    /// Behind a hop that may copy requests, treat a refusal as an unknown outcome.
     DisbelieveHop,
 }
 

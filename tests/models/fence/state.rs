@@ -1,4 +1,4 @@
-//! What there is at one moment, and what an observer remembers of the moments before.
+//! The state at one moment, and what an observer remembers of earlier moments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,41 +14,42 @@ pub(super) struct Token {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct State {
     pub(super) gateways: [Gateway; 2],
-    /// Whose session holds the lock, as the lock service sees it.
+    /// The gateway whose session holds the lock, by the lock service's view.
     pub(super) holder: Option<u8>,
     pub(super) next_e: u8,
-    /// Dispatches on their way to the guard, and how many copies of each.
+    /// Dispatches on their way to the guard, each with the number of its copies.
     pub(super) network: BTreeMap<Token, u8>,
     pub(super) guard: Guard,
     pub(super) upstream: Upstream,
     pub(super) left: Bounds,
-    /// Dispatches that a gateway takes for not dispatched.
+    /// Dispatches that a gateway believes not to be dispatched.
     pub(super) denied: BTreeSet<Token>,
     pub(super) broken: Option<Broken>,
-    /// What is worth mentioning about the last step.
+    /// The notable event of the last step, if there is one.
     pub(super) event: Option<Event>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Gateway {
-    /// The tenure it believes to have.
+    /// The tenure that the gateway believes to have.
     pub(super) tenure: Option<Token>,
-    /// It waits for the answer to the dispatch that `tenure` counts.
+    /// The gateway waits for the answer to the dispatch that `tenure` counts.
     pub(super) waits: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Guard {
-    /// The mark: of the dispatches announced, the newest.
+    /// The mark: the newest announced dispatch.
     pub(super) newest: Token,
-    /// Announced, not admitted; whether something was in the way when it arrived.
+    /// Dispatches that were announced and not admitted. The value says whether another dispatch was in the way on
+    /// arrival.
     pub(super) announced: BTreeMap<Token, bool>,
     pub(super) in_flight: BTreeSet<Token>,
-    /// Of those in flight, what waits for the disk before it is sent.
+    /// Dispatches in flight that wait for the disk before they are sent.
     pub(super) unsent: BTreeSet<Token>,
-    /// On the disk: something may be at work.
+    /// The value on the disk: something may be at work.
     pub(super) at_work: bool,
-    /// What is handed in to be written of it, in this order.
+    /// The values that are queued to be written to `at_work`, in this order.
     pub(super) line: Vec<bool>,
     pub(super) in_doubt: BTreeSet<Token>,
     pub(super) quarantine: bool,
@@ -58,7 +59,7 @@ pub(super) struct Guard {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub(super) struct Upstream {
-    /// Written to it, not begun.
+    /// Dispatches that have reached the upstream and have not begun.
     pub(super) received: BTreeSet<Token>,
     pub(super) running: BTreeSet<Token>,
     pub(super) begun: BTreeSet<Token>,
@@ -72,7 +73,7 @@ pub(super) enum Broken {
     Lied,
 }
 
-/// What must be seen to happen, lest the promises hold because nothing does.
+/// Events that must occur in some schedule. Otherwise the promises would hold only because nothing happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Event {
     Stale,
@@ -112,17 +113,17 @@ impl State {
 }
 
 impl Guard {
-    /// Another tenure's dispatch in flight, or a doubt about any: nothing may be admitted beside it.
+    /// Whether a dispatch may be admitted. A dispatch of another tenure in flight prevents it, and so does any doubt.
     pub(super) fn is_clear_for(&self, token: Token) -> bool {
         self.in_doubt.is_empty() && self.in_flight.iter().all(|other| other.e == token.e)
     }
 
-    /// What will be on the disk when all that was handed in has been written.
+    /// The value that the disk will have when all queued writes are done.
     pub(super) fn told(&self) -> bool {
         self.line.last().copied().unwrap_or(self.at_work)
     }
 
-    /// An unclean stop: what is on the disk survives, and of the mark only the tenure.
+    /// An unclean stop. The state on the disk survives, and only the tenure of the mark.
     pub(super) fn restart(&mut self) {
         self.announced.clear();
         self.in_flight.clear();
@@ -135,7 +136,7 @@ impl Guard {
 }
 
 impl Upstream {
-    /// Everything that was written to it is over: what `max_execution` promises.
+    /// Whether all dispatches that reached the upstream are over, as `max_execution` promises.
     pub(super) fn is_idle(&self) -> bool {
         self.received.is_empty() && self.running.is_empty()
     }
@@ -144,7 +145,7 @@ impl Upstream {
         self.received.contains(&token) || self.running.contains(&token)
     }
 
-    /// What is wrong with beginning this execution now.
+    /// The violation that this execution commits by beginning now, if there is one.
     pub(super) fn judge(&self, token: Token) -> Option<Broken> {
         if !self.running.is_empty() {
             Some(Broken::Overlap)

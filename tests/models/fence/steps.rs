@@ -1,16 +1,16 @@
-//! What can happen next, and what it changes.
+//! The possible next steps, and their effects.
 
 use super::{
     rules::{Fence, Rule},
     state::{Broken, Event, State, Token},
 };
 
-/// One step, which nothing else can come between.
+/// One atomic step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Step {
-    /// The lock service grants, to the gateway of this index.
+    /// The lock service grants the lock to the gateway of this index.
     Grant(usize),
-    /// The lock service ends the session of the holder, who does not know.
+    /// The lock service ends the session of the holder. The holder does not notice.
     Expire,
     Release(usize),
     /// The gateway dispatches; a hop may send a copy as well.
@@ -18,22 +18,22 @@ pub(super) enum Step {
         gateway: usize,
         copies: u8,
     },
-    /// Killed, cut off, or out of patience: the outcome stays unknown.
+    /// The gateway is killed, cut off, or stops waiting. The outcome stays unknown.
     GiveUp(usize),
-    /// At the guard: compare, and announce.
+    /// The dispatch arrives at the guard, which compares and announces its token.
     Arrive(Token),
     Admit(Token),
-    /// It waited for too long.
+    /// The dispatch has waited too long at the guard.
     Busy(Token),
-    /// What was admitted goes out.
+    /// The guard sends an admitted dispatch to the upstream.
     Send(Token),
-    /// The guard hands in that nothing is at work.
+    /// The guard queues the write that nothing is at work.
     Rest,
-    /// The disk has the next thing that was handed in.
+    /// The next queued write reaches the disk.
     Write,
     /// The upstream's connection breaks.
     Lose(Token),
-    /// The guard lets go of what no gateway waits for: only without [`Rule::Detach`].
+    /// The guard drops a dispatch that no gateway waits for. This happens only without [`Rule::Detach`].
     Drop(Token),
     /// The guard is killed, and starts again.
     Restart,
@@ -43,7 +43,7 @@ pub(super) enum Step {
     End(Token),
 }
 
-/// What a gateway is told.
+/// The answer that a gateway gets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Done,
@@ -154,7 +154,7 @@ pub(super) fn take(model: &Fence, state: &mut State, step: Step) {
         Step::Begin(token) => begin(state, token),
         Step::End(token) => {
             state.upstream.running.remove(&token);
-            // A guard that was killed meanwhile does not hear of it, nor does one whose connection broke.
+            // A guard that was killed meanwhile does not learn of the end. Nor does a guard whose connection broke.
             if state.guard.in_flight.remove(&token) {
                 answer(model, state, token, Answer::Done);
             }
@@ -181,7 +181,7 @@ fn arrive(model: &Fence, state: &mut State, token: Token) {
         state.upstream.received.insert(token);
         return;
     }
-    // Of a recovered mark only the tenure is known, so nothing of that tenure is known to be new.
+    // Only the tenure of a recovered mark is known. So no dispatch of that tenure is known to be new.
     let old_tenure = guard.recovered && model.follows(Rule::StrictRecovery) && token.e <= guard.newest.e;
     let refusal = if !guard.recovered && token.e == guard.newest.e && token <= guard.newest {
         Some((Event::Duplicate, Answer::Duplicate))
@@ -240,7 +240,7 @@ fn asker(state: &State, token: Token) -> Option<usize> {
     state.gateways.iter().position(|gateway| gateway.waits && gateway.tenure == Some(token))
 }
 
-/// The first answer counts; the others find nobody.
+/// The first answer counts. Later answers find no waiting gateway.
 fn answer(model: &Fence, state: &mut State, token: Token, answer: Answer) {
     if let Some(gateway) = asker(state, token) {
         tell(model, state, gateway, answer);

@@ -13,7 +13,7 @@ pub(super) struct InMemory {
 }
 
 impl InMemory {
-    /// Makes one, and runs what is to be done with it in simulated time.
+    /// Makes a ZooKeeper in memory, and runs `act` with it in simulated time.
     pub(super) fn run<T, F: Future<Output = T>>(act: impl FnOnce(Rc<Self>) -> F) -> T {
         simulated::run(async {
             let ensemble = Ensemble::start(Settings::default());

@@ -1,4 +1,4 @@
-//! One answer, as it is compared: transactions by their rank, sessions by the order in which they were made.
+//! One answer in the form that is compared: transactions by their rank, sessions by the order in which they were made.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ impl Line {
         self
     }
 
-    /// Not the words that a refusal is explained with.
+    /// Adds the fault without its explanation, which may differ.
     pub(super) fn and_fault(self, fault: &Fault) -> Self {
         self.and(match fault {
             Fault::Refused(_) => "refused".to_owned(),

@@ -1,4 +1,4 @@
-//! Plays a script on some ZooKeeper and writes down what was answered, in terms that are the same everywhere.
+//! Plays a script on a ZooKeeper, and writes the answers down in terms that are the same on every ZooKeeper.
 
 use std::{
     future::{Future, poll_fn},
@@ -19,7 +19,7 @@ use super::{
 /// A ZooKeeper with cables that can be cut.
 pub(super) trait Site {
     type Client: Connect;
-    /// For the session number `who`; its cable is plugged.
+    /// The client of session `who`, with its cable plugged in.
     fn client(&self, who: usize, timeout: Duration) -> Self::Client;
     fn cut(&self, who: usize);
     fn plug(&self, who: usize);
@@ -28,7 +28,7 @@ pub(super) trait Site {
 /// Long enough that no session expires while its connection is cut.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What was answered, in order.
+/// Returns the answers in their order.
 pub(super) async fn play<S: Site>(site: &S, root: &str, script: &[Act]) -> Vec<String> {
     let mut stage = Stage {
         site,
@@ -53,15 +53,15 @@ struct Stage<'a, S: Site> {
     site: &'a S,
     root: Rc<str>,
     links: [Option<Rc<<S::Client as Connect>::Link>>; SESSIONS],
-    /// Ids, in the order in which they were made.
+    /// The ids of the sessions, in the order in which the sessions were made.
     sessions: Vec<i64>,
     lines: Vec<Line>,
-    /// Those that have not fired.
+    /// The watches that have not fired.
     watches: Vec<Watching>,
 }
 
 struct Watching {
-    /// The line that tells of its setting.
+    /// The number of the line in which the watch was set.
     set_in: usize,
     who: usize,
     fired: Fired,
@@ -109,12 +109,12 @@ impl<S: Site> Stage<'_, S> {
         }
     }
 
-    /// Sends them all before the first is answered.
+    /// Sends all operations before the first one is answered.
     async fn ask(&mut self, who: usize, ops: &[Op]) -> Vec<JoinHandle<Answered>> {
         let link = self.link(who).await;
         let perform = |op: &Op| spawn_local(perform(link.clone(), self.root.clone(), op.clone()));
         let asked = ops.iter().map(perform).collect();
-        // Tasks begin in the order in which they were made, and send what they send at once.
+        // Tasks begin in the order in which they were made, and send their request at once.
         yield_now().await;
         asked
     }
@@ -127,11 +127,12 @@ impl<S: Site> Stage<'_, S> {
         }
     }
 
-    /// Which have fired? An event comes before any later answer of its session, so something is asked first.
+    /// Finds the watches that have fired. Each session asks something first, because an event comes before any later
+    /// answer of its session.
     async fn look_at_watches(&mut self, away: Option<usize>) {
         let waits = |who| Some(who) != away && self.watches.iter().any(|watching| watching.who == who);
         let links = (0..SESSIONS).filter(|who| waits(*who)).filter_map(|who| self.links[who].as_ref());
-        // All are sent here.
+        // All questions are sent here.
         let asked: Vec<_> = links.map(|link| link.seen(&self.root)).collect();
         for answer in asked {
             answer.await.expect("the session lives");
@@ -164,7 +165,7 @@ pub(super) async fn becomes(link: &impl Link, state: ConnectionState) {
     }
 }
 
-/// Sends before it waits, so that two of these that begin one after the other are sent in that order.
+/// Sends the request before it waits. So two operations that begin one after the other are sent in that order.
 async fn perform<L: Link>(link: Rc<L>, root: Rc<str>, op: Op) -> Answered {
     let asked = Line::text(format!("{op:?}: "));
     match answer(&*link, &root, &op).await {
@@ -211,7 +212,7 @@ async fn answer<L: Link>(link: &L, root: &str, op: &Op) -> Result<Answered, Faul
     Ok((line, None))
 }
 
-/// Looks at what was made as well: two nodes of one transaction have the same one.
+/// Looks at the new nodes as well: nodes of one transaction must have the same transaction number.
 async fn commit<L: Link>(link: &L, root: &str, changes: &[Change]) -> Result<Line, Fault> {
     let paths: Vec<String> = changes.iter().map(|change| format!("{root}{}", change.path())).collect();
     let step = |(change, path)| match change {
@@ -243,7 +244,7 @@ fn relative(root: &str, path: &str) -> String {
     path.strip_prefix(root).unwrap_or(path).to_owned()
 }
 
-/// Servers list in any order.
+/// Servers list children in any order.
 fn sorted(mut names: Vec<String>) -> String {
     names.sort();
     format!("{names:?}")

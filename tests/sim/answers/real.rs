@@ -31,7 +31,7 @@ impl Real {
         Self { runtime, tasks, plugs }
     }
 
-    /// Runs what is to be done with it, in real time.
+    /// Runs `act` with the real server, in real time.
     pub(super) fn run<T, F: Future<Output = T>>(&self, act: impl FnOnce(Rc<Plugs>) -> F) -> T {
         self.tasks.block_on(&self.runtime, act(self.plugs.clone()))
     }

@@ -1,4 +1,4 @@
-//! What is asked: random operations on few paths, so that they meet.
+//! The requests of a test: random operations on few paths, so that the operations affect each other.
 
 use fencegate_lock::session::link::Kind;
 use proptest::{collection::vec, prelude::*};
@@ -6,15 +6,16 @@ use proptest::{collection::vec, prelude::*};
 /// Sessions of one script.
 pub(super) const SESSIONS: usize = 3;
 
-/// One act; the next begins when it is over.
+/// One act. The next act begins when this one is over.
 #[derive(Debug, Clone)]
 pub(super) enum Act {
     Do(usize, Op),
-    /// Asked at once, without waiting for answers in between.
+    /// Operations that are sent at once, without waiting for answers in between.
     Together(usize, Vec<Op>),
     /// Ends the session; its next operation makes a new one.
     Close(usize),
-    /// Cuts the session's connection; it asks `queued` all the same, the others act, and it comes back.
+    /// Cuts the connection of the session, which sends `queued` nevertheless. The other sessions act, and then the
+    /// connection comes back.
     Away {
         who: usize,
         queued: Vec<Op>,
@@ -67,7 +68,7 @@ pub(super) fn calm() -> impl Strategy<Value = Vec<Act>> {
     })
 }
 
-/// Watches are set, a connection is cut, and things happen meanwhile.
+/// Watches are set, a connection is cut, and nodes change meanwhile.
 pub(super) fn broken() -> impl Strategy<Value = Vec<Act>> {
     let watch = || {
         path().prop_flat_map(|path| prop_oneof![Just(Op::Watch(path.clone())), Just(Op::WatchChildren(path))])
@@ -85,7 +86,7 @@ pub(super) fn broken() -> impl Strategy<Value = Vec<Act>> {
     })
 }
 
-/// What is there before anything happens: a few nodes that most paths lead to.
+/// The nodes that exist at the beginning: a few nodes on which most paths depend.
 fn setting() -> impl Strategy<Value = Vec<Act>> {
     let create = |path: &str, kind: Kind| Act::Do(0, Op::Create(named(path.to_owned(), kind), kind));
     let parents = prop_oneof![Just(Kind::Persistent), Just(Kind::Container)];
@@ -143,7 +144,7 @@ fn named(path: String, kind: Kind) -> String {
     }
 }
 
-/// Few, so that most of them exist at some time; among them those of sequential nodes, and one that is no path.
+/// Few paths, so that most of them exist at some time. Among them are paths of sequential nodes and one invalid path.
 fn path() -> impl Strategy<Value = String> {
     let numbered = |parent| (0..4).prop_map(move |number| format!("{parent}/x-{number:010}"));
     prop_oneof![

@@ -1,4 +1,4 @@
-//! What becomes of a session whose client cannot be heard: when its node goes, and when the client gives up.
+//! A session whose client cannot be heard: when its node is deleted, and when the client gives up.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::play::{Site, becomes};
 
-/// Both counted from the cut.
+/// Both times are counted from the cut.
 #[derive(Debug)]
 pub(super) struct Silence {
     pub(super) node_gone: Duration,

@@ -1,4 +1,5 @@
-//! What holders leave behind who leave without a word, or with one that nobody asks for: who removes it, and when.
+//! Records and parents that holders leave behind if they write no last record, or one that nobody reads: who removes
+//! them, and when.
 
 use fencegate_lock::{
     recipe::grant_record::GrantRecord,
@@ -37,7 +38,7 @@ fn what_a_dead_holder_left_is_removed_when_its_delay_is_over_and_nobody_waits_lo
     });
 }
 
-/// Somebody who waited has gone, and the one who left could not take the parent along.
+/// A waiting client has gone, and so the former holder could not remove the parent.
 #[test]
 fn a_clean_record_that_nobody_asks_for_is_removed_and_one_that_cannot_be_read_is_not() {
     simulated::run(async {
@@ -66,7 +67,7 @@ fn a_clean_record_that_nobody_asks_for_is_removed_and_one_that_cannot_be_read_is
     });
 }
 
-/// A holder without a delay never takes the parent along that says who held it last.
+/// A holder without a delay never removes a parent that has the record of the last holder.
 #[test]
 fn a_record_outlives_holders_who_know_nothing_of_it() {
     simulated::run(async {
@@ -84,7 +85,8 @@ fn a_record_outlives_holders_who_know_nothing_of_it() {
     });
 }
 
-/// A container goes with its last child, and a record with it: such a parent is not written to.
+/// ZooKeeper removes a container after its last child, and a record in it as well. So no record is written to a
+/// container.
 #[test]
 fn a_parent_that_would_go_by_itself_is_replaced_before_anything_is_written_to_it() {
     for hold in HOLDS {

@@ -1,4 +1,4 @@
-//! Gateways whose holders leave a word in ZooKeeper, and what of it goes through or is lost.
+//! Gateways whose holders write records into ZooKeeper. Tests decide which of these writes succeed and which are lost.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
 
 pub(super) const T: Duration = Duration::from_secs(2);
 pub(super) const DELAY: Duration = Duration::from_secs(30);
-/// Longer than anything here takes that has no delay.
+/// Longer than any step here takes that waits for no delay.
 pub(super) const SOON: Duration = Duration::from_secs(1);
 pub(super) const FOR_EVER: Duration = Duration::from_secs(1000);
 
@@ -44,7 +44,7 @@ pub(super) async fn take(locks: &Locks, hold: Hold) -> Tenure {
     locks.delayed(&["a"], hold, FOR_EVER, Some(DELAY)).await.expect("granted in the end")
 }
 
-/// Sends something, and says what is known of it.
+/// Sends a dispatch. `known`: whether its outcome is known.
 pub(super) fn send(tenure: Tenure, known: bool) {
     tenure.dispatch().expect("it holds");
     if known {
@@ -58,7 +58,7 @@ pub(super) async fn took(locks: &Locks, hold: Hold) -> (Duration, Tenure) {
     (began.elapsed(), tenure)
 }
 
-/// Of keys: what stands above their lock nodes.
+/// The parents of lock nodes, of all keys.
 pub(super) fn parents(ensemble: &Ensemble) -> Vec<String> {
     let mut paths = ensemble.paths();
     paths.retain(|path| is_parent(path));
@@ -74,13 +74,13 @@ pub(super) fn parent() -> String {
     format!("{ROOT}/locks/{:02x}/{}", key.shard(), key.lock_segment())
 }
 
-/// The transaction in which a holder says that it holds.
+/// Whether this is the transaction in which a holder writes that it holds the key.
 pub(super) fn is_first_word(steps: &[Step<'_>]) -> bool {
     steps.iter().any(|step| matches!(step, Step::Set { path, .. } if is_parent(path)))
         && !steps.iter().any(|step| matches!(step, Step::Delete { .. }))
 }
 
-/// The transaction in which one leaves in order.
+/// Whether this is the transaction in which a holder leaves in order.
 pub(super) fn is_last_word(steps: &[Step<'_>]) -> bool {
     let leaves = steps.iter().any(|step| matches!(step, Step::Delete { .. }));
     let parent = |step: &Step<'_>| match step {

@@ -1,4 +1,4 @@
-//! Random accidents, with executions that go on by themselves for a time that is shorter than the delay: never two at once.
+//! Random accidents. An execution may go on by itself for less than the delay. No two executions may overlap.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -21,7 +21,7 @@ const RAGES: Duration = Duration::from_secs(200);
 const GATEWAYS: usize = 3;
 const CALLERS: usize = 6;
 
-/// What was seen of all schedules.
+/// Counts over all schedules.
 #[derive(Debug, Default)]
 struct Seen {
     running: Cell<u32>,
@@ -73,7 +73,7 @@ async fn play(seed: u64, seen: Rc<Seen>) {
     for caller in callers {
         caller.await.expect("no panic");
     }
-    // Whatever was left without a word is sat out, and nothing stays of it.
+    // Delays that nobody has ended are waited for, and nothing stays in ZooKeeper.
     sleep(DELAY * 3 + T * 10).await;
     assert_eq!(parents(&ensemble), [""; 0], "FENCEGATE_SEED={seed}");
     for (_, locks) in gateways {
@@ -96,7 +96,7 @@ async fn call(locks: Rc<Locks>, dice: Rc<Dice>, seen: Rc<Seen>, end: Instant) {
         };
         let mut known = true;
         while let Some(dispatch) = tenure.dispatch() {
-            // The last byte is written now, or never.
+            // The last byte is written here, unless the proof has ended.
             if !dispatch.evidence.holds(locks.clock.now()) {
                 break;
             }

@@ -1,5 +1,5 @@
-//! At each step the answer is lost, whether it was done or not, or who asked goes away, or the session ends, or a stranger
-//! takes something away: the lock is had or it is not, nothing of it is left, and no node is removed that is not ours.
+//! Plays an accident at each step: a lost answer, a caller that goes away, the end of the session, or a stranger that
+//! removes a node. The lock is either held or not, no node of ours is left, and no other node is removed.
 
 use super::{
     Asker, CancellationToken, Cell, Duration, Fault, Link, Ours, Plain, Rc, Stage, Stop, T, simulated, sleep,
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::doctored::{Fate, is_heartbeat};
 
-/// What happens directly before, or at, one operation.
+/// The accident just before an operation, or at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Accident {
     LostAnswer,
@@ -18,19 +18,19 @@ enum Accident {
     PlaceStolen,
 }
 
-/// From asking for the lock to its end there are so many operations at least.
+/// The fewest operations from the request for the lock to its end.
 const LEAST: u32 = 10;
 
-/// Who had the node before us.
+/// The holder of the node before us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
-    /// Nobody ever.
+    /// The node had no holder.
     Nobody,
-    /// The program that shares it.
+    /// The program that shares the node.
     Program,
 }
 
-/// A program that shares the node wants it behind us.
+/// A program that shares the node and wants it after us.
 struct Scene {
     stage: Rc<Stage>,
     plain: Rc<Plain>,
@@ -48,7 +48,7 @@ impl Scene {
         Self { stage, plain, gone: CancellationToken::new(), struck: Rc::default() }
     }
 
-    /// At this operation of our session, counted from now.
+    /// Lets the accident happen at this operation of our session, counted from now.
     fn happens(&self, accident: Accident, at: u32) {
         let (stage, plain, gone) = (self.stage.clone(), self.plain.clone(), self.gone.clone());
         let (mut count, struck) = (0, self.struck.clone());
@@ -75,18 +75,19 @@ impl Scene {
         });
     }
 
-    /// What the program has in the end: it gives back, and takes it again as soon as it can.
+    /// The czxid of the program's node at the end. The program gives its node back, and takes the node again as soon
+    /// as possible.
     async fn theirs(plain: Rc<Plain>, before: Before) -> i64 {
         sleep(Duration::from_millis(200)).await;
         if before == Before::Program {
             plain.gives_back().await;
         }
-        // Ours have their turn.
+        // Our request has its turn in this time.
         sleep(Duration::from_millis(200)).await;
         plain.takes().await
     }
 
-    /// Asks, holds for a while, and gives back. `Err`: it was not granted.
+    /// Takes the lock, holds it for a while, and gives it back. `Err`: the lock was not granted.
     async fn ours(&self, ours: &Ours) -> Result<u64, Stop> {
         let mut asker = Asker { gone: self.gone.clone(), ..Asker::default() };
         let granted = timeout(T * 20, ours.acquire(&mut asker)).await.expect("an attempt ends");
@@ -100,7 +101,7 @@ impl Scene {
     }
 }
 
-/// Whether it came to that operation at all.
+/// Returns whether our session came to that operation.
 fn play(before: Before, accident: Accident, at: u32) -> bool {
     simulated::run(async move {
         let what = format!("{accident:?} at operation {at}, after {before:?}");
@@ -114,7 +115,7 @@ fn play(before: Before, accident: Accident, at: u32) -> bool {
         assert!(came_to.is_ok() || may_fail, "{what}: {came_to:?}");
         drop(ours);
         let theirs = timeout(T * 20, theirs).await.unwrap_or_else(|_| panic!("{what}: it is not given back"));
-        // Whatever of ours is still on its way.
+        // Requests of ours may still be on their way.
         sleep(T * 3).await;
         let seen = stage.node().map(|seen| (seen.owner, seen.czxid));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What others do to our node while we hold it: we learn of it, and do nothing to what is theirs by then.
+//! Strangers remove our node while we hold it. We learn of this, and leave their nodes alone.
 
 use super::{
     Asked, Cell, Duration, Fault, Kind, Link, NODE, Rc, Stage, Step, T, simulated, sleep, spawn_local,
@@ -6,13 +6,13 @@ use super::{
 };
 use crate::doctored::Fate;
 
-/// Does a transaction remove the shared node?
+/// Whether a transaction removes the shared node.
 fn removes(asked: Asked<'_>) -> bool {
     let of_it = |step: &Step<'_>| matches!(step, Step::Delete { path, .. } if *path == NODE);
     matches!(asked, Asked::Commit { steps } if steps.iter().any(of_it))
 }
 
-/// The delete was done, nobody heard of it, and by the time that it is asked for again the next one holds.
+/// The delete was done, and its answer was lost. When the delete is repeated, the next holder has the node.
 #[test]
 fn a_delete_that_is_asked_for_again_never_removes_the_successor() {
     simulated::run(async {
@@ -38,7 +38,7 @@ fn a_delete_that_is_asked_for_again_never_removes_the_successor() {
     });
 }
 
-/// It was not done, and is asked for again until it is.
+/// The delete was not done. It is repeated until it is done.
 #[test]
 fn a_delete_that_was_not_done_is_asked_for_again() {
     simulated::run(async {
@@ -57,7 +57,7 @@ fn a_delete_that_was_not_done_is_asked_for_again() {
     });
 }
 
-/// Whoever takes the node away, and whoever follows before we know.
+/// A stranger removes the node. Another holder may make it again before we know.
 #[test]
 fn what_a_stranger_made_in_the_place_of_ours_is_noticed_and_left() {
     for written in 0..2 {
@@ -87,7 +87,8 @@ fn what_a_stranger_made_in_the_place_of_ours_is_noticed_and_left() {
     }
 }
 
-/// Nothing had been heard of it: both are gone, or only our place, and somebody has followed.
+/// We know of no change when we give back. Either a stranger has removed both of our nodes and a program has the lock
+/// now, or only our place in line is gone.
 #[test]
 fn whatever_a_stranger_took_away_nothing_of_a_successor_is_removed() {
     for node in [true, false] {
@@ -133,7 +134,7 @@ fn what_somebody_writes_into_our_node_does_not_make_it_theirs() {
     });
 }
 
-/// Ours only ever stand in its line; who holds the node itself is not asked for more than a node.
+/// Only our own requests wait in the line. A program that takes the shared node just makes a node.
 #[test]
 fn a_node_that_comes_and_goes_all_the_time_is_had_in_the_end() {
     simulated::run(async {

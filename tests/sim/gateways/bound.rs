@@ -1,4 +1,4 @@
-//! The paths of a session's lock nodes are bounded, and whoever holds a place keeps it at the bound.
+//! The total length of the paths of a session's lock nodes is bounded. A key that has a place keeps it at the bound.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn gateway(ensemble: &Ensemble, seed: u64) -> Gateway {
     Gateway::start(ensemble, &ensemble.wire(), scale, &Dice::seeded(seed))
 }
 
-/// Takes one after the other until there is no room, and keeps them at work.
+/// Takes keys one after the other until there is no room, and keeps them at work.
 async fn fill(gateway: &Gateway, wants: impl Iterator<Item = Want>) -> Vec<Tenure> {
     let mut held = Vec::new();
     for want in wants {
@@ -63,7 +63,7 @@ fn every_node_of_a_set_counts() {
     });
 }
 
-/// It gives its place up and gets in line again in one transaction, and needs no more room than it has.
+/// A key gives up its place and gets in line again in one transaction, and so needs no additional room.
 #[test]
 fn a_key_that_is_given_on_at_the_bound_is_not_refused_to_who_waits_here() {
     simulated::run(async {

@@ -42,7 +42,7 @@ pub(super) struct Gateway {
     desks: RefCell<Vec<JoinHandle<()>>>,
 }
 
-/// What a worker holds of it.
+/// The part of a gateway that a worker holds.
 #[derive(Clone)]
 pub(super) struct Door {
     keeper: Keeper,
@@ -62,15 +62,15 @@ pub(super) struct Want {
 pub(super) enum Keeping {
     Strict,
     Cached,
-    /// The same, and whoever would wait for another gateway is sent on to it.
+    /// Like `Cached`, but a request that would wait for another gateway is sent on to that gateway.
     SentOn,
-    /// At the node that programs make as well.
+    /// One node that gateways and programs share.
     OneNode,
-    /// So many hold at once.
+    /// A key with this number of permits.
     Permits(u16),
 }
 
-/// May a tenure be acted under, at this moment?
+/// Whether work under a tenure is allowed at this moment.
 #[derive(Debug, Clone)]
 pub(super) struct Permission {
     evidence: Arc<dyn clock::Permission>,
@@ -81,22 +81,22 @@ pub(super) struct Permission {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale {
     pub(super) clocks: Clocks,
-    /// Of each.
+    /// The number of sessions of each gateway.
     pub(super) sessions: usize,
 }
 
-/// How a gateway's clock goes.
+/// The speed of a gateway's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clocks {
     Right,
-    /// At half the speed: evidence seems to hold when it has long lapsed. No gateway can help that; it shows that the
-    /// judge is not blind.
+    /// Half the right speed, so evidence seems to hold long after its end. No gateway can protect itself from this. It
+    /// shows that the judge notices violations.
     Slow,
 }
 
 #[derive(Debug)]
 struct SimulatedClock {
-    /// The machine was booted some time before the simulation began.
+    /// The uptime of the machine at the beginning of the simulation.
     uptime: Duration,
     began: Instant,
     pace: Clocks,
@@ -113,7 +113,7 @@ impl Clock for SimulatedClock {
 }
 
 impl Gateway {
-    /// There is a session only after a while.
+    /// Waits for a session first, because a new gateway has none.
     pub(super) async fn granted(&self, want: &Want) -> Tenure {
         loop {
             match self.door().acquire(want, Waits::Here).await {
@@ -158,17 +158,17 @@ impl Gateway {
         self.door.clone()
     }
 
-    /// Is this the process that a way leads to?
+    /// Whether the way leads to this process.
     pub(super) fn is_at(&self, way: &Way) -> bool {
         self.pass == way.pass
     }
 
-    /// Keys that it remembers.
+    /// The number of keys that the gateway remembers.
     pub(super) fn keys(&self) -> usize {
         self.door.keeper.keys()
     }
 
-    /// As SIGTERM does; whether it came to its end.
+    /// Stops the gateway as SIGTERM does. Returns whether it has ended in time.
     pub(super) async fn stop(&self) -> bool {
         self.stop.cancel();
         let desks = self.desks.take();
@@ -182,7 +182,7 @@ impl Gateway {
 }
 
 impl Door {
-    /// As a request does: first what is at hand, then in line.
+    /// Gets a lock as a request does: at once if possible, otherwise in line.
     pub(super) async fn acquire(&self, want: &Want, waits: Waits) -> Result<Tenure, Refused> {
         let hold = match want.keeping {
             Keeping::Strict | Keeping::OneNode | Keeping::Permits(_) => Hold::Strict,
@@ -206,19 +206,19 @@ impl Door {
         }
     }
 
-    /// Nobody there keeps the key.
+    /// Forgets that the gateway at `way` keeps the key.
     pub(super) fn forget(&self, key: &ResourceKey, way: &Way) {
         self.keeper.forget(key, way);
     }
 
-    /// The next sending under a tenure; `None`: it is closed.
+    /// The next dispatch under a tenure. `None`: the tenure is closed.
     pub(super) fn dispatch(&self, tenure: &Tenure) -> Option<(Token, Permission)> {
         let dispatch = tenure.dispatch()?;
         Some((dispatch.token, Permission { evidence: dispatch.evidence, clock: self.clock.clone() }))
     }
 }
 
-/// Of whom nobody takes its lock away while it works.
+/// The evidence of a program, whose lock nobody takes away while it works.
 #[derive(Debug)]
 struct Always;
 
@@ -247,7 +247,7 @@ impl Permission {
 /// Requests that may wait for one key at one gateway.
 const QUEUE: usize = 100;
 
-/// However short, a wait leaves the server this much time.
+/// The server gets at least this much time to answer, even if the wait is shorter.
 pub(super) const LEAST_WAIT: Duration = Duration::from_secs(1);
 
 pub(super) fn key(name: &str) -> ResourceKey {

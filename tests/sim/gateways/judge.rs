@@ -1,4 +1,4 @@
-//! Watches every tenure of every gateway, and says what must not be.
+//! Watches every tenure of every gateway, and reports violations.
 
 use std::{
     cell::{Cell, RefCell},
@@ -10,13 +10,14 @@ use tracing::{error, info};
 
 use super::gateway::{Keeping, Mode, Permission, Token, Want};
 
-/// Whose fault accidents may be.
+/// The kinds of accidents in a storm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Storm {
     /// The ensemble keeps its word: no session ends before its timeout.
     Honest,
-    /// An operator closes sessions that are alive and deletes lock nodes, and locks pass to others under the holder's
-    /// hands. No client can help that; what is left is that everything ends and nothing is left behind.
+    /// An operator closes sessions that are alive and deletes lock nodes, so that other clients get the locks of a
+    /// living holder. No client can prevent that. The judge then checks only that everything ends and nothing is left
+    /// behind.
     Wild,
 }
 
@@ -25,12 +26,12 @@ pub(super) struct Judge {
     storm: Storm,
     open: RefCell<BTreeMap<u64, Open>>,
     entered: Cell<u64>,
-    /// As a guard would keep them, by key.
+    /// The marks of each key, as a guard would keep them.
     marks: RefCell<BTreeMap<ResourceKey, Marks>>,
     wrong: RefCell<Vec<String>>,
 }
 
-/// A request that has its lock.
+/// A request that holds its lock.
 struct Open {
     who: String,
     keys: Vec<ResourceKey>,
@@ -106,7 +107,7 @@ impl Judge {
         }
     }
 
-    /// Two that must not hold together do: call it often.
+    /// Looks for two holders that exclude each other. Call this often.
     pub(super) fn look(&self) {
         if self.storm == Storm::Wild {
             return;
@@ -122,7 +123,7 @@ impl Judge {
         }
     }
 
-    /// Something that must not be.
+    /// Records a violation.
     pub(super) fn find(&self, wrong: String) {
         error!("WRONG: {wrong}");
         self.wrong.borrow_mut().push(wrong);

@@ -1,4 +1,4 @@
-//! A program that knows nothing of gateways, and shares one node with them: whoever makes it holds it.
+//! A program that does not know gateways, and shares one node with them. The maker of the node holds it.
 
 use std::{rc::Rc, time::Duration};
 
@@ -12,10 +12,10 @@ use super::{
     world::World,
 };
 
-/// Its session outlives every accident, so that it never works without its lock: it would not notice.
+/// The session outlives every accident. The program would not notice the loss of its lock.
 const SESSION: Duration = Duration::from_secs(50);
 
-/// Takes the node and gives it back until then, over a wire of its own.
+/// Takes the node and gives it back until `end`, over a wire of its own.
 pub(super) async fn share(world: Rc<World>, number: usize, end: Instant) {
     let wire = world.ensemble.wire();
     let session = loop {
@@ -35,14 +35,15 @@ pub(super) async fn share(world: Rc<World>, number: usize, end: Instant) {
     session.close().await;
 }
 
-/// In which transaction; `None`: it is somebody else's, who may have given it back since.
+/// Tries to make the node. Returns its czxid if the node is ours. `None`: somebody else had it, who may have given it
+/// back since.
 async fn makes(world: &World, session: &Session) -> Option<i64> {
     match session.create(NODE, b"host-7", Kind::Ephemeral).await {
         Ok(_) | Err(Fault::Ambiguous(_)) => {}
         Err(Fault::NoNode) => drop(session.create("/app", b"", Kind::Persistent).await),
         Err(_) => {
             if let Ok(gone) = session.watch(NODE).await {
-                // It is told of events only while it is connected.
+                // The session gets events only while it is connected.
                 timeout(T, gone).await.ok();
             }
         }
@@ -61,7 +62,7 @@ async fn works(world: &World, who: &str, czxid: i64) {
     world.judge.leaves(number);
 }
 
-/// As one should: the name alone does not say whose it is.
+/// Gives the node back as a careful program does: it checks the owner first, because the name does not show it.
 async fn gives_back(world: &World, session: &Session, who: &str, czxid: i64) {
     let ours = || world.ensemble.seen(NODE).is_some_and(|seen| seen.czxid == czxid);
     if !ours() && world.storm == Storm::Honest {

@@ -1,4 +1,4 @@
-//! What the server refuses to show now is looked at again: nobody stops watching over a lock that is held.
+//! If the server refuses a watch, the gateway tries again. A held lock never stays without a watch.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn a_holder_whose_watch_was_refused_still_learns_that_its_lock_was_taken_away() 
             wire.refuse_watches(2);
             let tenure = gateway.granted(&want(keeping, "a")).await;
             let (_, permission) = gateway.door().dispatch(&tenure).expect("a dispatch");
-            // Both were refused by then, and nobody has looked since.
+            // The server has refused both watches by now, and no further look was made.
             sleep(Duration::from_millis(900)).await;
             assert!(permission.holds(), "{keeping:?}");
             let held: Vec<_> =

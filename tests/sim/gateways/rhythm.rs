@@ -1,4 +1,4 @@
-//! Keys that come and go with every request for them alone: a set gets all of its nodes made for all that.
+//! A parent node comes and goes in the rhythm of a set's attempts. The set gets all of its nodes nevertheless.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::gateway::{Clocks, Gateway, Keeping, Mode, Scale, Waits, Want, is_lock, key};
 use crate::simulated;
 
-/// Of a message, one way.
+/// The time of a message in one direction.
 const LATENCY: Duration = Duration::from_millis(5);
 
 fn want(names: &[&str]) -> Want {
@@ -16,8 +16,8 @@ fn want(names: &[&str]) -> Want {
     Want { keys, mode: Mode::Exclusive, keeping: Keeping::Strict, wait: Duration::from_secs(5) }
 }
 
-/// Each try takes one round trip, and others leave one of the keys in the same rhythm: whoever met them once would meet
-/// them each time.
+/// Each attempt takes one round trip, and the parent of one key disappears in the same rhythm. Without variation, an
+/// attempt that fails once would fail each time.
 #[test]
 fn a_set_falls_out_of_step_with_those_who_take_a_parent_away_before_each_of_its_tries() {
     for seed in 0..8 {

@@ -1,4 +1,5 @@
-//! A stranger takes one node of a set while the set is being made: none of the others is forgotten, or in its own way.
+//! A stranger removes one node of a set while the set is being made. The other nodes are not forgotten, and they do
+//! not block the next attempt.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tokio::{task::spawn_local, time::sleep};
 use super::gateway::{Clocks, Gateway, Keeping, Mode, Scale, T, Waits, Want, is_lock, key};
 use crate::simulated;
 
-/// A round trip takes two of these, so a node is there for a while before its maker knows it.
+/// A round trip takes two of these, so a node exists for a while before its maker knows of it.
 const FAR: Duration = Duration::from_millis(5);
 
 fn want(names: &[&str]) -> Want {
@@ -20,7 +21,7 @@ fn locks(ensemble: &Ensemble) -> Vec<String> {
     ensemble.paths().into_iter().filter(|path| is_lock(path)).collect()
 }
 
-/// The next lock node of the key goes as soon as it is there.
+/// Removes the next lock node of the key as soon as it is there.
 async fn steal_one(ensemble: &Ensemble, name: &str) {
     loop {
         if let Some(made) = locks(ensemble).iter().find(|path| path.contains(&format!("/{name}/"))) {
@@ -30,7 +31,7 @@ async fn steal_one(ensemble: &Ensemble, name: &str) {
     }
 }
 
-/// What is left is seen long before the janitor comes, who does so once in a session timeout.
+/// The test ends long before the janitor comes, once in a session timeout. So the set itself must remove its nodes.
 #[test]
 fn a_set_that_lost_one_node_while_it_was_made_is_made_anew_and_leaves_none() {
     for stolen in ["a", "b"] {

@@ -1,4 +1,4 @@
-//! Accidents at random: what hits whom, when, and for how long.
+//! Random accidents: who is affected, when, and for how long.
 
 use std::{rc::Rc, time::Duration};
 
@@ -29,7 +29,7 @@ enum Accident {
     Theft,
 }
 
-/// The last two are for wild storms.
+/// The last two happen only in wild storms.
 const ACCIDENTS: [Accident; 12] = [
     Accident::LostReply,
     Accident::LostRequest,
@@ -52,7 +52,7 @@ impl Storm {
     }
 }
 
-/// Rages until then; after it everything is mended.
+/// Lets accidents happen until `end`. Then everything is mended.
 pub(super) async fn rage(world: Rc<World>, end: Instant) {
     let World { ensemble, gateways, dice, .. } = &*world;
     while Instant::now() < end {
@@ -60,7 +60,7 @@ pub(super) async fn rage(world: Rc<World>, end: Instant) {
         let (at, accident) = (dice.index(gateways.len()), world.storm.accident(dice));
         info!("{accident:?} at gateway {at}");
         if dice.below(2) == 0 {
-            // Whoever holds a lock when it matters most holds on to it.
+            // The upstream hangs, so that a holder keeps its lock during the accidents.
             gateways[at].upstream_hangs(dice.within(&(Duration::ZERO..T * 3)));
         }
         strike(accident, ensemble, &gateways[at].wire, dice).await;

@@ -1,4 +1,4 @@
-//! One simulation: a few gateways, a few keys, requests all the time, accidents for a while, and then a calm end.
+//! One simulation: a few gateways, a few keys, requests all the time, accidents for a while, and a calm end.
 
 use std::{
     cell::{Cell, RefCell},
@@ -32,18 +32,18 @@ pub(super) struct World {
     pub(super) judge: Judge,
 }
 
-/// Where one gateway runs, one process after the other.
+/// The place of one gateway, whose processes follow each other.
 pub(super) struct Place {
     pub(super) wire: Rc<Wire>,
     process: RefCell<Rc<Gateway>>,
-    /// Until when its upstream does not answer.
+    /// The time until which the upstream of this gateway does not answer.
     hangs: Cell<Instant>,
 }
 
 const CALLERS: usize = 4;
-/// How often a request may be sent on.
+/// The most times that a request may be sent on.
 const TRIES: u32 = 3;
-/// Between two looks of the judge, who looks at every event besides.
+/// The time between two looks of the judge. The judge also looks at every event.
 const LOOK: Duration = Duration::from_millis(25);
 
 impl World {
@@ -66,7 +66,7 @@ impl World {
         Self { storm, ensemble, gateways, dice, keys, scale, judge }
     }
 
-    /// Requests and restarts until then, beside the accidents; and when those are over, the calm.
+    /// Sends requests and restarts gateways until `end`, with the accidents beside. Then comes the calm.
     pub(super) async fn run(self: Rc<Self>, end: Instant, accidents: impl Future<Output = ()> + 'static) {
         let calling: Vec<_> = (0..self.gateways.len() * CALLERS)
             .map(|number| spawn_local(self.clone().call(number, end)))
@@ -85,12 +85,12 @@ impl World {
         self.calm().await;
     }
 
-    /// What was wrong.
+    /// The violations.
     pub(super) fn verdict(self) -> Vec<String> {
         self.judge.verdict()
     }
 
-    /// One client: a request after the other, always to the same gateway.
+    /// One client: it sends one request after the other, always to the same gateway.
     async fn call(self: Rc<Self>, number: usize, end: Instant) {
         let at = number % self.gateways.len();
         let mut asked = 0;
@@ -109,7 +109,7 @@ impl World {
             _ => Duration::MAX,
         };
         let acquired = timeout(gone, self.acquire(who, place, &want)).await;
-        // Each time that it asks, ZooKeeper is given the time to answer; here, there, and when it is back.
+        // ZooKeeper is given time to answer at each of the steps: here, at the holder, and here again.
         let longest = match want.keeping {
             Keeping::SentOn => want.wait + LEAST_WAIT * 3,
             _ => want.wait.max(LEAST_WAIT),
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// Gets the lock here, or from the gateway that keeps it; which one that was.
+    /// Gets the lock here, or from the gateway that keeps the key. Returns the place that has granted it.
     async fn acquire<'a>(
         &'a self,
         who: &str,
@@ -146,7 +146,8 @@ impl World {
             info!("{who} is sent on");
             let there = self.gateways.iter().find(|place| place.gateway().is_at(&way));
             let answer = match there {
-                // The wait goes along, and with it the process: its successor knows nothing of this.
+                // The rest of the wait is passed on. The door belongs to this process; its successor does not know the
+                // request.
                 Some(place) => {
                     let door = place.gateway().door();
                     door.acquire(&left(), Waits::AtHolder).await.map(|tenure| (place, door, tenure))
@@ -163,7 +164,7 @@ impl World {
         }
     }
 
-    /// Sends as often as it likes while it may, and keeps the lock for as long as that takes.
+    /// Sends dispatches while the tenure allows it, and holds the lock during that time.
     async fn work(&self, who: &str, place: &Place, door: &Door, want: &Want, tenure: Tenure) {
         let mut number = None;
         while let Some((token, permission)) = door.dispatch(&tenure) {
@@ -196,7 +197,7 @@ impl World {
         }
         if dice.below(5) == 0 {
             let wait = *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]);
-            // Now and then somebody asks for it otherwise.
+            // Some requests ask for the key in another way.
             let keeping = match dice.below(16) {
                 0 => Keeping::Permits(3),
                 1 => Keeping::Strict,
@@ -219,7 +220,7 @@ impl World {
         }
     }
 
-    /// Now and then a gateway is stopped and another one started in its place.
+    /// Now and then stops a gateway and starts another one in its place.
     async fn restart(self: Rc<Self>, end: Instant) {
         loop {
             sleep(self.dice.within(&(T / 2..T * 4))).await;
@@ -241,7 +242,7 @@ impl World {
         }
     }
 
-    /// After the storm every lock can be had again, and nothing is left of any.
+    /// After the storm every lock can be had again, and no lock node is left.
     async fn calm(&self) {
         sleep(T * 3).await;
         for at in 0..self.gateways.len() {
@@ -273,19 +274,19 @@ impl World {
     }
 }
 
-/// What gateways share with programs.
+/// A request for the node that gateways share with programs.
 fn one_node() -> Want {
     Want { keys: vec![key("d")], mode: Mode::Exclusive, keeping: Keeping::OneNode, wait: T * 2 }
 }
 
-/// What several hold at once.
+/// A request for a key with permits.
 fn permits() -> Want {
     Want { keys: vec![key("e")], keeping: Keeping::Permits(PERMITS), ..one_node() }
 }
 
 const PERMITS: u16 = 2;
 
-/// What is never sent on waits for several keys, or beside others.
+/// A request for several keys, or for a shared lock, is never sent on.
 fn is_alone(want: &Want) -> bool {
     want.keys.len() == 1 && want.mode == Mode::Exclusive
 }

@@ -1,5 +1,6 @@
-//! At each step of one contender the answer is lost, whether it was done or not, or who asked goes away, or the session ends, or
-//! a stranger takes something away: it has its permit or it has none, nothing of it is left, and the others lose nothing.
+//! Plays an accident at each step of one request: a lost answer, a caller that goes away, the end of the session, or a
+//! stranger that removes a node. The request has a permit or none, no node of it is left, and the other requests lose
+//! nothing.
 
 use std::{
     cell::{Cell, RefCell},
@@ -19,7 +20,7 @@ use crate::{
     simulated,
 };
 
-/// What happens directly before, or at, one operation.
+/// The accident just before an operation, or at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Accident {
     LostAnswer,
@@ -30,20 +31,20 @@ enum Accident {
     PermitStolen,
 }
 
-/// From asking for a permit to its end there are so many operations at least.
+/// The fewest operations from the request for a permit to its end.
 const LEAST: u32 = 6;
 
-/// How many had the key when ours came.
+/// The number of holders when our request comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
     Nobody,
-    /// There is one permit left.
+    /// One permit is left.
     One,
-    /// Ours waits, and somebody behind it.
+    /// Our request waits, with another one behind it.
     All,
 }
 
-/// At this operation of the gateway, counted from now.
+/// Lets the accident happen at this operation of the gateway, counted from now.
 fn happens(
     stage: &Rc<Stage>,
     accident: Accident,
@@ -83,7 +84,7 @@ fn happens(
     struck
 }
 
-/// One that holds gives back after a while.
+/// Gives a permit back after a while.
 fn gives_back(held: Tenure, after: Duration) {
     drop(spawn_local(async move {
         sleep(after).await;
@@ -99,7 +100,7 @@ async fn held_by(gateway: &Gateway, count: usize) -> Vec<Tenure> {
     held
 }
 
-/// Whether it came to that operation at all.
+/// Returns whether the gateway came to that operation.
 fn play(before: Before, accident: Accident, at: u32) -> bool {
     simulated::run(async move {
         let what = format!("{accident:?} at operation {at}, after {before:?}");
@@ -142,7 +143,7 @@ fn play(before: Before, accident: Accident, at: u32) -> bool {
             assert_eq!(held, [true; 2], "{what}: a node of theirs was removed");
         }
         drop((behind, beside));
-        // Whatever of ours is still on its way.
+        // Requests of ours may still be on their way.
         sleep(T * 3).await;
         assert_eq!(stage.nodes(), [""; 0], "{what}");
         assert!(stage.gateways.iter().all(|gateway| gateway.locks.keeper.keys() == 0), "{what}");

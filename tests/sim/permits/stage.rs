@@ -1,4 +1,4 @@
-//! Gateways with a session each, over libraries that can be made to lie, and one key that all of them ask for.
+//! Gateways with one session each, over libraries that can give wrong answers. All of them ask for one key.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -55,7 +55,8 @@ impl Stage {
         Self { ensemble, gateways }
     }
 
-    /// All that contenders and holders ask about the key from now on. Whoever looks for records of dead holders reads parents.
+    /// Counts the requests about the key from now on. Parents are not counted, because gateways also read them to look
+    /// for records of dead holders.
     pub(super) fn count(&self) -> Rc<Cell<u32>> {
         let counted = Rc::<Cell<u32>>::default();
         for gateway in &self.gateways {
@@ -70,7 +71,7 @@ impl Stage {
         counted
     }
 
-    /// Places in line and permits.
+    /// The places in line and the permits.
     pub(super) fn nodes(&self) -> Vec<String> {
         let below = format!("{ROOT}/locks/");
         let of_a_key =
@@ -90,12 +91,12 @@ impl Stage {
     }
 }
 
-/// Asks for the key there, and waits for long.
+/// Asks for the key at this gateway, and waits for a long time.
 pub(super) fn asks(at: &Gateway, site: LockSite) -> JoinHandle<Result<Tenure, Refused>> {
     asks_behind(at, site, 1000)
 }
 
-/// The same where so many may wait.
+/// The same with a limit for the number of waiting requests.
 pub(super) fn asks_behind(at: &Gateway, site: LockSite, queue: usize) -> JoinHandle<Result<Tenure, Refused>> {
     let keeper = at.locks.keeper.clone();
     spawn_local(async move {
@@ -111,7 +112,7 @@ pub(super) async fn granted(asked: JoinHandle<Result<Tenure, Refused>>) -> Tenur
     asked.await.expect("no panic").unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Does a transaction make the node of a permit?
+/// Whether a transaction makes the node of a permit.
 pub(super) fn takes_a_permit(asked: Asked<'_>) -> bool {
     let makes = |step: &Step<'_>| matches!(step, Step::Create { path, .. } if path.contains("/permit-"));
     matches!(asked, Asked::Commit { steps } if steps.iter().any(makes))

@@ -1,4 +1,4 @@
-//! The clients: each asks once, or as often as its schedule says, and remembers what it was told.
+//! The clients. Each sends its request once or as often as its schedule says, and remembers the answers.
 
 use std::{cell::RefCell, collections::BTreeMap, error::Error, rc::Rc, time::Duration};
 
@@ -27,7 +27,7 @@ pub(super) struct Clients {
     endless: RefCell<Vec<String>>,
 }
 
-/// What one of them was told.
+/// The answer to one request.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
     /// The route that was asked.
@@ -37,7 +37,7 @@ pub(super) struct Told {
     pub(super) status: Option<u16>,
 }
 
-/// Longer than any time limit of gateway or guard, and whatever accidents may add.
+/// Longer than the time limits of gateway and guard and all accidents together.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Clients {
@@ -54,12 +54,12 @@ impl Clients {
         self.told.borrow().clone()
     }
 
-    /// Requests that nobody has ended.
+    /// The requests that have not ended.
     pub(super) fn endless(&self) -> Vec<String> {
         self.endless.borrow().clone()
     }
 
-    /// Asks, and again where it is to happen once, or under a lease.
+    /// Sends a request. Repeats it if it is an operation, or sends several requests if it has a lease.
     pub(super) async fn ask(&self, number: usize, ask: &Ask) {
         if ask.lease.is_some() {
             self.ends(number, ask, PATIENCE * 2, self.under_lease(number, ask)).await;
@@ -74,7 +74,8 @@ impl Clients {
         }
     }
 
-    /// Within its limit, or its client leaves. Nobody leaves who has all the patience there is.
+    /// Waits for the answer within the limit; then the client goes away. With the limit [`PATIENCE`] no client may go
+    /// away.
     async fn ends(&self, number: usize, ask: &Ask, limit: Duration, asked: impl Future<Output = ()>) {
         if timeout(limit, asked).await.is_err() {
             info!(number, "client.leaves");
@@ -84,7 +85,7 @@ impl Clients {
         }
     }
 
-    /// Where no lease is granted, nothing is sent.
+    /// Takes a lease, and sends requests under it. Sends none if no lease is granted.
     async fn under_lease(&self, number: usize, ask: &Ask) {
         let Some(Lease { requests, pause }) = &ask.lease else { return };
         let wanted =
@@ -123,7 +124,8 @@ impl Clients {
         self.counts(
             &reason.unwrap_or_else(|| status.map_or("no-answer".into(), |status| status.to_string())),
         );
-        // Of an operation other requests may have been sent: what one of them says of itself says nothing of these.
+        // Several requests of one operation may have been sent. The outcome of one of them does not tell about the
+        // others.
         let outcome = match (&ask.once, outcome) {
             (Some(_), Some(Outcome::Replayed)) => Some(Outcome::Done),
             (Some(_), Some(Outcome::NotDispatched)) => None,
@@ -137,12 +139,12 @@ impl Clients {
         *self.seen.borrow_mut().entry(what.to_owned()).or_default() += 1;
     }
 
-    /// How often each word was told.
+    /// The number of times that each word was answered.
     pub(super) fn seen(&self) -> BTreeMap<String, u64> {
         self.seen.borrow().clone()
     }
 
-    /// On a connection of its own.
+    /// Sends a request on a connection of its own.
     async fn send(&self, gateway: usize, request: Builder, body: String) -> Result<Answer, Box<dyn Error>> {
         let invoked = Instant::now().into_std();
         let (head, body) = sent(&self.host, gateway, request, body).await?;

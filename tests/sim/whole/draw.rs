@@ -1,5 +1,5 @@
-//! Draws the schedule of a seed: requests all the time, accidents at random, and now and then one of the courses of events
-//! that are rare by chance and hard on a rule.
+//! Draws the schedule of a seed: requests all the time, and accidents at random. Now and then it adds a course of
+//! events that is rare by chance and hard on one rule.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ fn request(dice: &Dice, number: u64, mild: bool) -> Ask {
         }
         _ => None,
     };
-    // Several shops use one name: it is another operation of each, and only its owner names it twice.
+    // Several shops use one name. Each shop has an operation of its own under that name.
     let path = if route == "shop" {
         format!("/shop/{}", RESOURCES[usize::try_from(number / 4).unwrap_or(0) % 3])
     } else {
@@ -134,14 +134,15 @@ fn event(at: Duration, what: What) -> Event {
     Event { at, what }
 }
 
-/// A set waits at the guard for one of its keys, its gateway sleeps through its session, and the other key goes on.
+/// A set waits at the guard for one of its keys. Its gateway is frozen for longer than its session, and the other key
+/// is used meanwhile.
 fn orphaned_set(dice: &Dice) -> Vec<Event> {
     let first = dice.index(3);
     let (one, other) = (RESOURCES[first], RESOURCES[(first + 1) % 3]);
     let mut events = vec![
         event(Duration::ZERO, What::Asks(Ask::plain(0, format!("/strict/{other}"), LONGEST_WORK))),
         event(ms(300), What::Dies(Who::Gateway(0), ms(100))),
-        // In doubt, its key is closed for long enough.
+        // The key is in doubt and closed for long enough.
         event(ms(800), What::Breaks(Who::Guard, Who::Upstream)),
         event(ms(600), What::Asks(Ask::plain(1, format!("/move/{one}/{other}"), ms(100)))),
         event(ms(2750) + dice.within(&(Duration::ZERO..ms(300))), What::Freezes(Who::Gateway(1), T * 3)),
@@ -152,7 +153,7 @@ fn orphaned_set(dice: &Dice) -> Vec<Event> {
     events
 }
 
-/// Two shops use one name. That of the second gets lost on its way to the service.
+/// Two shops use one name for an operation. The request of the second shop is lost on its way to the service.
 fn question_lost(dice: &Dice) -> Vec<Event> {
     let resource = dice.one_of(&RESOURCES);
     let shop = |principal, repeats| Ask {
@@ -177,7 +178,7 @@ fn broken_off(dice: &Dice) -> Vec<Event> {
     ]
 }
 
-/// The keys of a resource get other names while requests to it are at work, more than once.
+/// While requests are at work, the keys of their resource are renamed, more than once.
 fn rekeyed(dice: &Dice) -> Vec<Event> {
     let path = format!("/pay/{}", dice.one_of(&RESOURCES));
     let mut events = Vec::new();

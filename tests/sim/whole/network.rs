@@ -1,7 +1,7 @@
 //! The network of a simulation: hosts, connections between them, and what can go wrong on the way.
 //!
-//! It stands behind the same traits as sockets do, [`Network`] and [`Accept`]. Nothing that was written is lost on a
-//! connection that lives on, as TCP has it; it may come late, and all of it is lost with a connection that breaks.
+//! It has the same traits as sockets, [`Network`] and [`Accept`]. As with TCP, a connection that lives loses no bytes,
+//! though they may come late. A connection that breaks loses all bytes on their way.
 
 use std::{
     cell::{Cell, RefCell},
@@ -27,7 +27,7 @@ use super::{
     wire::{End, Wire},
 };
 
-/// All hosts and what is between them.
+/// All hosts and the connections between them.
 #[derive(Clone)]
 pub(super) struct Cables(Rc<Inner>);
 
@@ -69,14 +69,14 @@ impl Cables {
         &self.0.distances
     }
 
-    /// All connections between these two break. Both are told, and what is on its way is lost.
+    /// Breaks all connections between two hosts. Both are told, and bytes on their way are lost.
     pub(super) fn reset(&self, one: IpAddr, other: IpAddr) {
         for wire in self.wires().filter(|wire| wire.is_between(one, other)) {
             wire.breaks();
         }
     }
 
-    /// Nobody is at home there any more: connections break, and nobody listens.
+    /// The host is gone: its connections break, and nobody listens there.
     pub(super) fn leave(&self, address: IpAddr) {
         self.0.listeners.borrow_mut().retain(|listens, _| listens.ip() != address);
         for wire in self.wires().filter(|wire| wire.is_of(address)) {
@@ -129,7 +129,7 @@ impl Network for Host {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    /// There and back: who asks while a way is blocked waits until it is free.
+    /// Connects there and back. If a way is blocked, it waits until the way is free.
     async fn dial(&self, remote: &Remote) -> io::Result<End> {
         let Remote::Tcp(to) = *remote else { return Err(io::ErrorKind::Unsupported.into()) };
         sleep_until(self.cables.0.distances.arrival(self.address, to.ip())).await;
@@ -152,7 +152,7 @@ impl Accept for Listener {
     async fn accept(&self) -> io::Result<(End, Peer)> {
         match poll_fn(|cx| self.come.borrow_mut().poll_recv(cx)).await {
             Some(come) => Ok(come),
-            // Nobody comes any more.
+            // No further connections come.
             None => {
                 sleep(Duration::from_secs(3600)).await;
                 Err(io::ErrorKind::NotConnected.into())

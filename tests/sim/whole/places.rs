@@ -1,4 +1,4 @@
-//! Where everybody lives, and how all of them are configured.
+//! The addresses of all processes, and their configurations.
 
 use std::{
     fs::{self, Permissions},
@@ -26,21 +26,22 @@ pub(super) const GUARD: IpAddr = at(3);
 pub(super) const UPSTREAM: IpAddr = at(4);
 pub(super) const CLIENTS: IpAddr = at(9);
 
-/// Of everybody's listener. At the upstream it is the door for the guard.
+/// The port of every main listener. At the upstream it is the port for the guard.
 pub(super) const PORT: u16 = 80;
-/// Of the listener for other gateways. At the upstream it is the door without a guard.
+/// The port of the listener for other gateways. At the upstream it is the port for requests without a guard.
 pub(super) const OTHER_PORT: u16 = 81;
 
 /// Session timeout of every gateway.
 pub(super) const T: Duration = Duration::from_secs(2);
-/// The upstream works for no longer, and a way is blocked for no longer: together they stay below `max_execution`.
+/// The longest time that the upstream works, and the longest time that a way is blocked. Together they are below
+/// `max_execution`.
 pub(super) const LONGEST_WORK: Duration = Duration::from_millis(5000);
 pub(super) const LONGEST_BLOCK: Duration = Duration::from_millis(2500);
-/// Of every upstream, guards among them. A gateway under other keys waits as long for a request of unknown outcome. A guard that was
-/// killed lets in again earlier what was at work: after `max_execution` and `send_within`.
+/// The time limit of every upstream, guards included. A gateway with other keys waits as long for a request of unknown
+/// outcome. A guard that was killed waits less for the keys at work: `max_execution` and `send_within`.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(24);
 
-/// How a fleet calls the keys of its resources; it may change its mind.
+/// The key template of a fleet, which may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Naming {
     Account,
@@ -67,12 +68,12 @@ fn route(name: &str, path: &str, upstream: &str, fence: Value) -> Value {
     json!({"name": name, "upstream": upstream, "match": {"methods": ["POST"], "path": path}, "fence": fence})
 }
 
-/// What tickets are signed with, and what clients of leases show. Both are of fixed length, as every run has them.
+/// The secret for tickets, and the tokens of lease clients. Both have a fixed length, so that every run is alike.
 pub(super) struct Secrets {
     folder: PathBuf,
 }
 
-/// Of the one client that may hold leases.
+/// The token of the one client that may hold leases.
 pub(super) const BEARER: &str = "bearer-0123456789abcdef0123456789";
 
 impl Secrets {
@@ -98,7 +99,7 @@ impl Secrets {
     }
 }
 
-/// Of the gateway with this number.
+/// The policy of the gateway with this number.
 pub(super) fn policy(number: usize, naming: Naming, secrets: &Secrets) -> Policy {
     let (address, word) = (GATEWAYS[number], naming.word());
     let nowhere = SocketAddr::new(at(200), 2181);
@@ -171,7 +172,7 @@ pub(super) fn gateway(policy: &Policy) -> Gateway {
 }
 
 /// # Panics
-/// Never: it is sound.
+/// Never: the policy is valid.
 pub(super) fn guard(store: &Path, secrets: &Secrets) -> Guard {
     let probe = json!({"path": "/probe/{operation}", "done": [200], "not_done": [404], "timeout": "1s"});
     let policy = Policy::of_guard(SocketAddr::new(UPSTREAM, PORT), store)

@@ -1,5 +1,5 @@
-//! Plays a seed in a process of its own: there nothing differs from one run to the next, and what a killed gateway leaves in
-//! memory goes with it.
+//! Plays a seed in a process of its own. There each run is alike, and the memory that a killed gateway leaves behind
+//! goes with the process.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,35 +35,35 @@ pub(super) struct Play {
     chronicle: bool,
 }
 
-/// A rule that can be switched off, so that it shows whether it is missed.
+/// A rule that can be switched off, to test that its absence is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// The guard compares once more in the step that registers.
+    /// The guard compares tokens again in the step that registers the dispatch.
     SecondCheck,
-    /// An exchange does not end with its client.
+    /// An exchange goes on when its client goes away.
     Detach,
-    /// A probe's *no* counts only if it was asked after nothing could run any more.
+    /// The answer *no* to a probe counts only if the question was asked after all executions were over.
     LateNo,
-    /// A plan whose keys are others waits for those that run under the plan before.
+    /// A plan with other keys waits for requests that run under the plan before.
     Inheritance,
-    /// What has a principal is never asked about by its name alone.
+    /// An operation with a principal is never asked about by its name alone.
     Principal,
 }
 
-/// What came of it.
+/// The result of one run.
 #[derive(Debug, Clone)]
 pub(super) struct Played {
     pub(super) wrong: Vec<String>,
     pub(super) seen: BTreeMap<String, u64>,
-    /// Empty unless it was asked for.
+    /// All events of the run; empty unless asked for.
     pub(super) chronicle: String,
 }
 
-/// What the process is told.
+/// The environment variable that says which seed the process plays.
 const PLAY: &str = "FENCEGATE_PLAY";
 
 impl Rule {
-    /// As the failpoint is called.
+    /// The name of the failpoint.
     fn name(self) -> &'static str {
         match self {
             Self::SecondCheck => "rule_second_check",
@@ -80,7 +80,7 @@ impl Play {
         Self { seed, left_out: BTreeSet::new(), without: None, chronicle: false }
     }
 
-    /// With everything that happened.
+    /// The same run, with a chronicle of all events.
     pub(super) fn told(self) -> Self {
         Self { chronicle: true, ..self }
     }
@@ -89,18 +89,18 @@ impl Play {
         Self { without: Some(rule), ..self }
     }
 
-    /// The same, and these do not happen either.
+    /// The same run without these events as well.
     pub(super) fn leaving_out(&self, events: impl IntoIterator<Item = usize>) -> Self {
         let left_out = self.left_out.iter().copied().chain(events).collect();
         Self { left_out, ..self.clone() }
     }
 
-    /// How many happen.
+    /// The number of events that happen.
     pub(super) fn events(&self) -> usize {
         self.schedule().events.len()
     }
 
-    /// The numbers of those that happen.
+    /// The numbers of the events that happen.
     pub(super) fn numbers(&self) -> Vec<usize> {
         (0..drawn(self.seed).events.len()).filter(|number| !self.left_out.contains(number)).collect()
     }
@@ -112,7 +112,7 @@ impl Play {
         Schedule { mild, events: events.collect() }
     }
 
-    /// In a process of its own.
+    /// Runs it in a process of its own.
     pub(super) fn run(&self) -> Played {
         let folder = scratch::place();
         let report = folder.path().join("report.json");
@@ -123,7 +123,7 @@ impl Play {
             "folder": folder.path(),
             "report": report,
         });
-        // A simulation that does not come to its end shows it by nothing else.
+        // A simulation that never ends shows that only by a timeout.
         let mut command: Command = repeatable(Path::new("timeout"));
         let own = env::current_exe().expect("a test knows its own path");
         command.args(["-k", "5", "120"]).arg(own);
@@ -143,7 +143,7 @@ impl Play {
         };
         let report: Value = serde_json::from_slice(&report).expect("as it was written");
         let seen = report["seen"].as_object().expect("a mapping").iter();
-        // What a process of the simulation has panicked with.
+        // The panic message of the process is in its standard error.
         let said = String::from_utf8_lossy(&output.stderr);
         let panicked =
             said.lines().filter(|line| line.contains("panicked at")).map(|line| format!("Panic: {line}"));
@@ -157,7 +157,7 @@ impl Play {
     }
 }
 
-/// Plays what this process was told to play, and says whether that was anything.
+/// Plays the seed that this process was given. Returns whether there was one.
 pub(super) fn plays_here() -> bool {
     let Ok(told) = env::var(PLAY) else { return false };
     let told: Value = serde_json::from_str(&told).expect("as it was written");
@@ -177,20 +177,20 @@ pub(super) fn plays_here() -> bool {
         let Outcome { wrong, seen } = world::play(&schedule, play.seed, folder).await;
         let report = json!({"wrong": wrong, "seen": seen, "chronicle": chronicle.text()});
         fs::write(told["report"].as_str().expect("a path"), report.to_string()).expect("a folder of ours");
-        // What still runs is not to be ended in order, nor is what was killed.
+        // Tasks that still run must not end in order, and neither must those of killed processes.
         std::process::exit(0)
     })
 }
 
-/// What came of many plays.
+/// The results of many runs.
 #[derive(Default)]
 pub(super) struct All {
-    /// Those that failed, by their places.
+    /// The runs that failed, by their index.
     pub(super) failed: BTreeMap<usize, (Play, Vec<String>)>,
     pub(super) seen: BTreeMap<String, u64>,
 }
 
-/// Plays as many at once as there are cores, in their order, until so many have failed.
+/// Plays the runs in their order, as many at once as there are cores, until `most` of them have failed.
 pub(super) fn all(plays: impl Iterator<Item = Play>, most: usize) -> All {
     let plays: Vec<Play> = plays.collect();
     let (next, all) = (AtomicUsize::new(0), Mutex::new(All::default()));
@@ -220,7 +220,7 @@ pub(super) fn all(plays: impl Iterator<Item = Play>, most: usize) -> All {
     all.into_inner().expect("nobody panics here")
 }
 
-/// The first one that fails.
+/// The first run that fails.
 pub(super) fn first_failing(plays: impl Iterator<Item = Play>) -> Option<(Play, Vec<String>)> {
     all(plays, 1).failed.into_values().next()
 }

@@ -1,4 +1,4 @@
-//! One process of a simulation: all of its tasks, which can be stopped in the middle, woken, and ended without a word.
+//! One process of a simulation. All of its tasks together can be stopped in the middle, woken, and killed.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,23 +12,23 @@ use std::{
 use tokio::task::{LocalSet, spawn_local};
 use tracing::Span;
 
-/// Ends, when dropped, like one that was killed.
+/// Dropping it ends the process as SIGKILL does.
 pub(super) struct Process(Rc<Inner>);
 
 struct Inner {
-    /// `None` when it is over.
+    /// `None` after the end.
     tasks: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>>,
     frozen: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl Process {
-    /// Runs it, with whatever it spawns, beside the caller. What it logs is told to be of `name`.
+    /// Runs `main` and the tasks that it spawns beside the caller. Its log lines get the name `name`.
     pub(super) fn start(name: &'static str, main: impl Future<Output = ()> + 'static) -> Self {
         let tasks: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
             let tasks = LocalSet::new();
             tasks.run_until(main).await;
-            // What it leaves behind does not run, as with a process that has ended.
+            // The remaining tasks do not run, as after the end of a process.
             mem::forget(tasks);
         });
         let inner = Rc::new(Inner {
@@ -42,12 +42,12 @@ impl Process {
         Self(inner)
     }
 
-    /// As SIGSTOP does: nothing of it runs, and its connections stay.
+    /// Stops the process as SIGSTOP does: no task runs, and the connections stay.
     pub(super) fn freeze(&self) {
         self.0.frozen.set(true);
     }
 
-    /// As SIGCONT does.
+    /// Wakes the process as SIGCONT does.
     pub(super) fn thaw(&self) {
         self.0.frozen.set(false);
         self.0.wake();
@@ -60,7 +60,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Dropped, its tasks would still give things back: locks, connections, words to others.
+        // Dropped tasks would still give back locks and close connections, so they are leaked.
         mem::forget(self.0.tasks.borrow_mut().take());
         self.0.wake();
     }

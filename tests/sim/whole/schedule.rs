@@ -1,18 +1,18 @@
-//! What happens in one simulation, and when: everything that its seed has drawn, as a list that can be read and shortened.
+//! The events of one simulation with their times, as the seed has drawn them. The list can be read and shortened.
 
 use std::{fmt, time::Duration};
 
-/// In the order of their times.
+/// The events, in the order of their times.
 #[derive(Debug, Clone)]
 pub(super) struct Schedule {
-    /// Only what no level of fencing has anything against: clients that go away, and slow answers.
+    /// Only accidents that are harmless at every level of fencing: clients that go away, and slow answers.
     pub(super) mild: bool,
     pub(super) events: Vec<Event>,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Event {
-    /// Since the storm began.
+    /// The time since the beginning of the storm.
     pub(super) at: Duration,
     pub(super) what: What,
 }
@@ -20,27 +20,27 @@ pub(super) struct Event {
 #[derive(Debug, Clone)]
 pub(super) enum What {
     Asks(Ask),
-    /// As SIGSTOP and SIGCONT do.
+    /// The process stops and goes on, as by SIGSTOP and SIGCONT.
     Freezes(Who, Duration),
-    /// As SIGKILL does; another process takes its place after that time.
+    /// The process dies as by SIGKILL. Another one takes its place after this time.
     Dies(Who, Duration),
-    /// As SIGTERM does; another process takes its place at once.
+    /// The process stops as by SIGTERM. Another one takes its place at once.
     Restarts(Who),
-    /// What one sends to the other is held back.
+    /// Bytes from one host to the other are held back.
     Blocked {
         from: Who,
         to: Who,
         time: Duration,
     },
-    /// Connections between two break, and what is on its way is lost.
+    /// The connections between two hosts break, and bytes on their way are lost.
     Breaks(Who, Who),
-    /// Every message takes up to that long.
+    /// Every message takes up to this time.
     Slow(Duration),
-    /// Nothing is written to the guard's disk.
+    /// The guard's disk accepts no write.
     DiskStalls(Duration),
-    /// The gateway's way to ZooKeeper.
+    /// An accident between the gateway and ZooKeeper.
     ZooKeeper(usize, Trouble),
-    /// The gateway takes over a policy whose keys are called otherwise.
+    /// The gateway takes over a policy with another key template.
     Rekeys(usize),
 }
 
@@ -53,7 +53,7 @@ pub(super) enum Trouble {
     LosesReply,
     Blinks,
     Slow(Duration),
-    /// The session ends at the server as its timeout would have it, and the gateway is not told while it is cut off.
+    /// The server ends the session at its timeout, while the gateway is cut off and learns nothing.
     Swaps,
 }
 
@@ -64,19 +64,20 @@ pub(super) enum Who {
     Upstream,
 }
 
-/// One request of a client, and how often it repeats it.
+/// One request of a client, and its repetitions.
 #[derive(Debug, Clone)]
 pub(super) struct Ask {
     pub(super) gateway: usize,
     /// Route, and the resources behind it.
     pub(super) path: String,
-    /// So long the upstream works on it.
+    /// The time that the upstream works on it.
     pub(super) works: Duration,
     /// The client goes away after that time.
     pub(super) leaves: Option<Duration>,
-    /// A request that is to happen at most once.
+    /// The operation, if the request must happen at most once.
     pub(super) once: Option<Once>,
-    /// Its client takes a lease of the resource first, at this gateway, and sends so many requests under it.
+    /// The client takes a lease of the resource first, at this gateway. Then it sends this number of requests under
+    /// the lease.
     pub(super) lease: Option<Lease>,
     /// The upstream calls back for the same resource, through this gateway.
     pub(super) calls: Option<usize>,
@@ -85,7 +86,7 @@ pub(super) struct Ask {
 #[derive(Debug, Clone)]
 pub(super) struct Lease {
     pub(super) requests: u32,
-    /// Between two of them.
+    /// The time between two requests.
     pub(super) pause: Duration,
 }
 
@@ -93,7 +94,7 @@ pub(super) struct Lease {
 pub(super) struct Once {
     pub(super) name: String,
     pub(super) principal: Option<&'static str>,
-    /// Asked again so often, whatever came of it, each time at the other gateway.
+    /// The number of repetitions, whatever the answer was. Each goes to the other gateway than the one before.
     pub(super) repeats: u32,
 }
 
@@ -102,12 +103,12 @@ impl Ask {
         Self { gateway, path, works, leaves: None, once: None, lease: None, calls: None }
     }
 
-    /// The first resource that it is about.
+    /// The first resource of the request.
     pub(super) fn resource(&self) -> &str {
         self.path.split('/').nth(2).unwrap_or_default()
     }
 
-    /// What its executions are known by. All repeats of an operation are one.
+    /// The name of its executions. All repetitions of an operation have one name.
     pub(super) fn attempt(&self, number: usize, again: u32) -> String {
         match &self.once {
             None => format!("{number}.{again}"),

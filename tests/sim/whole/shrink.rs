@@ -1,8 +1,8 @@
-//! Leaves out what a failure does not take, so that somebody can read what it does.
+//! Removes the events that a failure does not need, so that a reader can understand it.
 
 use super::played::Play;
 
-/// The same failure with as few events as leaving them out finds: in halves first, one by one at last.
+/// The same failure with fewer events. The search removes halves first and single events last.
 pub(super) fn shrunk(failing: &Play, wrong: &[String]) -> Play {
     let mut least = failing.clone();
     let mut size = least.events() / 2;
@@ -19,19 +19,19 @@ pub(super) fn shrunk(failing: &Play, wrong: &[String]) -> Play {
                 at += size;
             }
         }
-        // One that is needed only by another one may go when that has gone.
+        // An event may be needed only by another event. After that one has gone, it is tried again.
         size = if size == 1 && left_something_out { 1 } else { size / 2 };
     }
     least
 }
 
-/// Something of the same kind is wrong.
+/// Whether a violation of the same kind remains.
 fn fails_alike(wrong: &[String], before: &[String]) -> bool {
     let kind = |wrong: &String| wrong.split([' ', '(']).next().unwrap_or_default().to_owned();
     wrong.iter().any(|wrong| before.iter().any(|before| kind(before) == kind(wrong)))
 }
 
-/// For who has to find out why.
+/// The report for the developer who looks for the cause.
 pub(super) fn told(failing: &Play, wrong: &[String]) -> String {
     let least = shrunk(failing, wrong);
     let played = least.clone().told().run();

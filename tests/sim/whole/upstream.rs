@@ -1,4 +1,5 @@
-//! The service behind all of it: it records every execution, and goes on with one whatever becomes of its connection.
+//! The service behind the gateways and the guard. It records every execution, and finishes the execution even if the
+//! connection breaks.
 
 use std::{
     cell::{Cell, RefCell},
@@ -32,17 +33,17 @@ use super::{
 
 /// How long the upstream is to work on a request, in milliseconds.
 pub(super) const WORKS: &str = "x-works";
-/// The gateway through which it is to call back meanwhile.
+/// The gateway through which the upstream calls back during its work.
 pub(super) const CALLS: &str = "x-calls";
-/// The token of the execution that has called.
+/// The token of the execution that calls back.
 const CALLED_FROM: &str = "x-called-from";
 
 pub(super) struct Upstream {
-    /// From where it calls back.
+    /// The host from which it calls back.
     host: Host,
     guarded: RefCell<Vec<Worked>>,
     bare: RefCell<Vec<Worked>>,
-    /// Names of operations that were done, whoever asked for them.
+    /// The names of finished operations, of all clients.
     done: RefCell<BTreeSet<String>>,
     busy: Cell<usize>,
 }
@@ -50,7 +51,7 @@ pub(super) struct Upstream {
 /// One execution.
 struct Worked {
     execution: Execution,
-    /// By which one it was called: that waits for it, and is at work beside it.
+    /// The token of the execution that has called this one. The caller waits for it, and both are at work together.
     caller: Option<Token>,
 }
 
@@ -62,7 +63,7 @@ enum Entrance {
 }
 
 impl Upstream {
-    /// Open for both.
+    /// Listens at both entrances.
     pub(super) fn open(host: &Host) -> Rc<Self> {
         let (guarded, bare, done) = (RefCell::default(), RefCell::default(), RefCell::default());
         let upstream = Rc::new(Self { host: host.clone(), guarded, bare, done, busy: Cell::new(0) });
@@ -81,17 +82,17 @@ impl Upstream {
         upstream
     }
 
-    /// What came in from the guard.
+    /// The executions that came from the guard.
     pub(super) fn guarded(&self) -> Vec<Execution> {
         alone(&self.guarded.borrow())
     }
 
-    /// What came in from gateways.
+    /// The executions that came directly from gateways.
     pub(super) fn bare(&self) -> Vec<Execution> {
         alone(&self.bare.borrow())
     }
 
-    /// Nothing is executed at this moment.
+    /// Whether nothing is executed at this moment.
     pub(super) fn rests(&self) -> bool {
         self.busy.get() == 0
     }
@@ -112,7 +113,7 @@ impl Upstream {
         }
         let path = head.uri.path().to_owned();
         let (number, work) = self.begins(entrance, &path, &head.headers);
-        // Not with its connection: that may break, and the work goes on.
+        // The work does not end with its connection.
         let working = spawn_local(async move {
             sleep(work / 2).await;
             self.calls_back(&path, &head.headers).await;
@@ -123,7 +124,7 @@ impl Upstream {
         Ok(answer(200))
     }
 
-    /// As a service does: it shows what it was sent, and asks for something that is under the same key.
+    /// Calls back as a service does: it passes its token on, and asks for a resource under the same key.
     async fn calls_back(&self, path: &str, headers: &HeaderMap) {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let (Some(gateway), Some(ticket)) = (text(CALLS), text("fencing-ticket")) else { return };
@@ -135,7 +136,7 @@ impl Upstream {
             .header(CALLED_FROM, token)
             .header(WORKS, "40");
         let called = sent(&self.host, gateway.parse().unwrap_or_default(), request, String::new());
-        // It waits for nothing for long, and whoever has called goes on.
+        // The callback has a short time limit, and the caller goes on after it.
         let answered = timeout(Duration::from_secs(2), called).await;
         let status = answered.ok().and_then(|answered| answered.ok()).map(|(head, _)| head.status.as_u16());
         info!(token, status, "upstream.called");
@@ -148,7 +149,7 @@ impl Upstream {
         }
     }
 
-    /// One that works on several resources is one execution of each.
+    /// A request for several resources counts as one execution of each.
     fn begins(&self, entrance: Entrance, path: &str, headers: &HeaderMap) -> (Vec<usize>, Duration) {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let token =
@@ -164,7 +165,7 @@ impl Upstream {
         for (at, resource) in path.split('/').skip(2).enumerate() {
             numbers.push(executions.len());
             let execution = Execution {
-                // Whatever a gateway calls its key.
+                // The resource itself, whatever the gateway calls its key.
                 key: resource.to_owned(),
                 access,
                 token,
@@ -194,13 +195,13 @@ impl Upstream {
     }
 }
 
-/// Each with all that it has called: they are one, until the last of them has ended.
+/// Joins each execution with those that it has called. Together they count as one, until the last of them has ended.
 fn alone(all: &[Worked]) -> Vec<Execution> {
     let mut alone: Vec<Execution> = Vec::new();
     for Worked { execution, caller } in all {
         let called = |before: &&mut Execution| before.key == execution.key && Some(before.token) == *caller;
         match alone.iter_mut().find(called) {
-            // `None` is not over: it stays so.
+            // `None` means that the execution has not ended, and that stays so.
             Some(caller) => {
                 caller.ended = caller.ended.zip(execution.ended).map(|(one, other)| one.max(other))
             }

@@ -1,4 +1,4 @@
-//! One connection between two hosts: bytes that arrive after their time, in order, or never.
+//! One connection between two hosts. Its bytes arrive later, in order, or never.
 
 use std::{
     cell::{Cell, RefCell},
@@ -23,29 +23,29 @@ use super::distance::Distances;
 pub(super) struct Wire {
     distances: Rc<Distances>,
     hosts: [IpAddr; 2],
-    /// To the end of this number.
+    /// The way to the end with this index.
     ways: [Way; 2],
     broken: Cell<bool>,
 }
 
-/// What is on its way to one end.
+/// The bytes on their way to one end.
 #[derive(Default)]
 struct Way {
     pieces: RefCell<VecDeque<(Instant, Piece)>>,
-    /// Who waits for more of it.
+    /// The waker of the task that waits for more bytes.
     reader: RefCell<Option<Waker>>,
 }
 
 enum Piece {
     Bytes(Bytes),
-    /// Nothing comes behind it.
+    /// No bytes follow.
     End,
 }
 
-/// One of its two ends. Dropped, it is closed.
+/// One of the two ends. Dropping it closes it.
 pub(super) struct End {
     wire: Rc<Wire>,
-    /// Which of the two it is.
+    /// The index of this end.
     number: usize,
     waits: Option<Pin<Box<Sleep>>>,
     ended: bool,
@@ -68,7 +68,7 @@ impl Wire {
         self.hosts == [one, other] || self.hosts == [other, one]
     }
 
-    /// Both ends are told, and what is on its way is lost.
+    /// Breaks the connection. Both ends are told, and bytes on their way are lost.
     pub(super) fn breaks(&self) {
         self.broken.set(true);
         for way in &self.ways {
@@ -118,7 +118,7 @@ impl End {
                     if waits.deadline() != due {
                         waits.as_mut().reset(due);
                     }
-                    // A wire that breaks tells as well.
+                    // The waker is also called when the wire breaks.
                     *self.wire.ways[self.number].reader.borrow_mut() = Some(cx.waker().clone());
                     ready!(waits.as_mut().poll(cx));
                 }
@@ -132,7 +132,7 @@ impl End {
 
     fn take(&self, buf: &mut ReadBuf<'_>) {
         let mut pieces = self.way().pieces.borrow_mut();
-        // The end stays there, for who asks again.
+        // The mark of the end stays, so that later reads find it too.
         if let Some((_, Piece::Bytes(bytes))) = pieces.front_mut() {
             let most = bytes.len().min(buf.remaining());
             buf.put_slice(&bytes[..most]);
@@ -143,7 +143,7 @@ impl End {
         }
     }
 
-    /// The other side has closed, and that has arrived.
+    /// Whether the other side has closed, and this side knows.
     fn is_left(&self) -> bool {
         let now = Instant::now();
         self.way().pieces.borrow().iter().any(|(due, piece)| *due <= now && matches!(piece, Piece::End))

@@ -46,14 +46,14 @@ pub(super) struct World {
     clock: SharedClock,
 }
 
-/// Where one gateway runs, one process after the other.
+/// The place of one gateway, whose processes follow each other.
 struct GatewayPlace {
     wire: Rc<Wire>,
     running: RefCell<Option<(Process, mpsc::UnboundedSender<Order>)>>,
     naming: Cell<Naming>,
 }
 
-/// The same of the guard, and its store.
+/// The place of the guard, and its store.
 struct GuardPlace {
     running: RefCell<Option<(Process, mpsc::UnboundedSender<()>)>>,
     store: RefCell<Rc<Path>>,
@@ -61,14 +61,14 @@ struct GuardPlace {
     lets_in: Rc<Cell<bool>>,
 }
 
-/// What came of a schedule.
+/// The result of a schedule.
 pub(super) struct Outcome {
     pub(super) wrong: Vec<String>,
-    /// How often each thing was told to clients, or done.
+    /// The number of times that each thing was answered to clients, or done.
     pub(super) seen: BTreeMap<String, u64>,
 }
 
-/// Plays a schedule. `folder` is empty, and nobody else's.
+/// Plays a schedule. `folder` is an empty folder that nobody else uses.
 pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> Outcome {
     let world = Rc::new(World::new(seed, folder));
     world.opens().await;
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// Until requests can be served: the guard needs to know whose tokens it compares.
+    /// Waits until requests can be served. The guard must know the installation first, whose tokens it compares.
     async fn opens(&self) {
         let memories = [0, 1].map(|number| self.starts_gateway(number));
         let ensemble = loop {
@@ -227,7 +227,7 @@ impl World {
         }
     }
 
-    /// Does something to the process that runs there, if one does. Whether it does.
+    /// Applies `does` to the process at this place. Returns whether there was one.
     fn with(&self, who: Who, does: impl FnOnce(&Process)) -> bool {
         match who {
             Who::Gateway(number) => self.gateways[number].running.borrow().as_ref().map(|(it, _)| does(it)),
@@ -240,12 +240,12 @@ impl World {
     async fn freezes(&self, who: Who, time: Duration) {
         if self.with(who, Process::freeze) {
             sleep(time).await;
-            // Another one may have taken its place, which is awake.
+            // Another process may have taken its place; that one is awake.
             self.with(who, Process::thaw);
         }
     }
 
-    /// Whether somebody was there.
+    /// Returns whether a process was there.
     fn dies(&self, who: Who) -> bool {
         let address = self.host(who).address();
         let died = match who {
@@ -270,7 +270,7 @@ impl World {
         }
     }
 
-    /// In order; one that does not come to its end is killed.
+    /// Stops the process in order. If it does not end, it is killed.
     async fn restarts(&self, who: Who) {
         let running = match who {
             Who::Gateway(number) => self.gateways[number].running.take().map(|(process, orders)| {
@@ -290,14 +290,14 @@ impl World {
         info!(in_order, "{who} has ended");
         self.cables.leave(self.host(who).address());
         if who == Who::Guard {
-            // Also one that has ended has the file open as long as this process of ours lives.
+            // A guard that has ended also keeps its file open until our own process ends.
             self.guard.store_is_copied();
         }
         drop(process);
         self.starts(who);
     }
 
-    /// Everything is mended: requests are served again, and nothing is left of what was at work.
+    /// After everything is mended, requests must be served again, and nothing may be left at work.
     async fn calm(&self) -> Vec<String> {
         for place in &self.gateways {
             place.wire.delay(Duration::ZERO..Duration::from_millis(1));
@@ -306,7 +306,7 @@ impl World {
         }
         self.cables.distances().slow(Duration::ZERO);
         let mut wrong = Vec::new();
-        // A gateway may be of another mind than the other one until both have reloaded.
+        // The two gateways may have different key templates until both have reloaded.
         if self.gateways[0].naming.get() != self.gateways[1].naming.get() {
             self.happens(0, What::Rekeys(1)).await;
         }
@@ -332,7 +332,8 @@ impl World {
 }
 
 impl GuardPlace {
-    /// The file as the kernel has it, for the next process: one that has died without a word still has the old one open.
+    /// Copies the store file in its present state for the next process, because a killed process still has the old
+    /// file open.
     fn store_is_copied(&self) {
         let before = self.store.borrow().clone();
         let next: Rc<Path> = before.with_extension("again.redb").into();

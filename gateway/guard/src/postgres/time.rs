@@ -43,7 +43,8 @@ impl Passed {
         now.since(self.before)
     }
 
-    /// The present time in milliseconds of the store's time; never more than the true one.
+    /// The present time in milliseconds of the store's time: the time that the last beat was told, and the time since
+    /// its answer. It is never ahead of the true time. It does not count what other guards have added since.
     pub(super) fn time(&self, now: Boot) -> i64 {
         let since = i64::try_from(now.since(self.answered).as_millis()).unwrap_or(i64::MAX / 4);
         self.time.saturating_add(since)

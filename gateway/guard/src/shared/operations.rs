@@ -68,8 +68,9 @@ impl Shared {
         self.postgres.status().journal
     }
 
-    /// The present time in seconds of the store's time. It is not behind the store, so that an entry is never kept for
-    /// too short.
+    /// The present time in whole seconds of the store's time, as this guard reckons it from its last beat. It is never
+    /// ahead of the true time. It may be behind the store by about one beat, because another guard may have moved the
+    /// store's time since.
     pub(crate) fn time(&self) -> u64 {
         self.postgres.time()
     }

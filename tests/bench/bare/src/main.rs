@@ -1,6 +1,6 @@
-//! The least that a proxy on hyper can do: a runtime and a pool of connections per core, and no step between them.
+//! The smallest proxy that hyper allows: one runtime and one pool of connections per core, and no further step.
 //!
-//! `fencegate-bare UPSTREAM` says on its standard output where it listens, and ends when it is killed.
+//! `fencegate-bare UPSTREAM` prints its address to standard output, and runs until it is killed.
 
 use std::{
     cell::RefCell,
@@ -19,7 +19,7 @@ use tokio::{net::TcpStream, runtime, task};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The connections of one core that nobody uses at the moment, or that are about to be ready again.
+/// The connections of one core that are idle, or that will soon be idle again.
 type Pool = Rc<RefCell<Vec<client::SendRequest<Incoming>>>>;
 
 fn main() -> Outcome<()> {
@@ -36,7 +36,7 @@ fn main() -> Outcome<()> {
     Err(format!("nobody accepts any more: {ends:?}").into())
 }
 
-/// The kernel spreads connections over all that listen at one address.
+/// A listener that shares its address with others. The kernel spreads connections over all of them.
 fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_reuse_port(true)?;
@@ -56,7 +56,7 @@ fn work(listener: TcpListener, upstream: SocketAddr) -> io::Result<()> {
             stream.set_nodelay(true)?;
             let pool = pool.clone();
             let service = service_fn(move |request| pass(pool.clone(), upstream, request));
-            // A client that goes away ends its connection, and nothing else.
+            // A client that goes away ends only its own connection.
             task::spawn_local(
                 server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
             );
@@ -75,7 +75,8 @@ async fn pass(pool: Pool, upstream: SocketAddr, request: Request<Incoming>) -> O
     Ok(answer)
 }
 
-/// The one that was used last, of those that are ready. Only where there is none, those that died are looked for.
+/// The connection that was used last among the ready ones. Dead connections are removed only if no connection is
+/// ready.
 fn ready(pool: &Pool) -> Option<client::SendRequest<Incoming>> {
     let mut pool = pool.borrow_mut();
     let Some(found) = pool.iter().rposition(client::SendRequest::is_ready) else {

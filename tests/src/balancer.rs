@@ -1,4 +1,5 @@
-//! One address with several processes behind it: what a balancer, or a service of a cluster, is to who connects.
+//! One address with several processes behind it. A client sees such an address at a load balancer, or at a service of a
+//! cluster.
 
 use std::{
     net::SocketAddr,
@@ -12,7 +13,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Leads each connection to the next of several addresses in turn. Works on the runtime of the test that makes it.
+/// Forwards each connection to one of several addresses, in turn. Works on the runtime of the test that makes it.
 pub struct Balancer {
     pub address: SocketAddr,
     turn: Arc<Mutex<Turn>>,
@@ -57,13 +58,13 @@ impl Balancer {
         Self { address, turn, hang_up, running }
     }
 
-    /// From now on connections are led there.
+    /// Forwards every later connection to these addresses.
     pub fn leads_to(&self, addresses: &[SocketAddr]) {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         *turn = Turn { to: addresses.to_vec(), next: 0 };
     }
 
-    /// Whoever is connected is hung up on.
+    /// Closes every connection that is open.
     pub fn hangs_up(&self) {
         self.hang_up.notify_waiters();
     }

@@ -1,5 +1,5 @@
-//! A headless browser, driven over WebDriver: chromedriver as a child, and the browser as the child of that, both gone with
-//! their test.
+//! A headless browser, driven over WebDriver. Chromedriver is a child of the test, and the browser is a child of
+//! chromedriver. Both end with their test.
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -63,12 +63,12 @@ impl Browser {
         self.ask("url", &json!({ "url": url })).await;
     }
 
-    /// What a function with this body returns.
+    /// The value that a function with this body returns.
     pub async fn run(&self, script: &str) -> Value {
         self.ask("execute/sync", &json!({ "script": script, "args": [] })).await
     }
 
-    /// What a function with this body passes to its last argument.
+    /// The value that a function with this body passes to its last argument, a callback.
     pub async fn run_until_told(&self, script: &str) -> Value {
         self.ask("execute/async", &json!({ "script": script, "args": [] })).await
     }
@@ -78,30 +78,30 @@ impl Browser {
         self.run("return document.body.innerText").await.as_str().unwrap_or_default().to_owned()
     }
 
-    /// What is written to the console since the last call: messages of the page, and of its policy.
+    /// All console messages since the last call: those of the page, and those about its content security policy.
     pub async fn console(&self) -> Vec<Value> {
         let told = self.ask("se/log", &json!({ "type": "browser" })).await;
         told.as_array().cloned().unwrap_or_default()
     }
 
-    /// As somebody who has set the machine to dark, or to light.
+    /// Emulates the setting of a user who prefers a `dark` or a `light` color scheme.
     pub async fn prefers(&self, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         let params = json!({ "features": features });
         self.ask("goog/cdp/execute", &json!({"cmd": "Emulation.setEmulatedMedia", "params": params})).await;
     }
 
-    /// As on a screen so wide, in the pixels that style sheets count.
+    /// Emulates a screen of this width, in CSS pixels.
     pub async fn is_wide(&self, width: u32) {
         let params = json!({"width": width, "height": 1700, "deviceScaleFactor": 1, "mobile": false});
         let cmd = "Emulation.setDeviceMetricsOverride";
         self.ask("goog/cdp/execute", &json!({ "cmd": cmd, "params": params })).await;
     }
 
-    /// All of the page as PNG, however long.
+    /// The whole page as PNG, also the part below the window.
     ///
     /// # Panics
-    /// If it gives none.
+    /// If the browser returns no picture.
     pub async fn picture(&self) -> Vec<u8> {
         let params = json!({"format": "png", "captureBeyondViewport": true});
         let taken =
@@ -109,10 +109,10 @@ impl Browser {
         BASE64_STANDARD.decode(taken["data"].as_str().expect("a picture")).expect("base64")
     }
 
-    /// Asks a question until it is answered with `true`.
+    /// Repeats a script until it returns `true`.
     ///
     /// # Panics
-    /// If it is not.
+    /// If no run of the script returns `true` in time.
     pub async fn until(&self, what: &str, script: &str) {
         let deadline = std::time::Instant::now() + PATIENCE;
         while self.run(script).await != json!(true) {
@@ -137,7 +137,7 @@ impl Browser {
         self.child.signal(Signal::KILL).expect("our own child");
     }
 
-    /// The folder of its profile, which stands in the command line of each of its processes.
+    /// The folder of its profile. The command line of each of its processes contains this path.
     pub fn profile(&self) -> &Path {
         self.home.path()
     }

@@ -1,4 +1,5 @@
-//! Byte cases as data: what a client says, what an upstream must see and answers, what the client must get.
+//! Byte cases as data: the bytes of a client, the request that an upstream must see, its answer, and the answer that
+//! the client must get.
 //!
 //! The format is told in `tests/wire/README.md`. [`parse`] reads files, [`play`] plays one case against a proxy in
 //! front of a [`service`], and [`judge`] compares what was seen with what the file says.

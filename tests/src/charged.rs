@@ -1,4 +1,5 @@
-//! A command under `fencegate lock` or `fencegate elect`: who watches over it, when it lived, and what became of it.
+//! A command under `fencegate lock` or `fencegate elect`: the process that watches over it, the times at which it
+//! lived, and its end.
 
 pub mod gateway_mishap;
 pub mod measured;
@@ -24,13 +25,14 @@ use crate::{
     scratch,
 };
 
-/// A running `fencegate lock`, its watchman and its command. It is killed when this is dropped, and so are they.
+/// A running `fencegate lock` (the keeper), its watchman and its command. Dropping this kills the keeper, and the other
+/// two end with it.
 pub struct Charged {
     keeper: Child,
     home: TempDir,
 }
 
-/// What a command has written of its own life, see `charged/heart.py`.
+/// The record that a command has written of its own life, see `charged/heart.py`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Life {
     pub token: String,
@@ -38,7 +40,7 @@ pub struct Life {
     pub last: Boot,
 }
 
-/// Where its lock comes from: from ZooKeeper, as a policy says, or by these arguments.
+/// The source of the lock: ZooKeeper, with a policy, or the gateways that these arguments name.
 pub struct Way(Result<String, Vec<String>>);
 
 impl From<&Policy> for Way {
@@ -48,7 +50,7 @@ impl From<&Policy> for Way {
 }
 
 impl Way {
-    /// Through one of these gateways, for a client with the token in `bearer`.
+    /// The lock is a lease at one of these gateways, for the client whose token is in the file `bearer`.
     pub fn through(gateways: &[&Gateway], bearer: &Path) -> Self {
         let doors = gateways
             .iter()
@@ -79,16 +81,16 @@ impl Manner {
     }
 }
 
-/// A grace that leaves room for late renewals where a session lasts 2 s.
+/// A grace for sessions of 2 s. It leaves room for late renewals.
 pub const GRACE: [&str; 2] = ["--grace", "250ms"];
 
-/// Where the command that writes of its life is.
+/// The path of the command that records its life.
 pub fn heart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/charged/heart.py")
 }
 
 impl Charged {
-    /// `verb`: `lock KEY` or `elect NAME`, and options. Its command writes of its life.
+    /// `verb` is `lock KEY` or `elect NAME`, with options. The command records its life.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -111,7 +113,7 @@ impl Charged {
     fn begin(Way(way): Way, verb: &[&str], command: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let home = scratch::place();
         let folder = format!("HOME_OF_TEST={}", home.path().display());
-        // Who runs the tests may ignore some, and that is inherited.
+        // The process that runs the tests may ignore some signals, and its children would inherit that.
         let mut line = vec!["--default-signal".to_owned(), folder, binary().display().to_string()];
         line.extend(verb.iter().map(|word| (*word).to_owned()));
         match way {
@@ -131,7 +133,7 @@ impl Charged {
         self.home.path()
     }
 
-    /// `None` while it has written nothing.
+    /// `None` until the command has written its record.
     pub fn life(&self) -> Option<Life> {
         Life::read(&self.home().join("life"))
     }
@@ -206,12 +208,12 @@ impl Charged {
         patiently(what, said, || self.log()).await
     }
 
-    /// All that it and its command have said.
+    /// The whole output of the keeper and of its command.
     pub fn log(&self) -> String {
         self.keeper.log()
     }
 
-    /// Until when its lock was proven, as was said when the command was ended.
+    /// The end of the proof of the lock, as the keeper printed it when it ended the command.
     pub async fn proven_until(&self) -> Boot {
         let line = self.says("proven until ").await;
         let seconds = line.split("proven until ").nth(1).and_then(|rest| rest.split(' ').next());
@@ -250,13 +252,13 @@ pub fn signal(process: Pid, signal: Signal) {
     kill_process(process, signal).expect("it is there");
 }
 
-/// It runs, or is stopped; not one that is dead and was not waited for.
+/// The process runs or is stopped. A zombie does not count as alive.
 pub fn is_alive(process: Pid) -> bool {
     let said = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     said.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z') && !rest.starts_with('X'))
 }
 
-/// Polls: the kernel tells only a parent.
+/// Polls, because the kernel reports the end of a process to its parent only.
 pub async fn dies(process: Pid) {
     let dead = async {
         while is_alive(process) {

@@ -1,4 +1,5 @@
-//! Gateways under load that are killed in turn, where several requests may hold one key; and how many of them were at work at once.
+//! Gateways under load that are killed in turn, where several requests may hold one key. Counts how many requests were
+//! at work at once.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +13,18 @@ use crate::{
     policy::Policy,
 };
 
-/// What became of a load.
+/// The history of a load, and the answers that its clients got.
 pub struct Crowd {
     pub history: History,
     pub told: Vec<Told>,
 }
 
-/// How much is done to whom.
+/// The size of a load, and the number of kills.
 #[derive(Debug, Clone, Copy)]
 pub struct Storm {
     pub accounts: usize,
     pub clients: usize,
-    /// In each a gateway is killed.
+    /// One gateway is killed in each round.
     pub rounds: usize,
     /// Executions of each round, at least.
     pub requests: usize,
@@ -51,7 +52,7 @@ impl Storm {
     }
 }
 
-/// The most executions of one resource at one time, of all that were ever at work under any of its permits.
+/// The largest number of executions of one resource at one time, counted over all of its permits.
 pub fn most_at_once(history: &History) -> usize {
     let mut resources = BTreeMap::<&str, Vec<&Execution>>::new();
     for execution in &history.executions {
@@ -62,7 +63,7 @@ pub fn most_at_once(history: &History) -> usize {
         let begun = executions.iter().map(|one| (one.began, 1));
         let ended = executions.iter().filter_map(|one| Some((one.ended?, -1)));
         let mut events: Vec<_> = begun.chain(ended).collect();
-        // What ends at the moment at which another begins is over.
+        // An execution that ends at the moment at which another one begins does not overlap it.
         events.sort_unstable();
         let counts = events.into_iter().scan(0_isize, |count, (_, change)| {
             *count += change;

@@ -1,4 +1,4 @@
-//! Where Debian has the classes of Curator, for programs in Java that take its locks.
+//! The class path of Curator on Debian, for Java programs that take its locks.
 
 /// The packages `libcurator-recipes-java`, `libzookeeper-java` and `libslf4j-java`, and what they need.
 const JARS: [&str; 9] = [

@@ -1,4 +1,4 @@
-//! What is told of a duel between locks: of each contestant and each seed what happened, and the table of that in a document.
+//! The report of a duel between locks: the results of each contestant under each seed, and their table in a document.
 
 use std::{fs, io, path::PathBuf};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::machine;
 
-/// Who stands in it, in this order.
+/// The contestants of the duel, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contestant {
     Curator,
@@ -26,11 +26,12 @@ pub enum Contestant {
 /// What the duel asserts of a contestant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// Late writes land: nobody compares.
+    /// Stale writes land, because nobody compares tokens.
     Violated,
-    /// Nothing happens, and late writes are refused.
+    /// No execution overlaps another one and no stale write lands. Late writes are refused.
     Holds,
-    /// Nothing happens, because nobody is let in while a late write could come.
+    /// No execution overlaps another one and no stale write lands, because nobody gets the lock while a late write
+    /// could come.
     Waits,
 }
 
@@ -55,7 +56,7 @@ pub struct Bout {
     pub executions: usize,
     /// Executions that began while another one was at work.
     pub overlaps: usize,
-    /// Executions of which nothing is left in the balance.
+    /// Executions whose change is missing in the balance.
     pub lost: usize,
     /// Writes of a former holder after a newer holder had begun.
     pub stale: usize,
@@ -69,7 +70,7 @@ pub struct Bout {
     pub recovery: Vec<f64>,
 }
 
-/// All contestants that have fought, each as it did last.
+/// All contestants that have fought, each with its latest result.
 pub struct Report {
     file: PathBuf,
     rows: Vec<Value>,
@@ -112,7 +113,8 @@ impl Contestant {
         match self {
             Self::Guard | Self::Upstream => Expected::Holds,
             Self::Delay => Expected::Waits,
-            // Restate, for what is outside of it; and the control: the same gateways, of which nobody compares the tokens.
+            // Restate does not protect a service outside of it. `None` is the control: the same gateways, and nobody
+            // compares tokens.
             Self::Curator
             | Self::Kazoo
             | Self::Redis
@@ -164,7 +166,7 @@ impl Report {
         self.put(json!({"contestant": contestant.name(), "date": date, "machine": machine::told(), "bouts": bouts}))
     }
 
-    /// Says why one of them is not there.
+    /// Records why a contestant has no result.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -179,7 +181,7 @@ impl Report {
         fs::write(&self.file, format!("{:#}\n", Value::from(self.rows.clone())))
     }
 
-    /// For a document: how it came about, and a row for each contestant.
+    /// The table for a document: date, machine and seeds, and a row for each contestant.
     pub fn table(&self) -> String {
         let told = |name: &str| {
             let mut told: Vec<&str> = self.rows.iter().filter_map(|row| row[name].as_str()).collect();
@@ -224,7 +226,7 @@ fn cells(row: &Value) -> Vec<String> {
     [vec![name], counts.into(), vec![spread(rates, 0, ""), spread(times, 2, " s")]].concat()
 }
 
-/// The one in the middle, and both ends.
+/// The middle value, the smallest and the largest.
 fn spread(values: impl Iterator<Item = f64>, digits: usize, unit: &str) -> String {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -239,7 +241,8 @@ pub fn written(document: &str, text: &str) -> Option<String> {
     Some(format!("{before}{BEGINS}\n{text}\n{ENDS}{after}"))
 }
 
-/// What is wrong with the table in a document: of another shape than a report's, or against what the duel asserts.
+/// The errors of the table in a document: its shape is not that of a report, or its figures contradict the duel's
+/// assertions.
 pub fn complaints(document: &str) -> Vec<String> {
     let block = document.split_once(BEGINS).and_then(|(_, rest)| rest.split_once(ENDS));
     let Some((block, _)) = block else { return vec!["it has no place for the duel".to_owned()] };
@@ -298,7 +301,7 @@ mod tests {
         }
     }
 
-    /// In a file of this name: tests run beside each other.
+    /// Each test has a file name of its own, because tests run in parallel.
     fn report(name: &str) -> Report {
         let file = crate::scratch::folder().join(name);
         let mut report = Report::open(file).expect("none");

@@ -1,8 +1,9 @@
-//! How much a promise does to show what it says: enough in each run, and all of it where `tests/run --faults` asks for it.
+//! The amount of work that a promise does to show its claim: enough in each run, and more where `tests/run --faults`
+//! asks for it.
 
 use std::env;
 
-/// Set where there is time for all.
+/// This variable is set where there is time for the full amount.
 pub const VARIABLE: &str = "FENCEGATE_TEST_THOROUGH";
 
 /// A number of requests, keys or clients: the first one in each run, the second one where there is time.

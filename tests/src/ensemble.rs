@@ -42,12 +42,12 @@ impl Ensemble {
         Self::of(SERVERS, PLAIN, |_| String::new()).await
     }
 
-    /// So many servers, one or three, that have `more` in their configuration. Returns when all of them serve.
+    /// `count` servers, one or three, with `more` in their configuration. Returns when all of them serve.
     async fn of(count: usize, class_path: &'static str, more: impl Fn(usize) -> String) -> Self {
         let data = scratch::place();
         let ports = free_ports(3 * count);
         let peer = |n| format!("server.{n}=127.0.0.1:{}:{}\n", ports[3 * n + 1], ports[3 * n + 2]);
-        // One alone has no peers.
+        // A single server has no peers.
         let peers: String = (0..count).filter(|_| count > 1).map(peer).collect();
         let server = |n: usize| {
             let folder = data.path().join(n.to_string());
@@ -108,7 +108,7 @@ impl Ensemble {
         (leader + 1) % SERVERS
     }
 
-    /// Ends a server without a word to anybody. Its data stays.
+    /// Kills a server, which has no time to tell anybody. Its data stays.
     pub fn kill(&mut self, server: usize) {
         self.servers[server].process = None;
     }
@@ -127,7 +127,7 @@ impl Ensemble {
         self.servers[server].launch();
     }
 
-    /// All of them begin anew, as if they had never served anybody.
+    /// Wipes all servers and starts them again without any data.
     ///
     /// # Panics
     /// If their data cannot be removed.
@@ -171,7 +171,7 @@ impl Ensemble {
     }
 }
 
-/// Nobody tells when a server begins to serve.
+/// The pause between two polls, because no event says when a server begins to serve.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl Server {
@@ -194,22 +194,22 @@ impl Server {
 
     /// `leader` or `follower`; `None` while it does not serve.
     async fn mode(&self) -> Option<String> {
-        // A killed server's port may be anybody's.
+        // Another process may have taken the port of a killed server.
         self.process.as_ref()?;
         let answer = tokio::time::timeout(PATIENCE / 20, ask(self.address, "srvr")).await.ok()?.ok()?;
         answer.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
     }
 }
 
-/// Below the kernel's range for outgoing connections: who tries the port of a killed server must not be given that very
-/// port as its own.
+/// Ports below the kernel's range for outgoing connections. A client that connects to the port of a killed server might
+/// otherwise get that very port as its own.
 pub fn free_ports(count: usize) -> Vec<u16> {
     let mut held = Vec::new();
     while held.len() < count {
         let mut random = [0; 2];
         getrandom::fill(&mut random).expect("the kernel has randomness");
         let port = 20_000 + u16::from_ne_bytes(random) % 12_000;
-        // Kept until all are found, so that they differ.
+        // The listeners stay open until all ports are found, so that the ports differ.
         held.extend(TcpListener::bind(("127.0.0.1", port)).map(|listener| (listener, port)));
     }
     held.into_iter().map(|(_, port)| port).collect()

@@ -56,34 +56,34 @@ impl FaultyLink {
         self.line.delay.send_replace(by);
     }
 
-    /// From now on the server is obeyed and not heard.
+    /// From now on requests reach the server, and its answers are lost.
     pub fn lose_replies(&self) {
         self.line.state.send_replace(State::Deaf);
     }
 
-    /// From now on the server hears nothing.
+    /// From now on requests are lost, and answers still pass.
     pub fn lose_requests(&self) {
         self.line.state.send_replace(State::Mute);
     }
 
-    /// From now on nothing passes, and nobody is told.
+    /// From now on nothing passes in either direction. The connections stay open.
     pub fn lose_all(&self) {
         self.line.state.send_replace(State::Silent);
     }
 
-    /// All connections are closed, and new ones at once.
+    /// Closes all connections, and each new one at once.
     pub fn cut(&self) {
         self.line.abrupt.store(false, Ordering::Relaxed);
         self.line.break_all();
     }
 
-    /// The same, with a reset.
+    /// The same, with a TCP reset.
     pub fn reset(&self) {
         self.line.abrupt.store(true, Ordering::Relaxed);
         self.line.break_all();
     }
 
-    /// New connections are closed at once. Those that there are stay.
+    /// Closes new connections at once. Open connections stay open.
     pub fn turn_away(&self) {
         self.line.abrupt.store(false, Ordering::Relaxed);
         self.line.state.send_replace(State::Cut);
@@ -108,7 +108,7 @@ impl FaultyLink {
         Sprung { what, event }
     }
 
-    /// Nothing is waited for any more.
+    /// Removes the trap that waits.
     pub fn untrap(&self) {
         self.line.trap().take();
     }

@@ -1,5 +1,5 @@
-//! How others read what keys are made of: PHP, Python, Node and nginx as real programs, what they have read as data, and the
-//! same as the gateway reads it.
+//! How other programs read the parts of a request of which keys are made. PHP, Python, Node and nginx run as real
+//! programs, their stored readings are data, and the gateway reads the same texts.
 
 pub mod asked_programs;
 pub mod made_keys;

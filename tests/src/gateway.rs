@@ -31,7 +31,7 @@ pub struct Gateway {
 pub struct Launch {
     policy: Policy,
     binary: PathBuf,
-    /// A command in front of it.
+    /// The words of a command line in front of the binary, such as `env` or `prlimit`.
     names: Vec<String>,
     failpoints: Failpoints,
     init: bool,
@@ -48,7 +48,7 @@ impl Gateway {
         gateway
     }
 
-    /// Two of them, at the same time.
+    /// Starts two gateways at the same time.
     pub async fn start_both(one: &Policy, other: &Policy) -> (Self, Self) {
         tokio::join!(Self::start(one), Self::start(other))
     }
@@ -74,8 +74,8 @@ impl Gateway {
         (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_default())
     }
 
-    /// Two lookups from now on, each of one name: the second one has begun after this was called. `result`: `good` or
-    /// `bad`.
+    /// Waits for two lookups of one name each with this `result`, `good` or `bad`. The second lookup has begun after
+    /// this call.
     pub async fn looks_up(&self, result: &str) {
         let (name, label) = ("fencegate_upstream_resolutions_total", format!("result=\"{result}\""));
         let before = self.metrics().await.sum(name, &[&label]);
@@ -112,35 +112,35 @@ impl Launch {
         self
     }
 
-    /// Sees these names in the place of the machine's.
+    /// The gateway sees these names in the place of the machine's.
     #[must_use]
     pub fn seeing(mut self, hosts: &Hosts) -> Self {
         self.names = hosts.command();
         self
     }
 
-    /// Sees these clocks in the place of the machine's.
+    /// The gateway sees these clocks in the place of the machine's.
     #[must_use]
     pub fn timed_by(mut self, clock: &SteppedClock) -> Self {
         self.names = clock.command();
         self
     }
 
-    /// Logs all that it could.
+    /// The gateway logs at every level.
     #[must_use]
     pub fn talkative(mut self) -> Self {
         self.names = TALKATIVE.map(str::to_owned).into();
         self
     }
 
-    /// Of another version than this one.
+    /// The binary is that of another version.
     #[must_use]
     pub fn of_version(mut self, binary: &Path) -> Self {
         binary.clone_into(&mut self.binary);
         self
     }
 
-    /// Tells whoever connects to this socket how often it has allocated.
+    /// The gateway tells each client of this socket how often it has allocated.
     #[must_use]
     pub fn counting_at(mut self, socket: &Path) -> Self {
         self.binary = counting_binary();
@@ -148,63 +148,63 @@ impl Launch {
         self
     }
 
-    /// May take no more than so many bytes of memory for its data (`RLIMIT_DATA`).
+    /// Limits the memory of the gateway for its data to so many bytes (`RLIMIT_DATA`).
     #[must_use]
     pub fn with_memory(mut self, bytes: usize) -> Self {
         self.names = vec!["prlimit".to_owned(), format!("--data={bytes}"), "--".to_owned()];
         self
     }
 
-    /// May have no more than so many files open.
+    /// Limits the number of files that the gateway may have open.
     #[must_use]
     pub fn with_files(mut self, files: usize) -> Self {
         self.names = vec!["prlimit".to_owned(), format!("--nofile={files}:{files}"), "--".to_owned()];
         self
     }
 
-    /// Started by somebody who listens at this socket, as systemd does.
+    /// The gateway reports to this socket, as it does under systemd.
     #[must_use]
     pub fn telling(mut self, socket: &Path) -> Self {
         self.names = ["env".to_owned(), format!("NOTIFY_SOCKET={}", socket.display())].into();
         self
     }
 
-    /// Whoever listens there takes it for hung when it says nothing for so long.
+    /// The supervisor at the socket takes the gateway for hung after so long without a report.
     #[must_use]
     pub fn watched(mut self, within: Duration) -> Self {
         self.names.push(format!("WATCHDOG_USEC={}", within.as_micros()));
         self
     }
 
-    /// Logs what passes this filter.
+    /// The gateway logs the events that pass this filter.
     #[must_use]
     pub fn logging(mut self, filter: &str) -> Self {
         self.names = vec!["env".to_owned(), format!("FENCEGATE_LOG={filter}")];
         self
     }
 
-    /// Does not make `meta` where it is missing.
+    /// The gateway does not make `meta` where it is missing.
     #[must_use]
     pub fn without_init(mut self) -> Self {
         self.init = false;
         self
     }
 
-    /// Reads its policy again when the file changes.
+    /// The gateway reads its policy again when the file changes.
     #[must_use]
     pub fn watching(mut self) -> Self {
         self.watch = true;
         self
     }
 
-    /// With so many workers, which share its connections evenly.
+    /// The gateway has so many workers, which share its connections evenly.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
     }
 
-    /// What it says instead of starting.
+    /// The output of a gateway that does not start.
     ///
     /// # Panics
     /// If it starts.
@@ -216,7 +216,7 @@ impl Launch {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// On the address of another gateway that is about to stop.
+    /// The gateway takes the address of another gateway that is about to stop.
     #[must_use]
     pub fn beside(mut self) -> Self {
         self.beside = true;
@@ -258,7 +258,7 @@ pub async fn command(arguments: &[&str]) -> io::Result<Output> {
     command_within(PATIENCE, arguments).await
 }
 
-/// The same, of one that takes its time.
+/// The same with another time limit, for a run that takes longer.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -296,7 +296,7 @@ pub struct PolicyFile {
 }
 
 impl PolicyFile {
-    /// The file goes with what is returned.
+    /// The file is deleted with the returned value.
     pub fn of(policy: &(impl fmt::Display + ?Sized)) -> Self {
         let home = scratch::place();
         let path = write_policy(home.path(), &policy.to_string()).display().to_string();
@@ -304,7 +304,7 @@ impl PolicyFile {
     }
 }
 
-/// Its path.
+/// The path of the file.
 impl Deref for PolicyFile {
     type Target = str;
 

@@ -1,4 +1,5 @@
-//! A guard under test: the real binary as a process beside an origin, its store, and what a gateway would send it.
+//! A guard under test: the real binary as a process beside an origin, its store, and requests as a gateway would send
+//! them.
 
 mod dispatch;
 
@@ -31,7 +32,7 @@ use crate::{
     stepped_clock::SteppedClock,
 };
 
-/// What one test has to itself: an origin with one door, and guards beside it.
+/// The things of one test alone: an origin with one door, and guards beside it.
 pub struct Beside {
     pub origin: Origin,
     door: SocketAddr,
@@ -50,7 +51,7 @@ pub struct Launch {
     file: Policy,
     binary: PathBuf,
     failpoints: Failpoints,
-    /// A command in front of it.
+    /// The words of a command line in front of the binary.
     behind: Vec<String>,
     init: Option<u64>,
     ensemble: String,
@@ -58,7 +59,7 @@ pub struct Launch {
     home: Arc<TempDir>,
 }
 
-/// No token up to here passes a fresh guard.
+/// A fresh guard refuses every token up to this one.
 pub const FLOOR: u64 = 10;
 
 impl Beside {
@@ -73,19 +74,19 @@ impl Beside {
         self.launch().await.start().await
     }
 
-    /// How to start one.
+    /// How to start a guard whose store was just made.
     pub async fn launch(&self) -> Launch {
         self.unmade().made().await
     }
 
-    /// How to start one that has no store yet.
+    /// How to start a guard that has no store yet.
     pub fn unmade(&self) -> Launch {
         Launch::before(self.door)
     }
 }
 
 impl Launch {
-    /// Of a guard before this upstream that has no store yet.
+    /// How to start a guard before this upstream. The guard has no store yet.
     ///
     /// # Panics
     /// If the folder cannot be made.
@@ -103,7 +104,7 @@ impl Launch {
         }
     }
 
-    /// Of another version than this one.
+    /// The binary is that of another version.
     #[must_use]
     pub fn of_version(mut self, binary: &Path) -> Self {
         binary.clone_into(&mut self.binary);
@@ -121,7 +122,8 @@ impl Launch {
         self.made_from(FLOOR).await
     }
 
-    /// Makes the store and waits its first quarantine out, which is short only because nothing has run before.
+    /// Makes the store and waits for the end of its first quarantine. The times are short, which is safe because
+    /// nothing has run before.
     pub async fn made_from(self, floor: u64) -> Self {
         let short = self
             .clone()
@@ -141,12 +143,12 @@ impl Launch {
         self
     }
 
-    /// What it is told.
+    /// The configuration file of the guard.
     pub fn file(&self) -> &Policy {
         &self.file
     }
 
-    /// The same store under another file, which has to name it.
+    /// The same store with another configuration file, which has to name that store.
     #[must_use]
     pub fn reading(mut self, file: Policy) -> Self {
         self.file = file;
@@ -160,20 +162,20 @@ impl Launch {
         self
     }
 
-    /// Logs all that it could.
+    /// The guard logs at every level.
     #[must_use]
     pub fn talkative(mut self) -> Self {
         self.behind = TALKATIVE.map(str::to_owned).into();
         self
     }
 
-    /// Once a key has been used, its store holds for ever that something may be at work on it. Ends by a kill only.
+    /// The store records for ever that a used key may still be at work. Such a guard ends only by a kill.
     #[must_use]
     pub fn without_rest(self) -> Self {
         self.failpoint("guard_rests", "sleep(600000)")
     }
 
-    /// Its operators have to show a token.
+    /// Operators have to show a token to this guard.
     ///
     /// # Panics
     /// If its folder cannot be written.
@@ -185,46 +187,46 @@ impl Launch {
         self.with("/admin/auth/bearer_file", file.display().to_string())
     }
 
-    /// Where that token is.
+    /// The file of that token.
     pub fn token_file(&self) -> PathBuf {
         self.home().join("token")
     }
 
-    /// Sees these clocks in the place of the machine's.
+    /// The guard sees these clocks in the place of the machine's.
     #[must_use]
     pub fn timed_by(mut self, clock: &SteppedClock) -> Self {
         self.behind = clock.command();
         self
     }
 
-    /// Started by somebody who listens at this socket, as systemd does.
+    /// The guard reports to this socket, as it does under systemd.
     #[must_use]
     pub fn telling(mut self, socket: &Path) -> Self {
         self.behind = ["env".to_owned(), format!("NOTIFY_SOCKET={}", socket.display())].into();
         self
     }
 
-    /// Whoever listens there takes it for hung when it says nothing for so long.
+    /// The supervisor at the socket takes the guard for hung after so long without a report.
     #[must_use]
     pub fn watched(mut self, within: Duration) -> Self {
         self.behind.push(format!("WATCHDOG_USEC={}", within.as_micros()));
         self
     }
 
-    /// Makes the store at the next start.
+    /// The next start makes the store, with this floor.
     #[must_use]
     pub fn init(mut self, floor: u64) -> Self {
         self.init = Some(floor);
         self
     }
 
-    /// Operators and Prometheus find it at one address, however often it is started.
+    /// The admin listener keeps one address over all starts, for operators and Prometheus.
     #[must_use]
     pub fn staying(self) -> Self {
         self.with("/admin/address", format!("127.0.0.1:{}", free_ports(1)[0]))
     }
 
-    /// Where its file is, once it was started.
+    /// The path of the configuration file. The file exists after the first start.
     pub fn path(&self) -> PathBuf {
         self.home().join("policy.yaml")
     }
@@ -237,7 +239,7 @@ impl Launch {
         self.home().join("guard.redb")
     }
 
-    /// Starts it and waits until it listens; it may not admit anything yet.
+    /// Starts the guard and waits until it listens. It may not admit anything yet.
     ///
     /// # Panics
     /// If it ends or is silent instead.
@@ -295,7 +297,7 @@ impl Launch {
 }
 
 impl Guard {
-    /// Ends it in order. What to start it with again, on the same store and without failpoints.
+    /// Ends the guard in order. Returns its launch, for a start on the same store and without failpoints.
     ///
     /// # Panics
     /// If it does not end well.
@@ -306,14 +308,14 @@ impl Guard {
         self.launch.clone()
     }
 
-    /// Kills it. What to start it with again, on the same store and without failpoints.
+    /// Kills the guard. Returns its launch, for a start on the same store and without failpoints.
     pub async fn dies(self) -> Launch {
         self.signal(Signal::KILL);
         self.exit().await;
         self.launch.clone()
     }
 
-    /// Polls until something could be admitted on every key: that is told to whoever asks, there is no event.
+    /// Polls until no key is in quarantine. The guard answers questions about that, and sends no event.
     pub async fn becomes_ready(&self) {
         self.process.becomes_ready().await;
         self.gauge_becomes("fencegate_guard_keys_in_quarantine", 0.0).await;
@@ -323,7 +325,8 @@ impl Guard {
         &self.launch
     }
 
-    /// Polls until this epoch has been announced for a key: marks are told to whoever asks, there is no event.
+    /// Polls until this epoch has been announced for a key. The guard answers questions about marks, and sends no
+    /// event.
     pub async fn marked(&self, key: &str, epoch: u64) {
         let path = format!("/api/v1/keys/{key}");
         let reached = async {
@@ -339,13 +342,13 @@ impl Guard {
         patiently(&format!("{key} to be marked with {epoch}"), reached, || self.log()).await;
     }
 
-    /// How many claims were decided so.
+    /// How many claims had this decision.
     pub async fn decided(&self, decision: &str) -> f64 {
         let label = format!("decision=\"{decision}\"");
         self.metrics().await.sum("fencegate_guard_decisions_total", &[&label])
     }
 
-    /// Polls until so many claims were decided so: metrics are told to whoever asks, there is no event.
+    /// Polls until so many claims had this decision. The guard answers questions about metrics, and sends no event.
     pub async fn decides(&self, decision: &str, count: f64) {
         let reached = async {
             while self.decided(decision).await < count {
@@ -355,10 +358,10 @@ impl Guard {
         patiently(&format!("{count} decisions `{decision}`"), reached, || self.log()).await;
     }
 
-    /// What its admin listener says, as JSON.
+    /// The answer of the admin listener, as JSON.
     ///
     /// # Panics
-    /// If it is none.
+    /// If the answer is no JSON.
     pub async fn told(&self, path: &str) -> Value {
         let answer = self.admin(path).await;
         serde_json::from_slice(&answer.body).unwrap_or_else(|error| panic!("{path}: {error}: {answer:?}"))

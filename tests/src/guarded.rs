@@ -15,9 +15,9 @@ use crate::{
 
 pub struct Guarded {
     pub site: Site,
-    /// The installation that gateways of the site sign their tokens for.
+    /// The installation for which the gateways of the site sign their tokens.
     pub ensemble: String,
-    /// No token of the site is as low.
+    /// Every token of the site is above this floor.
     pub floor: u64,
 }
 
@@ -39,12 +39,12 @@ impl Guarded {
         Self { site, ensemble, floor: shown["floor"].as_u64().expect("a number") }
     }
 
-    /// How to start a guard of the installation; it has one address for all its life.
+    /// How to start a guard of the installation. The guard keeps one address over all starts.
     pub async fn launch(&self) -> Launch {
         self.launch_of(&self.ensemble).await
     }
 
-    /// The same for tokens of any installation.
+    /// The same for tokens of the installation `ensemble`.
     pub async fn launch_of(&self, ensemble: &str) -> Launch {
         let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
         let launch = Launch::before(self.site.origin.door("guard")).of(ensemble);
@@ -55,7 +55,7 @@ impl Guarded {
         self.launch().await.start().await
     }
 
-    /// The policy of a gateway that believes what answers there to be its guard.
+    /// The policy of a gateway that takes the servers at these addresses for its guards.
     pub fn policy(&self, name: &str, guards: &[SocketAddr]) -> Policy {
         let endpoints: Vec<String> = guards.iter().map(|guard| format!("http://{guard}")).collect();
         self.site
@@ -64,7 +64,7 @@ impl Guarded {
             .with("/upstreams/ledger/fencing", "guard")
             .with("/upstreams/ledger/direct", true)
             .with("/upstreams/ledger/response_timeout", "16s")
-            // Room for a session that has to end first.
+            // The wait leaves room for a session that has to end first.
             .with("/routes/0/fence/wait", "15s")
     }
 
@@ -83,7 +83,7 @@ pub async fn operator(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Times that a test can wait for; a guard's.
+/// Sets the times of a guard so short that a test can wait for them.
 #[must_use]
 pub fn quick(launch: Launch) -> Launch {
     launch

@@ -1,5 +1,5 @@
-//! A request that the service works on until it is let go: what others wait behind, and what a gateway or a guard loses when
-//! it dies.
+//! A request that the service holds until the test lets it go. Other requests wait behind it, and a gateway or a guard
+//! that dies loses it.
 
 use crate::{
     client::{Answer, Ask},
@@ -7,11 +7,11 @@ use crate::{
     process::{Pending, Process},
 };
 
-/// One request under way; its execution goes on whatever becomes of who sent it.
+/// One request under way. Its execution goes on even if its sender dies.
 pub struct Held {
     /// Its client, who waits for the answer.
     pub request: Pending,
-    /// As it arrived.
+    /// The request as it arrived.
     pub record: Record,
     pub latch: Latch,
 }
@@ -39,7 +39,7 @@ impl Held {
         self.latch.let_go();
     }
 
-    /// The same, and what came of it.
+    /// The same, and gives the answer.
     ///
     /// # Panics
     /// If there is no answer in time, or the connection broke.
@@ -48,7 +48,7 @@ impl Held {
         self.answer().await
     }
 
-    /// The answer to who asked.
+    /// The answer that the client got.
     ///
     /// # Panics
     /// If there is none in time, or the connection broke.

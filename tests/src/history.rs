@@ -1,5 +1,5 @@
-//! Judges what happened: no two executions of a key overlap unless both only read, tokens grow, and answers told the
-//! truth.
+//! Judges the executions: tokens grow, and the answers told the truth. Two executions of one key overlap only if both
+//! of them only read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use crate::{
     origin::{Access, Log, Record},
 };
 
-/// What an origin executed and what the clients were told.
+/// The executions of an origin, and the outcomes that its clients were told.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     pub executions: Vec<Execution>,
@@ -29,11 +29,11 @@ pub struct Execution {
     pub gateway: String,
     pub attempt: Option<String>,
     pub began: Instant,
-    /// None: still running, for all one knows.
+    /// `None`: the end is not known, so the execution counts as running.
     pub ended: Option<Instant>,
 }
 
-/// One request as its client saw it end.
+/// One request, with the outcome that its client saw.
 #[derive(Debug, Clone)]
 pub struct Attempt {
     pub id: String,
@@ -46,7 +46,7 @@ pub struct Attempt {
 pub enum Violation {
     /// The second began before the first had ended.
     Overlap { key: String, first: Token, second: Token },
-    /// The second began after the first with a token that is not newer.
+    /// The second began after the first, and its token is not newer.
     NotNewer { key: String, first: Token, second: Token },
     /// A client was told `done`, and nothing was executed.
     DoneWithoutExecution(String),
@@ -74,7 +74,8 @@ impl History {
         self.by_key().into_values().map(pairs).sum()
     }
 
-    /// How many tenures had executions: behind a guard all of them come from one place.
+    /// How many tenures had executions. This measures a run behind a guard, where the gateway of an execution is not
+    /// known.
     pub fn tenures(&self) -> usize {
         let tenures = self.executions.iter().map(|execution| (&execution.key, execution.token.number()));
         tenures.collect::<BTreeSet<_>>().len()
@@ -123,7 +124,7 @@ impl History {
 }
 
 impl Execution {
-    /// As it was at the door: from its first byte to the last one of its answer.
+    /// The execution as the door saw it: from its first byte to the last byte of its answer.
     pub fn of(record: &Record) -> Self {
         Self {
             key: record.key().unwrap_or_default().to_owned(),
@@ -165,10 +166,10 @@ fn serial(key: &str, line: &[&Execution]) -> Vec<Violation> {
     broken
 }
 
-/// The executions of one access that began before.
+/// The executions of one access mode that began earlier.
 #[derive(Debug, Default, Clone, Copy)]
 struct Before<'a> {
-    /// The one that ends last of all.
+    /// The execution that ends last.
     latest: Option<&'a Execution>,
     newest: Option<Token>,
 }
@@ -183,7 +184,7 @@ impl<'a> Before<'a> {
     }
 }
 
-/// When an execution ends; one that never does ends after all others.
+/// The end of an execution. An execution without an end ends after all others.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     At(Instant),

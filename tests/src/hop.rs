@@ -1,4 +1,4 @@
-//! What may stand between gateway and guard: a proxy that repeats what it passes on, or answers in its own name.
+//! An intermediary between gateway and guard: a proxy that repeats requests, or answers in its own name.
 
 use std::{
     io,
@@ -34,7 +34,7 @@ struct Shared {
     keeps: Mutex<Option<Kept>>,
 }
 
-/// An announcement on its way: the guard has said it, and the gateway does not hear it before it is let go.
+/// An announcement on its way. The guard has sent it, and the gateway does not get it before the test lets it go.
 #[derive(Debug, Clone, Default)]
 pub struct Kept {
     said: Latch,
@@ -51,20 +51,20 @@ impl Kept {
     }
 }
 
-/// Does it say that it is there?
+/// Whether the hop says that it is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shows {
-    /// It adds a `Via`, as a proxy must (RFC 9110, 7.6.3).
+    /// The hop adds a `Via`, as a proxy must (RFC 9110, 7.6.3).
     Itself,
     Nothing,
 }
 
-/// What becomes of the next POST.
+/// What the hop does to the next POST.
 #[derive(Debug, Clone)]
 pub enum Trick {
-    /// Sent, given up when let go, and sent again on another connection: the second answer counts.
+    /// Sends the request, gives it up when let go, and sends it again on another connection. The second answer counts.
     Repeat(Latch),
-    /// Sent, given up when let go, and answered with this status by the hop itself.
+    /// Sends the request, gives it up when let go, and answers with this status in the hop's own name.
     GiveUp(Latch, u16),
 }
 
@@ -95,7 +95,7 @@ impl Hop {
         assert!(before.is_none(), "a trick at a time");
     }
 
-    /// The next announcement.
+    /// Keeps the next announcement until the test lets it go.
     ///
     /// # Panics
     /// If it is kept already.
@@ -151,7 +151,7 @@ impl Shared {
     }
 
     async fn pass(&self, request: &Message) -> io::Result<Message> {
-        // Both halves are kept: a closed one would tell the guard that nobody waits.
+        // Both halves stay open. A closed half would tell the guard that nobody waits.
         let Ok((_output, mut answers)) = self.send(request).await else { return Ok(own(502)) };
         let mut answer = answers.head().await?;
         answers.body(&mut answer, Unframed::UntilClose).await?;
@@ -172,7 +172,7 @@ fn own(status: u16) -> Message {
     Message { start, body: b"no answer from behind".to_vec(), ..Message::default() }
 }
 
-/// With a length, whatever framing it came in.
+/// The bytes of a message with a Content-Length, whatever its framing was.
 fn written(message: &Message) -> Vec<u8> {
     let framing = ["content-length", "transfer-encoding", "connection"];
     let mut head = format!("{}\r\n", message.start);

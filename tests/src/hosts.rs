@@ -1,4 +1,4 @@
-//! The names that one process sees: an `/etc/hosts` of its own, in a mount namespace of its own.
+//! The host names that one process sees: an `/etc/hosts` of its own, in a mount namespace of its own.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -6,16 +6,16 @@ use tempfile::TempDir;
 
 use crate::{process::Process, scratch};
 
-/// Names and addresses, to be changed while the process runs.
+/// Host names with their addresses. A test can change them while the process runs.
 pub struct Hosts {
     home: TempDir,
 }
 
-/// No name server: a name that is not in the file is not found, at once.
+/// There is no name server, so a name that is missing in the file is unknown at once.
 const FILES_ONLY: &str = "hosts: files\n";
 
 impl Hosts {
-    /// None at all yet.
+    /// A table without any name.
     ///
     /// # Panics
     /// If the folder cannot be written.
@@ -45,11 +45,11 @@ impl Hosts {
             .iter()
             .flat_map(|(name, addresses)| addresses.iter().map(move |address| format!("{address} {name}\n")));
         let lines: String = named.collect();
-        // In place: a new file would not be the one that the process sees.
+        // The file is written in place. The process would not see a new file.
         fs::write(self.file("hosts"), lines).expect("the file can be written");
     }
 
-    /// Before its start: no lookup gets an answer, not even that there is no such name.
+    /// A table for a process not yet started. No lookup gets an answer, not even that the name is unknown.
     ///
     /// # Panics
     /// If the folder cannot be written.
@@ -60,7 +60,7 @@ impl Hosts {
         hosts
     }
 
-    /// From now on the same, for a process that was started with these names.
+    /// From now on no lookup gets an answer, in a process that was started with these names.
     ///
     /// # Panics
     /// If its namespaces cannot be entered.
@@ -72,7 +72,7 @@ impl Hosts {
         run(Command::new("nsenter").args(enter).arg(silence).arg("/etc/hosts"));
     }
 
-    /// A pipe that nobody writes to: whoever opens it waits.
+    /// A pipe without a writer. A process that opens it waits.
     fn make_silence(&self, name: &str) -> PathBuf {
         let file = self.file(name);
         run(Command::new("mkfifo").arg(&file));
@@ -83,8 +83,9 @@ impl Hosts {
         self.home.path().join(name)
     }
 
-    /// What starts a program with these names. A user namespace, so that nobody has to be root. It dies with us as before:
-    /// the kernel may forget that when a process enters namespaces.
+    /// The command line that starts a program with these names. The user namespace makes root unnecessary. The process
+    /// still dies with the test: `--pdeathsig` is set again, because the kernel may drop it when a process enters
+    /// namespaces.
     pub(crate) fn command(&self) -> Vec<String> {
         const SCRIPT: &str = r#"mount --bind "$0/hosts" /etc/hosts && mount --bind "$0/nsswitch.conf" /etc/nsswitch.conf && exec setpriv --pdeathsig KILL -- "$@""#;
         let mut command: Vec<String> =

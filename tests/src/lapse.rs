@@ -1,6 +1,6 @@
 //! Schedules in which a gateway's proof ends while its session lives on and the upstream is still at work, and in time.
 //!
-//! Nobody compares tokens here: that two executions of a key do not overlap is the gateway's doing alone.
+//! Nobody compares tokens here, so only the gateway keeps two executions of a key apart.
 
 use std::time::{Duration, Instant};
 
@@ -21,11 +21,12 @@ use crate::{
 /// With ticks of 200 ms the margin is 1.5 s, a heartbeat 1 s: the proof ends 4.5 s after a beat.
 const SESSION: Duration = Duration::from_secs(6);
 
-/// What one round has shown.
+/// The result of one round.
 #[derive(Debug)]
 pub struct Round {
     pub violations: Vec<Violation>,
-    /// The exchange was given up, its session lived on, and the next holder came after it.
+    /// The round has reached its point, the session of the victim lived on, and the last execution came through the
+    /// next holder.
     pub exercised: bool,
 }
 
@@ -84,7 +85,8 @@ pub async fn short_cut() -> Round {
     judged(&site, &victim, given_up.outcome() == Some(Outcome::Unknown))
 }
 
-/// Connecting takes nearly as long as the proof of a session lasts. What is granted then shall not be given up at once.
+/// Connecting takes nearly as long as the proof of a session lasts. A lock that is granted then must not be given up at
+/// once.
 pub async fn reconnect() -> Round {
     let site = Site::fresh().await;
     let link = FaultyLink::to(site.zookeeper).await;

@@ -15,14 +15,14 @@ use crate::{
     site::Site,
 };
 
-/// What clients of leases show; the files go with it.
+/// The tokens that clients of leases show. The files are deleted with this value.
 pub struct Tokens(TempDir);
 
-/// Of a client that may take `account/*`, `job/*` and `election/*`.
+/// The token of a client that may take `account/*`, `job/*` and `election/*`.
 pub const CLIENT: &str = "client-0123456789abcdef";
-/// Of one that may do so for `other/*`.
+/// The token of a client that may take `other/*`.
 pub const OTHER: &str = "other-0123456789abcdef";
-/// Of an operator who takes none.
+/// The token of an operator, who may take no lease.
 pub const OPERATOR: &str = "operator-0123456789abcdef";
 
 impl Default for Tokens {
@@ -45,18 +45,18 @@ impl Tokens {
         self.0.path().join(name)
     }
 
-    /// A gateway of the site that grants leases, sends requests to others, and listens to them.
+    /// The policy of a gateway of the site that grants leases and has a peer address.
     pub fn policy(&self, site: &Site, name: &str) -> Policy {
         self.added_to(site.policy(name))
     }
 
-    /// The same for any gateway whose first route takes what its clients may.
+    /// The same for any policy. Its first route then accepts requests under a lease.
     pub fn added_to(&self, policy: Policy) -> Policy {
         let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
         self.grant(policy.with("/peer", peer)).with("/routes/0/fence/lease", "optional")
     }
 
-    /// The same, without a word on its routes and on other gateways.
+    /// Adds only the leases and their principals. Routes and peer address stay as they are.
     pub fn grant(&self, policy: Policy) -> Policy {
         let file = |name: &str| json!({"file": self.file(name)});
         let leases = json!({"min_ttl": "300ms", "max_ttl": "30s", "default_ttl": "10s", "max_wait": "20s", "principals": [
@@ -73,18 +73,18 @@ impl Tokens {
 pub struct Lease {
     pub id: String,
     pub reference: String,
-    /// As it was told when it was granted.
+    /// The document of the lease, from the time of the grant.
     pub document: Value,
 }
 
-/// Asks for a lease.
+/// The request for a lease.
 pub fn asking(body: &Value) -> Ask {
     Ask::post("/.fencegate/v1/leases")
         .field("authorization", &format!("Bearer {CLIENT}"))
         .body(body.to_string())
 }
 
-/// What the body of an answer says.
+/// The body of an answer, as JSON.
 ///
 /// # Panics
 /// If it is no JSON.
@@ -99,13 +99,13 @@ impl Lease {
         Self::granted(&gateway.send(&asking(&body)).await)
     }
 
-    /// One key alone, for ten seconds.
+    /// A lease of one key, with the default TTL. The client waits for at most ten seconds.
     pub async fn alone(gateway: &Gateway, key: &str) -> Self {
         Self::of(gateway, json!({"keys": [key], "wait_ms": 10_000})).await
     }
 
     /// # Panics
-    /// If it is not.
+    /// If the answer is no grant.
     pub fn granted(answer: &Answer) -> Self {
         assert!(matches!(answer.status, 201 | 202), "{answer:?}");
         let document = said(answer);
@@ -119,7 +119,7 @@ impl Lease {
         Token::parse(self.document["token"].as_str().expect("a token")).expect("in its form")
     }
 
-    /// A request under it.
+    /// Adds the lease to a request.
     pub fn under(&self, ask: Ask) -> Ask {
         ask.field("fencing-lease", &self.id)
     }

@@ -14,7 +14,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// With an empty database that goes with it; compares tokens.
+    /// Starts the service with an empty database, which is gone when the service ends. The service compares tokens.
     pub async fn start() -> Self {
         let program = scratch::binaries().join("fencegate-ledger");
         assert!(program.exists(), "{} is missing: run `cargo build --workspace` first", program.display());
@@ -26,14 +26,14 @@ impl Ledger {
         Self { address, _process: process }
     }
 
-    /// What it answers to a question that needs no token.
+    /// The answer to a request that needs no token.
     pub async fn read(&self, path: &str) -> Value {
         let answer = Ask::get(path).to(self.address).await.expect("the ledger answers");
         assert_eq!(answer.status, 200, "{path}");
         serde_json::from_slice(&answer.body).expect("JSON")
     }
 
-    /// Cents.
+    /// The balance of an account, in cents.
     pub async fn balance(&self, account: &str) -> i64 {
         self.read(&format!("/v1/accounts/{account}")).await["balance"].as_i64().expect("a balance")
     }

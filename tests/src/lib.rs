@@ -1,17 +1,28 @@
 //! The harness: starts real gateways, a real ZooKeeper and recording upstreams, and judges what they did.
 //!
-//! Reading order: [`site`] is what one test has to itself, [`gateway`] the process under test and [`policy`] what it is
-//! told, [`zookeeper`] and [`ensemble`] the servers behind it and [`faulty_link`] the way there, [`origin`] the
-//! upstream that records, [`held`] a request that it works on until told, and [`ledger`] one that keeps accounts,
-//! [`guard`] what stands before one, [`guarded`] a site with both and [`hop`] what may stand between, [`hosts`] the
-//! names that a process sees, [`socket_relay`] the way by a unix socket, [`client`], [`load`] and [`rolling_load`] who asks, [`history`] the judge. [`wire`] reads messages as they
-//! were spelled, [`prometheus`] watches, [`watch`] sees alerts come and go, [`runbook`] does what their sections say, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to
-//! compare with. [`zombie`] is a set-up with an accident behind it, for whoever shows what happens, and [`browser`] who
-//! looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session.
-//! [`small_disk`] is one that fills up. [`crowd`] is a load on keys that several hold at once, and [`effort`] says how much is asked for. [`charged`] is a command under a lock, and the mishaps of
-//! who watches over it. [`stepped_clock`] has one process see other clocks, and [`repeatable`] has it do the same in each run. [`stored`] is what one version writes and
-//! another one reads. [`severable`] is the way to a server, which breaks or falls silent. [`matrix`] plays all accidents and judges what they have done. [`pods`] are what a chart renders, as processes. [`memory`] is a ZooKeeper for simulated time, and [`curator`] what Java programs need that take its locks. [`duel`] is what is told of locks
-//! that stood beside each other, and [`machine`] where.
+//! Reading order:
+//! - One test: [`site`] is the set-up that it has to itself, [`gateway`] is the process under test, and [`policy`] is
+//!   the configuration of that process. [`client`], [`load`] and [`rolling_load`] send requests. [`history`] judges the
+//!   executions.
+//! - ZooKeeper: [`zookeeper`] and [`ensemble`] are real servers, and [`faulty_link`] is the way to them. [`memory`] is
+//!   a ZooKeeper for simulated time. [`curator`] is the class path of Java programs that take its locks.
+//! - Upstreams: [`origin`] records requests, [`held`] is a request that the origin holds, and [`ledger`] keeps
+//!   accounts.
+//! - Guards: [`guard`] stands before an upstream, [`guarded`] is a site with guards, and [`hop`] is an intermediary
+//!   between gateway and guard. [`postgres`] is a database with its accidents, and [`small_disk`] is a disk that fills
+//!   up.
+//! - Names, sockets and clocks: [`hosts`] are the names that a process sees, [`socket_relay`] is a way by a unix
+//!   socket, and [`severable`] is a way that breaks or falls silent. With [`stepped_clock`] a process sees other
+//!   clocks, and with [`repeatable`] it does the same in each run.
+//! - Bytes: [`wire`] reads messages as they were spelled, [`case`] plays the byte cases of `tests/wire`, and [`peers`]
+//!   are proxies to compare with.
+//! - Operations: [`prometheus`] collects metrics, [`watch`] sees alerts come and go, and [`runbook`] does what their
+//!   sections say. [`pods`] are the processes that a chart renders. [`stored`] is data that one version writes and
+//!   another reads.
+//! - Accidents: [`lapse`] lets a proof end before its session, [`charged`] is a command under a lock and its mishaps,
+//!   and [`crowd`] is a load on keys that several requests hold at once. [`matrix`] plays all accidents and judges the
+//!   runs. [`zombie`] is a set-up in which a gateway has slept through its session, and [`browser`] looks at it.
+//! - Reports: [`duel`] compares locks, [`machine`] names the machine, and [`effort`] says how much each promise does.
 
 pub mod balancer;
 pub mod browser;

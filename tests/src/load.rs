@@ -22,17 +22,17 @@ pub struct Load {
     stop: watch::Sender<bool>,
 }
 
-/// What to do to whom.
+/// Which clients send what to which gateways.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Client n speaks to gateway n modulo their number.
+    /// Client n uses the gateway with index n modulo the number of gateways.
     pub gateways: Vec<SocketAddr>,
-    /// Client n's i-th request goes to path n + i modulo their number.
+    /// Request i of client n has the path with index n + i modulo the number of paths.
     pub paths: Vec<String>,
     pub clients: usize,
-    /// Of each client, at most.
+    /// The largest number of requests of each client.
     pub requests: usize,
-    /// Between an answer and the next request of the same client.
+    /// The pause between an answer and the next request of the same client.
     pub pause: Duration,
 }
 
@@ -62,7 +62,7 @@ impl Load {
         Self::of(Ask::post, name, plan)
     }
 
-    /// Clients that send what `ask` makes of a path.
+    /// Clients that send the request that `ask` makes of a path.
     pub fn of(ask: fn(&str) -> Ask, name: &str, plan: &Plan) -> Self {
         let stop = watch::Sender::new(false);
         let client = |n| tokio::spawn(work(ask, format!("{name}-{n}"), n, plan.clone(), stop.subscribe()));
@@ -70,17 +70,17 @@ impl Load {
         Self { clients, stop }
     }
 
-    /// Lets each client finish its request, and gives all that were told.
+    /// Lets each client finish its request, and returns all outcomes.
     pub async fn stop(self) -> Vec<Told> {
         self.stop.send_replace(true);
         self.end().await
     }
 
-    /// Ends it, and holds what its clients were told against what the origin executed. So many times at least, a key went
-    /// from one gateway to another: a history without hand-overs proves little. Gives all that were told.
+    /// Stops the clients and compares their answers with the executions of the origin. At least so many times a key
+    /// went from one gateway to another, because a history without hand-overs proves little. Returns all outcomes.
     ///
     /// # Panics
-    /// With what was broken, or with the number of hand-overs.
+    /// If a promise was broken, or if there were too few hand-overs.
     pub async fn keeps_its_promises(self, origin: &Origin, hand_overs: usize) -> Vec<Told> {
         let told = self.stop().await;
         let history = History::of(&origin.log()).with(&told);
@@ -128,7 +128,7 @@ async fn work(
             connection = None;
         }
         told.push(Told { id, answer });
-        // A client that is refused comes back later; that also bounds the load on a gateway that refuses all.
+        // A refused client comes back later. The pause also bounds the load on a gateway that refuses all requests.
         sleep(if served { plan.pause } else { plan.pause.max(Duration::from_millis(20)) }).await;
     }
     told
@@ -146,7 +146,7 @@ async fn send(connection: &mut Option<Client>, address: SocketAddr, ask: &Ask) -
 }
 
 impl History {
-    /// Adds what all clients of a load were told.
+    /// Adds the outcomes of all clients of a load.
     #[must_use]
     pub fn with(mut self, told: &[Told]) -> Self {
         for Told { id, answer } in told {

@@ -1,10 +1,11 @@
-//! What every line of the log of every process under test has to be: one event, whose own words are for people.
+//! The rule for every log line of every process under test: a line is one event, and the project's own events are
+//! written for people.
 
 use serde_json::Value;
 
-/// The first line that is none, and why.
+/// The first line that breaks the rule, and why.
 pub(crate) fn unfit(log: &str) -> Option<String> {
-    // The last one may have been cut off by the end of the process.
+    // The end of the process may have cut the last line off.
     let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let mut lines = whole.lines().filter(|line| !line.is_empty());
     lines.find_map(|line| {
@@ -16,14 +17,14 @@ pub(crate) fn unfit(log: &str) -> Option<String> {
     })
 }
 
-/// Ours, and not for those who look for a mistake in the program.
+/// The event is the project's own, and its level is one that operators read.
 fn is_said_to_people(line: &str) -> bool {
     let event: Value = serde_json::from_str(line).unwrap_or_default();
     let ours = event["target"].as_str().is_some_and(|target| target.starts_with("fencegate"));
     ours && ["INFO", "WARN", "ERROR"].iter().any(|level| event["level"] == *level)
 }
 
-/// `Some(7)`, `Difference { added: ...`.
+/// Such as `Some(7)` or `Difference { added: ...`.
 fn has_rust_value(line: &str) -> bool {
     let wrapped = ["Some(", "Ok(", "Err("].iter().any(|begin| {
         line.match_indices(begin)

@@ -1,4 +1,4 @@
-//! What the machine is that something was measured on.
+//! The machine on which something was measured.
 
 use std::{fs, thread};
 

@@ -1,8 +1,10 @@
 //! The fault matrix: whole installations under load, with one accident each, judged by nine invariants.
 //!
-//! Reading order: [`experiment`] is a case and how it is played, [`catalogue`] has all of them, [`accidents`] do the harm. A case
-//! happens in a [`laboratory`], which is set up as its [`apparatus`] says, of [`station`]s and other [`furniture`], with a [`clientele`] that has its
-//! [`errand`]s; [`aftermath`] is what is left of it. [`chronicle`] is what was seen, [`invariants`] judge it, a [`ruling`] comes of it, [`tally`] and [`histogram`] report. [`series`] plays many of them.
+//! Reading order: [`experiment`] is a case and how it is played, [`catalogue`] lists all cases, and [`accidents`] are
+//! the faults. A case happens in a [`laboratory`], which is set up as its [`apparatus`] says: with [`station`]s, other
+//! [`furniture`], and a [`clientele`] that runs [`errand`]s. The [`aftermath`] is the state that is left behind. The
+//! [`chronicle`] is the record of a run, the [`invariants`] judge that record, and the result is a [`ruling`].
+//! [`tally`] and [`histogram`] report the rulings, and [`series`] plays many cases.
 
 pub mod accidents;
 mod aftermath;

@@ -1,4 +1,4 @@
-//! Compares what was seen of a case with what its file says, and with what holds for every case.
+//! Compares the messages that were seen with the file of their case, and with the rules that hold for every case.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::wire::Message;
 
-/// Everything that is wrong, in words; empty if nothing is.
+/// All complaints, in words. The list is empty if the run agrees with its case.
 pub fn complaints(case: &Case, played: &Played) -> Vec<String> {
     let mut wrong = Vec::new();
     if played.stuck {
@@ -146,7 +146,7 @@ fn answered(case: &Case, message: &Message, wrong: &mut Vec<String>) {
     }
 }
 
-/// A refusal says in its body and in its fields why, and what is known of the request.
+/// A refusal states its reason and the outcome of the request, both in its body and in its fields.
 fn refused(
     (expected, reason): (u16, &str),
     dispatched: bool,
@@ -202,7 +202,7 @@ fn values<'a>(message: &'a Message, name: &str) -> Vec<&'a str> {
     message.fields.iter().filter(same).map(|(_, value)| value.as_str()).collect()
 }
 
-/// As a server sees a name that folds names to CGI variables.
+/// A field name as a server sees it that turns names into CGI variables.
 fn folded(name: &str) -> String {
     name.to_ascii_lowercase().replace(|character: char| !character.is_ascii_alphanumeric(), "-")
 }

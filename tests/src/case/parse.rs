@@ -117,7 +117,7 @@ fn check(text: &str) -> Result<Check, String> {
     }
 }
 
-/// A case that says nothing of one side would prove nothing of it.
+/// Refuses a case that could not fail: one side would say nothing, and nothing would be checked there.
 fn sound(case: &Case) -> Result<(), String> {
     for exchange in &case.exchanges {
         let silent = exchange.says.is_empty();

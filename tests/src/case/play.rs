@@ -24,7 +24,7 @@ pub struct Played {
     /// One per exchange that was reached; `None` where the connection ended instead.
     pub answers: Vec<Option<Received>>,
     pub requests: Vec<Request>,
-    /// The connection was ended by the proxy, not by us.
+    /// The connection has ended. This is false only where the play ran into its time limit.
     pub closed: bool,
     /// What came behind the last answer.
     pub extra: Vec<u8>,
@@ -43,7 +43,7 @@ pub struct Received {
 
 /// Longer than any time limit that a case waits for.
 const LONGEST: Duration = Duration::from_secs(15);
-/// Between two looks at the kernel's table, which tells nobody of a change.
+/// The pause between two reads of the kernel's table, which sends no event when it changes.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// # Panics
@@ -92,7 +92,7 @@ impl<'a> Talk<'a> {
                 played.closed = true;
                 return;
             }
-            // What waits for a close gives the proxy no reason to close.
+            // A client that says nothing waits for the end of the connection, and for no answer.
             debug_assert!(!first.says.is_empty());
             rest = later;
         }
@@ -128,7 +128,7 @@ impl<'a> Talk<'a> {
             }
             std::future::pending::<bool>().await
         };
-        // An answer may come before all is said; the rest is not said then.
+        // An answer may come before the client has said everything. The client then leaves the rest unsaid.
         tokio::select! {
             open = reading => open,
             open = writing => open,
@@ -163,7 +163,7 @@ impl Events<'_> {
         Ok(())
     }
 
-    /// Bytes of ours wait in the kernel for the proxy.
+    /// Bytes of the client still wait in the kernel for the proxy.
     fn unread(&self) -> bool {
         let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
         let (proxy, ours) = (spelled(self.proxy), spelled(self.ours));
@@ -176,7 +176,7 @@ impl Events<'_> {
     }
 }
 
-/// As the kernel's table spells an address.
+/// An address in the spelling of the kernel's table.
 fn spelled(address: SocketAddr) -> String {
     match address {
         SocketAddr::V4(address) => {

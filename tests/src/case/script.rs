@@ -6,17 +6,17 @@ pub struct Case {
     pub file: String,
     pub line: usize,
     pub name: String,
-    /// On a route that holds a lock, so answers tell the outcome and requests are stamped.
+    /// The route holds a lock, so answers tell the outcome and requests are stamped.
     pub fenced: bool,
     pub exchanges: Vec<Exchange>,
     /// The proxy ends the connection by itself.
     pub closes: bool,
 }
 
-/// A request, or what stands in its place, with its answer.
+/// A request with its answer, or other bytes in the place of a request.
 #[derive(Debug, Clone, Default)]
 pub struct Exchange {
-    /// Said together with the exchange before, whose answer is not waited for.
+    /// The client says this exchange together with the one before, without waiting for its answer.
     pub at_once: bool,
     pub says: Vec<Say>,
     pub service: Answer,
@@ -25,7 +25,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Its answer has no body, whatever its fields say.
+    /// The request is a HEAD, so its answer has no body, whatever the fields of the answer say.
     pub(super) fn asks_for_head(&self) -> bool {
         self.says.iter().any(|say| matches!(say, Say::Bytes(bytes) if bytes.starts_with(b"HEAD ")))
     }
@@ -34,15 +34,15 @@ impl Exchange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Say {
     Bytes(Vec<u8>),
-    /// Goes on when this has happened.
+    /// The client goes on after this event.
     Until(Event),
-    /// Nothing more will be said; the client still reads.
+    /// The client closes its sending side and still reads.
     HangUp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The proxy has taken from the kernel what was said.
+    /// The proxy has read from the kernel everything that the client said.
     Read,
     /// An interim answer has come.
     Interim,
@@ -56,13 +56,13 @@ pub struct Answer {
     /// `None`: 200 with the body `ok`.
     pub bytes: Option<Vec<u8>>,
     pub closes: bool,
-    /// Behind the head of the request, without reading its body.
+    /// The answer is sent after the head of the request, before the body is read.
     pub early: bool,
 }
 
 #[derive(Debug, Clone, Default)]
 pub enum Upstream {
-    /// Not a byte.
+    /// No request arrives at the upstream.
     #[default]
     Nothing,
     Sees(Seen),
@@ -73,7 +73,7 @@ pub enum Upstream {
 pub struct Seen {
     pub line: String,
     pub checks: Vec<Check>,
-    /// Its body did not arrive in full.
+    /// The body did not arrive in full.
     pub unfinished: bool,
 }
 
@@ -91,22 +91,22 @@ pub enum Gets {
     /// The connection ends without an answer.
     #[default]
     Nothing,
-    /// Of the upstream.
+    /// An answer of the upstream with this status.
     Status(u16),
-    /// Of the proxy itself, with its reason.
+    /// An answer of the proxy itself, with this status and this reason.
     Refusal(u16, String),
 }
 
 /// About the fields and the body of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Check {
-    /// There once, with this value.
+    /// The field is there once, with this value.
     Is(String, String),
-    /// There, whatever its value.
+    /// The field is there, with any value.
     Has(String),
-    /// Not there in any spelling, neither as a field nor as a trailer.
+    /// The name is absent in every spelling, both as a field and as a trailer.
     Lacks(String),
     Body(Vec<u8>),
-    /// Among the trailers once, with this value.
+    /// The trailer is there once, with this value.
     Trailer(String, String),
 }

@@ -1,4 +1,5 @@
-//! The service behind a proxy that is tried: records each request as it came, and answers the bytes it is told.
+//! The service behind a proxy under test. It records each request as it arrived, and answers with the bytes that it was
+//! given.
 
 use std::{
     collections::VecDeque,
@@ -20,7 +21,7 @@ use crate::wire::{Message, Reader, Unframed};
 /// Dropping it ends it.
 pub struct Service {
     pub address: SocketAddr,
-    /// Another one, for a gateway that is to take it for another service.
+    /// A second address of the same service. Gateways take it for another service.
     pub other: SocketAddr,
     shared: Arc<Shared>,
     running: JoinHandle<()>,
@@ -36,7 +37,7 @@ struct Shared {
 #[derive(Debug, Clone)]
 pub struct Request {
     pub message: Message,
-    /// With its body.
+    /// The body arrived in full.
     pub whole: bool,
 }
 
@@ -54,19 +55,19 @@ impl Service {
                 taken = beside.accept() => taken,
             } {
                 let shared = serving.clone();
-                // What a proxy breaks off is in the record as far as it came.
+                // A request that a proxy breaks off stays in the record, as far as it arrived.
                 tokio::spawn(async move { drop(shared.converse(stream).await) });
             }
         });
         Self { address, other, shared, running }
     }
 
-    /// Of the next requests, in their order; then 200 for all.
+    /// Sets the answers to the next requests, in their order. Every later request gets a 200.
     pub fn will_answer(&self, answers: impl IntoIterator<Item = Answer>) {
         *self.shared.answers() = answers.into_iter().collect();
     }
 
-    /// All so far.
+    /// All requests so far.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.requests.borrow().clone()
     }

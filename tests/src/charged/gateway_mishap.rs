@@ -1,4 +1,4 @@
-//! The same where the lock is a lease of a gateway, and the mishap befalls that.
+//! Mishaps of a gateway, where the lock of a command is a lease of that gateway.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::{
 pub enum GatewayMishap {
     Stopped,
     Killed,
-    /// It hears nothing of ZooKeeper any more, and ZooKeeper nothing of it.
+    /// The gateway and ZooKeeper hear nothing of each other any more.
     CutOff,
 }
 
@@ -45,17 +45,18 @@ impl GatewayScene {
     pub async fn new() -> Self {
         let (site, tokens) = (Site::fresh().await, Tokens::default());
         let link = FaultyLink::to(site.zookeeper).await;
-        // A busy machine loses no session before the mishap.
+        // The session is long enough that a busy machine loses none before the mishap.
         let policy = |name| tokens.policy(&site, name).with("/zookeeper/session_timeout", "4s");
         let (policy, other) = (policy("gw-1").through(link.address()), policy("gw-2"));
         let (victim, other) = Gateway::start_both(&policy, &other).await;
         Self { site, tokens, link, policy, victim, other }
     }
 
-    /// The same mishap to so many leases at once, each of a key of its own. Its commands are alternately meek and stubborn.
+    /// Plays one mishap for `many` leases at once, each of a key of its own. The commands are alternately stubborn and
+    /// meek.
     ///
     /// # Panics
-    /// If not all of them are leases of the gateway that it befalls.
+    /// If the gateway that suffers the mishap does not hold all of the leases.
     pub async fn plays(&mut self, mishap: GatewayMishap, many: usize) -> Vec<Measured<GatewayMishap>> {
         let all: Vec<_> = (0..many).map(|number| self.begins(mishap, number)).collect();
         for (charged, _) in &all {
@@ -84,7 +85,7 @@ impl GatewayScene {
         (Charged::living(doors, &[&["lock", &key, "--ttl", "3s"], &GRACE[..]].concat(), manner), key)
     }
 
-    /// As the next holder takes locks: with no gateway in between.
+    /// Options of the next holder, which takes locks in ZooKeeper without a gateway.
     fn direct(&self) -> Options {
         let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
         let (zookeeper, root) = (self.site.zookeeper.to_string(), &self.site.root);

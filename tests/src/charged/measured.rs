@@ -1,4 +1,4 @@
-//! How long a command was dead when its lock became another's.
+//! The time from the death of a command to the moment at which somebody else got its lock.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use tokio::time::sleep;
 
 use super::{Charged, dies, is_alive};
 
-/// What followed one mishap.
+/// The measurements after one mishap.
 #[derive(Debug, Clone)]
 pub struct Measured<M> {
     pub mishap: M,
-    /// From the last moment at which the command ran to the end of what was proven, in milliseconds: negative where it ran on
-    /// beyond that.
+    /// The time from the last moment at which the command ran to the end of its proof, in milliseconds. A negative time
+    /// means that the command ran beyond its proof.
     pub before_the_end: f64,
-    /// From that moment to the one at which the next holder got the lock.
+    /// The time from the same moment to the moment at which the next holder got the lock, in milliseconds.
     pub before_the_next: f64,
-    /// Of the process that had the command run; `None` where that was killed.
+    /// The exit code of the keeper. `None` where the keeper was killed.
     pub code: Option<i32>,
     /// The next token is larger.
     pub grows: bool,
 }
 
-/// A command that is dead, and its lock another's.
+/// A command that is dead, and whose lock somebody else has got.
 pub struct Death<'a> {
     charged: &'a Charged,
     before: String,
@@ -51,7 +51,7 @@ impl<'a> Death<'a> {
         Self { charged, before, granted, token }
     }
 
-    /// `tells`: who had it run is there to say how it ended.
+    /// `tells`: the keeper lives and can report its exit code.
     ///
     /// # Panics
     /// If the command never ran.
@@ -65,7 +65,7 @@ impl<'a> Death<'a> {
 }
 
 impl<M> Measured<M> {
-    /// It was dead in time, and who had it run said why it ended.
+    /// The command was dead in time, and the exit code of the keeper says why the command was ended.
     pub fn is_good(&self) -> bool {
         let told = self.code.is_none_or(|code| code == 123);
         self.before_the_next > 0.0 && self.before_the_end > 0.0 && self.grows && told
@@ -82,7 +82,7 @@ pub fn summary<'a, M: 'a>(all: impl Iterator<Item = &'a Measured<M>> + Clone) ->
     )
 }
 
-/// The least, the middle and the most, in milliseconds.
+/// The least, the middle and the largest time, in milliseconds.
 fn spread(times: impl Iterator<Item = f64>) -> String {
     let mut times: Vec<_> = times.collect();
     times.sort_by(f64::total_cmp);

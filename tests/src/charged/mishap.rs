@@ -1,4 +1,4 @@
-//! The mishaps after which a command under a lock must be dead before the lock is another's, and how long before it was.
+//! The mishaps after which a command must be dead before somebody else gets its lock, and the time between the two.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub enum Mishap {
     KeeperKilled,
     WatchmanStopped,
     WatchmanKilled,
-    /// The keeper is killed beside it.
+    /// The command is stopped, and the keeper is killed as well.
     CommandStopped,
     ZooKeeperStopped,
     Cut,
@@ -42,13 +42,13 @@ impl Mishap {
         Self::Cut,
     ];
 
-    /// The keeper is there to tell what it ends with.
+    /// The keeper lives on and can report its exit code.
     fn tells(self) -> bool {
         !matches!(self, Self::KeeperKilled | Self::CommandStopped)
     }
 }
 
-/// The place of some mishaps: a server of its own, and the way there.
+/// The place of some mishaps: a ZooKeeper server of its own, and a link to it that can fail.
 pub struct Scene {
     zookeeper: OwnZooKeeper,
     link: FaultyLink,
@@ -70,7 +70,8 @@ impl Scene {
         Self { zookeeper, link, policy, direct }
     }
 
-    /// The same mishap to so many at once, each with a key of its own. Its commands are alternately meek and stubborn.
+    /// Plays one mishap for `many` commands at once, each with a key of its own. The commands are alternately stubborn
+    /// and meek.
     pub async fn plays(&self, mishap: Mishap, many: usize) -> Vec<Measured<Mishap>> {
         let all: Vec<_> = (0..many).map(|number| self.begins(mishap, number)).collect();
         for (charged, _) in &all {
@@ -100,7 +101,7 @@ impl Scene {
     }
 
     async fn happens(&self, mishap: Mishap, all: &[(Charged, String)]) {
-        // Not all at the same moment of a heartbeat.
+        // The pause spreads the mishaps over the time between two heartbeats.
         for (charged, _) in all {
             sleep(Duration::from_millis(37)).await;
             match mishap {

@@ -1,4 +1,4 @@
-//! What a client was answered: whole, with its times, and what its fields mean.
+//! The answer that a client got: the whole message, its times, and the meaning of its fields.
 
 use std::time::{Duration, Instant};
 

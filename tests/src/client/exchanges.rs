@@ -21,7 +21,7 @@ pub struct Client {
 }
 
 impl Ask {
-    /// On a connection of its own. Dropping the future hangs up.
+    /// Sends the request on a connection of its own. Dropping the future hangs up.
     ///
     /// # Errors
     /// When the connection broke before the answer was complete.
@@ -40,7 +40,7 @@ impl Client {
     /// Over a stream that is there already.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// When the handshake fails.
     pub async fn over(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         address: SocketAddr,

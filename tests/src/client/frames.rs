@@ -1,4 +1,4 @@
-//! HTTP/2 without a library: a client that says any frames, also such as no library would.
+//! HTTP/2 without a library: a client that sends any frames, also frames that no library would send.
 
 use std::{io, net::SocketAddr};
 
@@ -28,7 +28,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// What every connection begins with, and no settings.
+/// The connection preface of HTTP/2, with an empty SETTINGS frame.
 pub fn opening() -> Vec<u8> {
     [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, b"")].concat()
 }
@@ -47,7 +47,7 @@ fn head(method: u8, path: &str) -> Vec<u8> {
     [&[method, 0x86, 0x04][..], &text(path), &[0x01], &text("a")].concat()
 }
 
-/// A field that no table knows.
+/// A literal header field without indexing.
 pub fn literal(name: &str, value: &str) -> Vec<u8> {
     [vec![0], text(name), text(value)].concat()
 }
@@ -75,14 +75,14 @@ impl Bare {
         bare
     }
 
-    /// One that takes nothing of any answer.
+    /// A connection with an initial window of 0, so the other side can send no body.
     pub async fn without_window(address: SocketAddr) -> Self {
         let mut bare = Self::connect(address).await;
         bare.send(&[frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])]).await;
         bare
     }
 
-    /// Until the connection ends, which it has to do by itself.
+    /// Sends a GET and waits until the other side ends the connection.
     pub async fn asks_and_takes_nothing(mut self, path: &str) {
         self.send(&[frame(HEADERS, END_HEADERS | END_STREAM, 1, &get(path))]).await;
         self.until(|frame| frame.kind == HEADERS).await;

@@ -25,7 +25,7 @@ impl Raw {
         Ok(Self::over(TcpStream::connect(address).await?))
     }
 
-    /// With the smallest receive buffer: what this client does not read stays with the sender.
+    /// Connects with the smallest receive buffer, so bytes that this client does not read stay with the sender.
     ///
     /// # Errors
     /// When nobody listens.
@@ -46,7 +46,7 @@ impl Raw {
         self.output.write_all(bytes.as_ref()).await
     }
 
-    /// To say more than a test wants to have in one piece.
+    /// The sending half, for bytes that a test does not want to have in one piece.
     pub fn output(&mut self) -> &mut (impl AsyncWriteExt + use<>) {
         &mut self.output
     }

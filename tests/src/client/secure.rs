@@ -1,4 +1,4 @@
-//! TLS below a client: whom it believes, what it shows, and what it can speak.
+//! TLS below a client: the roots that it trusts, the certificate that it shows, and the protocols that it offers.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -22,7 +22,7 @@ pub struct Secure {
 }
 
 impl Secure {
-    /// Believes what these have signed, and offers no protocol.
+    /// Trusts certificates that these roots have signed, and offers no protocol.
     pub fn trusting(roots: RootCertStore) -> Self {
         Self { roots, shown: None, versions: rustls::ALL_VERSIONS, protocols: Vec::new() }
     }
@@ -44,7 +44,7 @@ impl Secure {
         Self { protocols, ..self }
     }
 
-    /// For any client that takes one.
+    /// The configuration of rustls, for any client that takes one.
     ///
     /// # Errors
     /// When certificate and key do not belong to each other.

@@ -1,6 +1,6 @@
-//! Servers that speak TLS, and only with whoever shows a certificate of one authority.
+//! ZooKeeper servers that speak TLS. They accept only clients that show a certificate of one authority.
 //!
-//! Each has a plain port as well, for the looks of the tests themselves, which come there as ZooKeeper's super user.
+//! Each server has a plain port as well. The tests themselves look at its nodes there, as ZooKeeper's super user.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use crate::{
     terminator::{Authority, Signed},
 };
 
-/// Servers, and who signs for them and for their clients.
+/// The servers, and the authority that signs for them and for their clients.
 pub struct Secured {
     pub authority: Authority,
     pub ensemble: Ensemble,
@@ -30,24 +30,24 @@ pub struct Secured {
     known: Mutex<()>,
 }
 
-/// Set, the tests of this process that share a ZooKeeper share three servers that speak TLS: for promises that have to
-/// hold there as well.
+/// If this variable is set, all tests of this process that share a ZooKeeper share three servers with TLS. It is for
+/// promises that have to hold there as well.
 pub const VARIABLE: &str = "FENCEGATE_TEST_TLS";
 
-/// What makes [`Tree`](crate::zookeeper::Tree) the super user.
+/// The digest of the super user, with whose password [`Tree`](crate::zookeeper::Tree) logs in.
 const SUPER_DIGEST: &str = "super:gG7s8t3oDEtIqF6DM9LlI/R+9Ss=";
 
-/// With what Netty needs, which alone makes servers speak TLS. The manifest of Debian's `netty-all.jar` is empty.
+/// The class path with Netty, which ZooKeeper needs for TLS. The manifest of Debian's `netty-all.jar` is empty.
 const WITH_NETTY: &str = "/usr/share/java/slf4j-simple.jar:/usr/share/java/zookeeper.jar:/usr/share/java/netty-buffer.jar:\
     /usr/share/java/netty-codec.jar:/usr/share/java/netty-common.jar:/usr/share/java/netty-handler.jar:\
     /usr/share/java/netty-resolver.jar:/usr/share/java/netty-transport.jar:\
     /usr/share/java/netty-transport-native-unix-common.jar:/usr/share/java/netty-transport-native-epoll.jar";
 
-/// Those that all tests of a process share: three where the variable is set, else one. They die with the process.
+/// The servers that all tests of a process share: three where the variable is set, else one. They die with the process.
 pub fn shared() -> &'static Secured {
     static SECURED: LazyLock<Secured> = LazyLock::new(|| {
         let count = if everywhere() { SERVERS } else { 1 };
-        // Whoever asks first may be within a runtime, which must not be blocked by another one.
+        // The first caller may run within a runtime, and blocking on a second runtime is not allowed there.
         let started = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(Secured::start(count))
@@ -85,22 +85,22 @@ impl Secured {
         Self { authority, ensemble, ports, home, known: Mutex::new(()) }
     }
 
-    /// Where the first of them speaks TLS.
+    /// The address at which the first server speaks TLS.
     pub fn address(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.ports[0]).into()
     }
 
-    /// Where all of them do, as policies list them.
+    /// The addresses at which all servers speak TLS, as policies list them.
     pub fn addresses(&self) -> Vec<String> {
         self.ports.iter().map(|port| format!("127.0.0.1:{port}")).collect()
     }
 
-    /// The port without TLS of the first.
+    /// The plain port of the first server.
     pub fn plain(&self) -> SocketAddr {
         self.ensemble.address(0)
     }
 
-    /// `zookeeper.tls` of somebody that these servers know by this name.
+    /// The value of `zookeeper.tls` for a client that these servers know by this name.
     pub fn known_as(&self, name: &str) -> Value {
         let _one_at_a_time = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = self.home.path().join(name);
@@ -111,7 +111,8 @@ impl Secured {
         self.tls(&folder, &self.authority.identify(name))
     }
 
-    /// `zookeeper.tls` that shows this certificate, out of files in this folder: `client.pem`, `client.key`, `ca.pem`.
+    /// The value of `zookeeper.tls` with this certificate. It names files in this folder: `client.pem`, `client.key`,
+    /// `ca.pem`.
     pub fn tls(&self, folder: &Path, shown: &Signed) -> Value {
         shown.write(folder, "client");
         self.authority.write(&folder.join("ca.pem"));

@@ -1,4 +1,4 @@
-//! One link as all its connections find it: its state, and the trap that waits.
+//! The state that all connections of one link share, and the trap that waits.
 
 use std::{
     net::SocketAddr,
@@ -13,7 +13,8 @@ use super::{Operation, trap::Trap};
 pub(super) struct Line {
     pub(super) server: SocketAddr,
     pub(super) state: watch::Sender<State>,
-    /// How many times connections were broken. An event: the state may be whole again before anybody looks.
+    /// How many times connections were broken. This is a count of events, because the state may be whole again before
+    /// anybody looks.
     pub(super) breaks: watch::Sender<u64>,
     pub(super) delay: watch::Sender<Duration>,
     /// Connections end with a reset.

@@ -1,4 +1,4 @@
-//! Passes the messages of one connection on, or does to them what is asked for.
+//! Passes the messages of one connection on, unless the link delays, loses or traps them.
 
 use std::{
     collections::HashMap,
@@ -121,7 +121,7 @@ async fn upward(
     }
 }
 
-/// Number 2^31 - 1, operation -11.
+/// Request number 2^31 - 1, operation -11 (close session).
 const CLOSE_SESSION: [u8; 12] = [0, 0, 0, 8, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xf5];
 
 async fn downward(
@@ -142,7 +142,7 @@ async fn downward(
                 sprung.send(()).ok();
                 return Ok(());
             }
-            // The answer to our own word, which no client asked for.
+            // The answer to the link's own request to close the session. No client has sent that request.
             None if number == i32::MAX => return Ok(()),
             None => {}
         }

@@ -1,25 +1,26 @@
-//! What a message does to lock nodes, read from its bytes as the protocol of ZooKeeper lays them out.
+//! The effect of a message on lock nodes, read from its bytes as the protocol of ZooKeeper lays them out.
 
 use fencegate_lock::recipe::layout::Line;
 use fencegate_policies::plan::Mode;
 
-/// What is done to a lock node. Other operations of the gateway, its heartbeats above all, spring no trap.
+/// An operation on a lock node. Other operations of the gateway, its heartbeats above all, spring no trap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Alone, or with the parent that it is the first node of.
+    /// One lock node is made, alone or together with its parent.
     Create,
-    /// Alone, or with the parent that it was the last node of.
+    /// One lock node is deleted, alone or together with its parent.
     Delete,
-    /// A transaction that makes one: the first node of a key, a set's nodes, or a yield.
+    /// A transaction that makes a lock node: the first node of a key, the nodes of a set, or a yield.
     Multi,
-    /// A transaction that asks whether it is there.
+    /// A transaction that names a lock node, and neither makes nor deletes one: it checks that the node is there.
     Admission,
-    /// What writes to `meta`.
+    /// A transaction that writes to `meta`.
     Era,
 }
 
 impl Operation {
-    /// Everything that this message is called; nothing where it names no lock node.
+    /// All operations that this message counts as. The list is empty where the message names no lock node and does not
+    /// write to `meta`.
     pub(super) fn of(message: &[u8]) -> &'static [Self] {
         const META: &[u8] = b"\"base\":";
         let code = word(message, 2);
@@ -61,7 +62,7 @@ const CHECK: i32 = 13;
 const MULTI: i32 = 14;
 const CREATE_2: i32 = 15;
 
-/// The n-th 32-bit number of a message: 0 is its length, 1 the number of the request, 2 in a request the operation.
+/// The n-th 32-bit number of a message: 0 is its length, 1 the number of the request, and 2 in a request the operation.
 pub(super) fn word(message: &[u8], n: usize) -> Option<i32> {
     message.chunks_exact(4).nth(n).map(|bytes| i32::from_be_bytes(bytes.try_into().expect("four")))
 }
@@ -69,7 +70,7 @@ pub(super) fn word(message: &[u8], n: usize) -> Option<i32> {
 /// Each step of a transaction, with its path.
 fn steps(mut rest: &[u8]) -> Vec<(i32, &[u8])> {
     let mut steps = Vec::new();
-    // The code, whether it is the end, and a place for an error.
+    // Each step begins with its code, a flag that marks the end, and a place for an error.
     while let Some(code) = number(&mut rest).filter(|code| *code > 0) {
         rest = rest.get(5..).unwrap_or_default();
         let Some(path) = text(&mut rest) else { break };

@@ -107,7 +107,7 @@ async fn a_session_that_is_ended_takes_its_nodes_along() {
 async fn a_silent_link_passes_nothing_either_way_and_a_reset_one_is_told() {
     let all = Connected::new().await;
     for lose in [FaultyLink::lose_replies, FaultyLink::lose_requests, FaultyLink::lose_all] {
-        // What is asked for while disconnected is not lost but sent later.
+        // A request that the client makes while it is disconnected is sent later, so it is not lost.
         all.client.list_children(&all.root).await.expect("connected");
         lose(&all.link);
         let mut created = std::pin::pin!(all.create());

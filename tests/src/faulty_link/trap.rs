@@ -1,4 +1,4 @@
-//! What becomes of the next operation of a kind, and the word that it has met its fate.
+//! The fate of the next operation of a kind, and the signal that the operation has met it.
 
 use tokio::sync::oneshot;
 
@@ -8,11 +8,11 @@ use crate::{origin::Latch, patience::patiently};
 /// What becomes of an operation.
 #[derive(Debug, Clone)]
 pub enum Fate {
-    /// It never arrives, nor does anything behind it on its connection.
+    /// The operation never arrives, and neither does any later message of its connection.
     Vanishes,
-    /// It is done, and the connection breaks before the answer.
+    /// The operation is done, and the connection breaks before its answer.
     AnswerLost,
-    /// It is done, and the answer, with all behind it, comes when let go.
+    /// The operation is done. Its answer, and every message behind it, waits for the latch.
     AnswerHeld(Latch),
 }
 

@@ -1,4 +1,4 @@
-//! The programs that read.
+//! The programs that read the texts.
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +36,7 @@ pub fn readings(part: Part, texts: &[String]) -> Vec<Row> {
     texts.iter().enumerate().map(row).collect()
 }
 
-/// One of those in `tests/readings`, told all texts at once.
+/// Runs one of the readers in `tests/readings`, and gives it all texts at once.
 fn program(part: Part, name: &str, script: &[&str], more: &[&str], texts: &[String]) -> Vec<Reading> {
     let home = scratch::place();
     let asked = home.path().join("asked");
@@ -44,7 +44,7 @@ fn program(part: Part, name: &str, script: &[&str], more: &[&str], texts: &[Stri
     fs::write(&asked, lines).expect("a folder of our own");
     let mut command = Command::new("timeout");
     command.args(["300", name]).args(script).args([part.word(), part.name()]).args(more);
-    // Nothing is left in the folders of the repository.
+    // The Python reader shall leave no cache in the folders of the repository.
     command
         .current_dir(folder())
         .env("PYTHONDONTWRITEBYTECODE", "1")
@@ -59,13 +59,13 @@ fn program(part: Part, name: &str, script: &[&str], more: &[&str], texts: &[Stri
     read
 }
 
-/// What it matches locations with, where they are merged, decoded and gone through.
+/// The path with which nginx matches locations. It has merged the slashes, decoded the path and resolved the dots.
 fn nginx(paths: &[String]) -> Vec<Reading> {
     const SERVER: &str = "large_client_header_buffers 4 64k; keepalive_requests 1000000; default_type text/plain;\n\
                           server { listen LISTEN; location / { return 200 $uri; } }";
     let nginx = Peer::nginx_with(SERVER, "LISTEN", &[]);
     let mut connection = None;
-    // A control would be part of the head around it.
+    // A control character would change the head of the request.
     let read = |path: &String| match path.contains(char::is_control) {
         true => Reading::Unreadable,
         false => asked(nginx.address, &mut connection, path),
@@ -100,7 +100,7 @@ fn asked(address: SocketAddr, kept: &mut Option<BufReader<TcpStream>>, path: &st
         *kept = Some(connection);
         Reading::Text(body)
     } else {
-        // It closes the connection of a request that it cannot read.
+        // Nginx closes the connection after a request that it cannot read.
         Reading::Unreadable
     }
 }

@@ -1,4 +1,5 @@
-//! What the gateway makes of the same texts, and whether a key is ever made of something else than what others take.
+//! The keys that the gateway makes of the same texts. A key must never be made of another value than the one that a
+//! reader takes.
 
 use fencegate_policies::{
     file::load,
@@ -9,18 +10,18 @@ use fencegate_policies::{
 
 use super::reading::{Part, Reading, Row, bytes_of};
 
-/// How often was what, over all rows and readers.
+/// The count of each result, over all rows and readers.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// A key is made of exactly what the reader takes.
+    /// A key is made of exactly the value that the reader takes.
     pub same: usize,
-    /// Nothing is there for anybody.
+    /// The gateway finds no value, and the reader finds none or an empty one, or refuses the text.
     pub absent: usize,
-    /// Refused, although the reader takes something out of it.
+    /// The gateway refuses the request, although the reader takes something out of it.
     pub refused: usize,
 }
 
-/// What the gateway makes of requests.
+/// The gateway's reading of requests.
 pub struct MadeKeys(Plan);
 
 const POLICY: &str = r#"
@@ -33,7 +34,7 @@ routes:
   - {name: body, upstream: orders, match: {path: "/body"}, fence: {key: "{body:/id}"}}
 "#;
 
-/// What a request has whose text this is.
+/// A request of which one part is the text.
 struct Request<'a> {
     query: Option<&'a str>,
     body: Option<Body>,
@@ -57,8 +58,8 @@ impl Default for MadeKeys {
 }
 
 impl MadeKeys {
-    /// What a key is made of; [`Reading::Nothing`] where the value is missing, [`Reading::Unreadable`] where the request is
-    /// refused.
+    /// The value of which a key is made. [`Reading::Nothing`] where the value is missing, [`Reading::Unreadable`] where
+    /// the request is refused.
     pub fn reading(&self, part: Part, text: &str) -> Reading {
         let key = match part {
             Part::Path => {
@@ -95,7 +96,7 @@ impl MadeKeys {
     /// Compares each row with what we read, and says what differs.
     ///
     /// # Errors
-    /// A key would be made of something else than what a reader takes.
+    /// If a key would be made of another value than the one that a reader takes.
     pub fn compare(&self, part: Part, rows: &[Row]) -> Result<Seen, String> {
         let mut seen = Seen::default();
         for row in rows {
@@ -106,7 +107,7 @@ impl MadeKeys {
                     // A service that refuses does nothing under the lock.
                     (Reading::Text(_), Reading::Unreadable) => {}
                     (Reading::Nothing, Reading::Nothing | Reading::Unreadable) => seen.absent += 1,
-                    // A value that is empty is a missing one.
+                    // The gateway takes an empty value for a missing one.
                     (Reading::Nothing, Reading::Text(theirs)) if theirs.is_empty() => seen.absent += 1,
                     (Reading::Unreadable, Reading::Text(_) | Reading::Other) => seen.refused += 1,
                     (Reading::Unreadable, _) => {}

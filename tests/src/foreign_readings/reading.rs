@@ -1,10 +1,10 @@
-//! What somebody reads of one text, and how that is stored.
+//! One program's reading of one text, and its stored form.
 
 use std::{collections::BTreeMap, fmt, fs, path::PathBuf};
 
 use serde_json::{Map, Value};
 
-/// What of a request a key is made of.
+/// The part of a request of which a key is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// All of it.
@@ -15,19 +15,19 @@ pub enum Part {
     Body,
 }
 
-/// What somebody reads.
+/// The value that a program reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
-    /// It is not there.
+    /// The value is missing.
     Nothing,
-    /// More than one text, or something that is none.
+    /// There is more than one text, or the value is no text.
     Other,
-    /// It cannot be read at all.
+    /// The program refuses the whole text.
     Unreadable,
     Text(Vec<u8>),
 }
 
-/// One text, and how each of the others reads it.
+/// One text, and the reading of each program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     pub text: String,
@@ -43,7 +43,7 @@ impl Part {
         }
     }
 
-    /// Of the parameter, or of the member.
+    /// The name of the parameter, or of the member. A path has none.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Path => "",
@@ -52,10 +52,10 @@ impl Part {
         }
     }
 
-    /// What is stored of it.
+    /// The stored rows of this part.
     ///
     /// # Panics
-    /// If it is not there, or not in its form.
+    /// If the file is missing or malformed.
     pub fn stored(self) -> Vec<Row> {
         let text = fs::read_to_string(self.file()).expect("tests/readings");
         text.lines().map(|line| Row::parse(line).unwrap_or_else(|| panic!("no row: {line}"))).collect()
@@ -78,7 +78,7 @@ pub(super) fn folder() -> PathBuf {
 }
 
 impl Reading {
-    /// The word of a reader.
+    /// A reading as a reader program prints it.
     pub(super) fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "-" => Self::Nothing,
@@ -88,7 +88,7 @@ impl Reading {
         })
     }
 
-    /// As it is stored: text that is UTF-8 can be read.
+    /// A reading as it is stored. A text in UTF-8 is stored as it is, other bytes are stored in hexadecimal digits.
     fn stored(word: &str) -> Option<Self> {
         match word.strip_prefix("text ") {
             Some(text) => Some(Self::Text(text.into())),
@@ -129,7 +129,7 @@ impl Row {
     }
 }
 
-/// One line, which the next run reads.
+/// A row as one stored line, which a later run parses.
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{{\"text\": {}", Value::from(self.text.as_str()))?;

@@ -21,18 +21,18 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// The first one of a tenure.
+    /// The first dispatch of a tenure.
     pub fn new(key: &str, epoch: u64) -> Self {
         let keys = key.split(", ").map(str::to_owned).collect();
         Self { keys, epoch, sequence: 1, dispatch: 1, mode: Mode::Exclusive, operation: None, ticket: None }
     }
 
-    /// The next one of the tenure of this token.
+    /// The next dispatch of the tenure that has this token.
     pub fn after(key: &str, token: Token) -> Self {
         Self { sequence: token.sequence(), ..Self::new(key, token.number()) }.g(token.dispatch() + 1)
     }
 
-    /// Of the same tenure.
+    /// Sets the dispatch number, within the same tenure.
     #[must_use]
     pub fn g(mut self, dispatch: u32) -> Self {
         self.dispatch = dispatch;
@@ -45,28 +45,28 @@ impl Dispatch {
         self
     }
 
-    /// An operation that happens at most once: its number stands for its name.
+    /// Adds an operation that happens at most once. Its name and its fingerprint are made of this number.
     #[must_use]
     pub fn once(mut self, number: u64) -> Self {
         self.operation = Some((number, number, None));
         self
     }
 
-    /// The same name for another request.
+    /// The operation keeps its name, and the fingerprint says that the request is another one.
     #[must_use]
     pub fn with_fingerprint(mut self, fingerprint: u64) -> Self {
         self.operation.as_mut().expect("an operation").1 = fingerprint;
         self
     }
 
-    /// Seconds that it is remembered.
+    /// For how many seconds the guard shall remember the operation.
     #[must_use]
     pub fn keep(mut self, seconds: u64) -> Self {
         self.operation.as_mut().expect("an operation").2 = Some(seconds);
         self
     }
 
-    /// With a ticket that says the truth.
+    /// Adds a ticket whose claims agree with the fields.
     #[must_use]
     pub fn signed(self, signer: &Signer) -> Self {
         let claims = self.claims();
@@ -79,10 +79,10 @@ impl Dispatch {
         self
     }
 
-    /// What an honest gateway says of it.
+    /// The claims that an honest gateway signs for this dispatch.
     ///
     /// # Panics
-    /// If a key is none.
+    /// If a key is malformed.
     pub fn claims(&self) -> Claims {
         let keys: Vec<ResourceKey> =
             self.keys.iter().map(|key| ResourceKey::parse(key).expect("a key")).collect();
@@ -90,7 +90,7 @@ impl Dispatch {
     }
 
     /// # Panics
-    /// If the epoch is none.
+    /// If the epoch is too large.
     pub fn token(&self) -> Token {
         Token::new(self.epoch, self.sequence, self.dispatch).expect("an epoch below 2^63")
     }
@@ -122,7 +122,7 @@ impl Dispatch {
     }
 }
 
-/// What operators call the operation of this number.
+/// The reference by which operators name the operation of this number.
 pub fn operation_reference(number: u64) -> String {
     id(number)[..16].to_owned()
 }
@@ -132,7 +132,7 @@ fn id(number: u64) -> String {
 }
 
 /// # Panics
-/// If the guard did not refuse for this reason, in all the ways in which it says so.
+/// If the guard did not refuse for this reason, in each of the fields and in the body.
 #[track_caller]
 pub fn assert_refused(answer: &Answer, reason: &str) {
     assert_eq!(answer.field("fencing-refusal"), Some(reason), "{answer:?}");

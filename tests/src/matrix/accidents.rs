@@ -1,4 +1,5 @@
-//! What is done to a run, one function each: it comes back when the accident is over, with the moment from which recovery counts.
+//! The faults of the matrix, one function each. A function returns when the accident is over, with the moment from
+//! which recovery counts.
 
 pub mod clocks_set;
 pub mod departures;
@@ -15,7 +16,7 @@ use futures_util::future::BoxFuture;
 
 use super::laboratory::Laboratory;
 
-/// What has happened, or why it cannot happen on this machine.
+/// The moment from which recovery counts, or the reason why the accident cannot happen on this machine.
 pub type Happened = Result<Instant, String>;
 
 pub type Accident = for<'a> fn(&'a mut Laboratory) -> BoxFuture<'a, Happened>;

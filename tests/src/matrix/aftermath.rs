@@ -1,4 +1,4 @@
-//! What is left of a run when nobody asks any more: what has not come to nothing, and what is remembered.
+//! The state after a run, when nobody asks any more: leftovers, and the marks of the guards.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ const OF_GATEWAYS: [&str; 4] = [
 const OF_GUARDS: [&str; 3] =
     ["fencegate_guard_in_flight", "fencegate_guard_in_doubt", "fencegate_guard_keys_in_quarantine"];
 
-/// What a guard remembers of these keys.
+/// The newest token that a guard remembers of each of these keys.
 pub(super) async fn marks(guard: &Guard, keys: impl Iterator<Item = &String>) -> BTreeMap<String, Token> {
     let mut marks = BTreeMap::new();
     for key in keys {
@@ -33,7 +33,8 @@ pub(super) async fn marks(guard: &Guard, keys: impl Iterator<Item = &String>) ->
     marks
 }
 
-/// What has not come to nothing in time. `forever`: tenures are kept where nobody else wants them.
+/// The nodes and gauges that are not gone in time. `forever`: gateways keep their tenures where nobody else wants the
+/// keys, so lock nodes and held locks may stay.
 pub(super) async fn leftovers(
     tree: &Tree,
     stations: &[Station],

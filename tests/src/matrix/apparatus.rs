@@ -1,4 +1,4 @@
-//! What a case needs to be set up, as data.
+//! The set-up of a case, as data.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ pub struct Apparatus {
     pub speech: Speech,
     pub gateways: usize,
     pub guards: Guards,
-    /// Who remembers operations, where clients name them.
+    /// Where operations are recorded, for clients that name them.
     pub once: Once,
-    /// What the first gateway finds on its ways.
+    /// Whether the ways of the first gateway can be cut.
     pub ways: Ways,
-    /// The clocks of the first gateway can be set, and the guard asks for tickets, which have a time.
+    /// The clocks of the first gateway can be set, and the guard asks for tickets, because a ticket carries a time.
     pub clocks: bool,
     pub requests: Requests,
-    /// T.
+    /// The session timeout, T in the bounds of recovery.
     pub session: Duration,
 }
 
-/// What clients speak.
+/// The protocol of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speech {
     Http1,
@@ -29,12 +29,12 @@ pub enum Speech {
     Tls,
 }
 
-/// At level `guard`.
+/// The guards at level `guard`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guards {
-    /// With a store in a file.
+    /// One guard, with its store in a file.
     One,
-    /// They share a PostgreSQL.
+    /// Two guards that share a PostgreSQL.
     TwoSharing,
 }
 
@@ -44,22 +44,22 @@ pub enum Once {
     InZooKeeper,
 }
 
-/// Between the first gateway and others.
+/// The ways from the first gateway to ZooKeeper and to the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ways {
     Direct,
-    /// That to ZooKeeper can be cut.
+    /// The way to ZooKeeper can be cut.
     CutToZooKeeper,
-    /// That to the service, or to its guard, can be cut.
+    /// The way to the service, or to its guard, can be cut.
     CutToService,
 }
 
-/// What gateways do with requests for a key that another one has.
+/// How a gateway treats requests for a key that another gateway holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requests {
-    /// They ask for the key.
+    /// The gateway waits for the key.
     Wait,
-    /// They send them on to that one.
+    /// The gateway sends the request on to the holder.
     Forward,
 }
 

@@ -12,16 +12,16 @@ use super::{
     level::Level::{self, Delay, Guard, None, Upstream},
 };
 
-/// Two gateways that hand keys over to each other all the time, and something under way when it happens.
+/// Two gateways hand keys over to each other all the time, and at least one execution is under way at the accident.
 const LOAD: Least = Least { executions: 80, hand_overs: 15, stale: 0, hit: 1 };
 
-/// T, two ticks, and what a machine takes that does other things as well.
+/// Room for the session timeout, two ticks, and the delays of a busy machine.
 const SESSION_IS_OVER: Duration = Duration::from_secs(7);
 
-/// What a guard, a delay or a retired key waits for is over as well.
+/// Room also for the waits of a guard, of level `delay`, or of a retired key.
 const EXECUTION_IS_OVER: Duration = Duration::from_secs(12);
 
-/// ZooKeeper's servers have to find each other first.
+/// Room also for ZooKeeper's servers, which have to find each other first.
 const QUORUM_IS_BACK: Duration = Duration::from_secs(14);
 
 const CUT_TO_ZOOKEEPER: Apparatus = Apparatus { ways: Ways::CutToZooKeeper, ..PLAIN };
@@ -35,7 +35,8 @@ const COMPARED: &[Level] = &[Guard, Upstream];
 const GUARDED: &[Level] = &[Guard];
 const NOWHERE: &[Level] = &[];
 
-/// An accident to the plain installation, which breaks nothing where tokens are compared, and something where nobody does.
+/// An accident to the plain installation. It breaks nothing where tokens are compared, and something where nobody
+/// compares them.
 const fn case(number: &'static str, name: &'static str, accident: Accident, within: Duration) -> Case {
     Case {
         number,
@@ -49,7 +50,7 @@ const fn case(number: &'static str, name: &'static str, accident: Accident, with
     }
 }
 
-/// The same without a control: what happens does not end a session, or only a guard can meet it.
+/// The same without a control: the accident ends no session, or only a guard can meet it.
 const fn held(number: &'static str, name: &'static str, accident: Accident, within: Duration) -> Case {
     Case { breaks_at: NOWHERE, ..case(number, name, accident, within) }
 }
@@ -73,7 +74,8 @@ pub const CASES: &[Case] = &[
         apparatus: CUT_TO_ZOOKEEPER,
         ..case("5", "holder_cut_off", of_holders::cut_off, EXECUTION_IS_OVER)
     },
-    // What it says is heard, and so its session may live on: nobody says what that does where nothing is compared.
+    // ZooKeeper still hears the gateway, so the session may live on. The result at level `none` is open, so there is no
+    // control.
     Case {
         apparatus: CUT_TO_ZOOKEEPER,
         ..held("5", "holder_hears_nothing", of_holders::deaf, EXECUTION_IS_OVER)
@@ -93,7 +95,7 @@ pub const CASES: &[Case] = &[
     Case { apparatus: OWN_CLOCKS, ..held("11", "machine_has_slept", clocks_set::slept, EXECUTION_IS_OVER) },
     Case {
         holds_at: &[Guard, Upstream, None],
-        // Whatever was broken keeps its key, one key after the other.
+        // A request that was broken keeps its key for a while, one key after the other.
         ..held("12", "service_breaks", of_services::breaks, EXECUTION_IS_OVER)
     },
     Case {
@@ -114,7 +116,7 @@ pub const CASES: &[Case] = &[
         ..held("24", "answers_eaten", strangers::answers_eaten, SESSION_IS_OVER)
     },
     Case { holds_at: GUARDED, ..held("32", "guard_frozen", of_guards::freeze, EXECUTION_IS_OVER) },
-    // The same accidents to other installations.
+    // The same accidents in other installations.
     Case {
         apparatus: SHARING,
         holds_at: GUARDED,

@@ -1,4 +1,4 @@
-//! All that is known of one run: what was executed, what clients were told, and what was left behind.
+//! The record of one run: the executions, the answers of the clients, and the state that was left behind.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,23 +17,23 @@ use crate::{
 pub struct Chronicle {
     pub deeds: Vec<Deed>,
     pub asked: Vec<Asked>,
-    /// Requests that the service refused because of their token.
+    /// Requests that the service refused because their token was stale.
     pub stale: usize,
-    /// The newest token of each key that whoever compares remembers.
+    /// The newest token of each key that the guard or the comparing service remembers.
     pub marks: BTreeMap<String, Token>,
     pub balances: BTreeMap<String, u64>,
-    /// What should have come to nothing once everything was quiet, and had not.
+    /// The nodes and gauges that should have been gone once everything was quiet, and were not.
     pub leftovers: Vec<String>,
-    /// What had happened by then has to be overcome.
+    /// The accident, after which every key has to be served again.
     pub struck: Option<Struck>,
-    /// Requests come through whichever gateway has the key.
+    /// Gateways forward requests to the one that holds the key.
     pub forwards: bool,
 }
 
-/// One execution of one key. A request for several keys is one of each.
+/// One execution of one key. A request for several keys counts as one execution of each.
 #[derive(Debug, Clone)]
 pub struct Deed {
-    /// As the door saw it, with the gateway that the client had asked.
+    /// The execution as the door saw it, with the gateway that the client had asked.
     pub door: Execution,
     pub effect: Effect,
 }
@@ -42,19 +42,19 @@ pub struct Deed {
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub id: String,
-    /// What it stands for, where attempts repeat each other.
+    /// The operation that the attempt belongs to, where several attempts repeat one operation.
     pub operation: Option<String>,
     pub path: String,
     pub writes: bool,
-    /// By position.
+    /// The index of the gateway that was asked.
     pub gateway: usize,
     pub invoked: Instant,
     pub completed: Instant,
-    /// None: there was no complete answer, or the client has gone.
+    /// `None`: there was no complete answer, or the client has hung up.
     pub told: Option<Said>,
 }
 
-/// What a complete answer said.
+/// The content of a complete answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     pub status: u16,
@@ -62,7 +62,7 @@ pub struct Said {
     pub body: String,
 }
 
-/// When it was, and within which time each key has to be served again.
+/// The moment of the accident, and the time within which each path has to be served again.
 #[derive(Debug, Clone)]
 pub struct Struck {
     pub from: Instant,
@@ -70,22 +70,22 @@ pub struct Struck {
     pub paths: Vec<String>,
 }
 
-/// From when to when a request counts as executed.
+/// The interval for which a request counts as executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
     /// From the first byte of its head to the last one of its answer.
     Door,
-    /// What the service did in between.
+    /// The time in which the service worked, as the service recorded it.
     Effect,
 }
 
-/// Which gateway an attempt was sent to.
+/// The name of the gateway to which an attempt was sent.
 pub fn asked_of(id: &str) -> &str {
     id.rsplit_once('@').map_or("", |(_, gateway)| gateway)
 }
 
 impl Deed {
-    /// One for each key.
+    /// One deed for each key of a request.
     fn of(record: &Record) -> Vec<Self> {
         let Some(effect) = record.effect else { return Vec::new() };
         let door = Execution::of(record);
@@ -117,14 +117,14 @@ impl Asked {
         self.told.as_ref().is_some_and(|told| told.outcome == Some(Outcome::Done) && told.status == 200)
     }
 
-    /// What it was told of its own execution: 412 is the service's word that it did nothing, and 409 may be about an earlier
-    /// attempt of the same operation.
+    /// The outcome of this very attempt. A 412 says that the service did nothing, and a 409 may be about an earlier
+    /// attempt of the same operation, so both give `None`.
     fn own_outcome(&self) -> Option<Outcome> {
         let told = self.told.as_ref()?;
         told.outcome.filter(|_| !matches!(told.status, 409 | 412))
     }
 
-    /// It was told that what it stands for is done, by this attempt or by another one.
+    /// The client was told that its operation is done, by this attempt or by another one.
     pub fn is_settled(&self) -> bool {
         let told = self.told.as_ref().and_then(|told| told.outcome);
         matches!(told, Some(Outcome::Done | Outcome::Replayed))
@@ -136,7 +136,7 @@ impl Asked {
 }
 
 impl Chronicle {
-    /// What the service has seen.
+    /// The executions that the service has recorded.
     pub fn of(log: &Log) -> Self {
         let deeds = log.records.iter().flat_map(Deed::of).collect();
         let stale = log.records.iter().filter(|record| record.stale).count();
@@ -144,7 +144,7 @@ impl Chronicle {
     }
 
     pub fn read_as(&self, reading: Reading) -> History {
-        // What a request for several keys is told is told of all of them: its name stands in one place.
+        // A request for several keys has one answer for all of them. Its id therefore stands in one execution only.
         let mut named = BTreeSet::new();
         let executions = self.deeds.iter().map(|deed| {
             let first = named.insert((deed.id(), deed.door.began));
@@ -156,7 +156,8 @@ impl Chronicle {
         History { executions: executions.collect(), attempts: told.collect() }
     }
 
-    /// From the blow until each key was served to somebody who asked afterwards; none where one never was.
+    /// The time from the accident until each path was served to a client that asked afterwards. `None` if one path
+    /// never was.
     pub fn recovery(&self) -> Option<Duration> {
         let Struck { from, paths, .. } = self.struck.as_ref()?;
         let first = |path: &String| {

@@ -23,12 +23,12 @@ use super::{
 };
 use crate::{client::Answer, memory::dice::Dice};
 
-/// Clients at work, and what they were told so far.
+/// The clients of a run, and the answers that they got so far.
 pub struct Clientele {
     shared: Arc<Shared>,
-    /// Dropped, they end.
+    /// The tasks of the clients. Dropping the set ends them.
     at_work: Mutex<JoinSet<()>>,
-    /// How many further requests there were.
+    /// The number of requests that the accidents have added.
     own: AtomicUsize,
 }
 
@@ -40,7 +40,7 @@ struct Shared {
     stop: watch::Sender<bool>,
 }
 
-/// How a client takes it when nothing comes.
+/// The behaviour of a client that gets no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
     /// Waits, always for the same gateway.
@@ -55,7 +55,7 @@ const PATIENT: Duration = Duration::from_secs(40);
 const HASTY: Duration = Duration::from_millis(2500);
 const FICKLE: Range<Duration> = Duration::from_millis(3)..Duration::from_millis(300);
 
-/// A client is like the one so many places before it.
+/// The manner of each client, by its number.
 const MANNERS: [Manner; 12] = [
     Manner::Patient,
     Manner::Hasty,
@@ -71,13 +71,13 @@ const MANNERS: [Manner; 12] = [
     Manner::Patient,
 ];
 
-/// Between an answer and the next request of the same client.
+/// The pause between an answer and the next request of the same client.
 const PAUSE: Range<Duration> = Duration::from_millis(2)..Duration::from_millis(12);
-/// After a refusal, or a broken connection.
+/// The pause after a refusal, or after a broken connection.
 const LATER: Range<Duration> = Duration::from_millis(20)..Duration::from_millis(60);
 
 impl Clientele {
-    /// `gateways`: by name, in the order in which they are numbered.
+    /// `gateways`: names and addresses, in the order of their numbers.
     pub fn start(gateways: Vec<(String, SocketAddr)>, spoken: Spoken, errand: Errand, dice: &Dice) -> Self {
         let shared = Arc::new(Shared {
             gateways,
@@ -100,12 +100,13 @@ impl Clientele {
         Self { shared, at_work: Mutex::new(at_work), own: AtomicUsize::new(0) }
     }
 
-    /// One more request, through this gateway, of a client that waits. Gives its name, and goes on.
+    /// Sends one more request through this gateway, for a client that waits. Returns the id of the request without
+    /// waiting for the answer.
     pub fn sends(&self, gateway: usize, path: &str, work: Duration) -> String {
         self.sends_for(PATIENT, gateway, path, work)
     }
 
-    /// The same of a client that hangs up after so long.
+    /// The same for a client that hangs up after `patience`.
     pub fn sends_for(&self, patience: Duration, gateway: usize, path: &str, work: Duration) -> String {
         let shared = Arc::clone(&self.shared);
         let id = shared.name(&format!("own-{}", self.own.fetch_add(1, Ordering::Relaxed)), gateway);
@@ -119,16 +120,16 @@ impl Clientele {
         id
     }
 
-    /// Waits for at most so long until what was told shows something.
+    /// Waits until the attempts so far satisfy `shows`, for at most `limit`.
     pub async fn when(&self, limit: Duration, shows: impl Fn(&[Asked]) -> bool) -> bool {
         let mut asked = self.shared.asked.subscribe();
         timeout(limit, asked.wait_for(|asked| shows(asked))).await.is_ok()
     }
 
-    /// Lets each client finish its request, and gives all that were told.
+    /// Lets each client finish its request, and returns all attempts.
     ///
     /// # Panics
-    /// If a client did.
+    /// If a client panicked.
     pub async fn stop(self) -> Vec<Asked> {
         self.shared.stop.send_replace(true);
         let mut at_work = self.at_work.into_inner().expect("no thread panics here");
@@ -140,12 +141,12 @@ impl Clientele {
 }
 
 impl Shared {
-    /// It says which gateway was asked: behind a guard nobody else knows.
+    /// The id names the gateway that was asked, because a record of an origin behind a guard does not.
     fn name(&self, what: &str, gateway: usize) -> String {
         format!("{what}@{}", self.gateways[gateway].0)
     }
 
-    /// Asks, and writes down what came of it. The connection stays where it can be used again.
+    /// Sends a request and records the attempt. The connection is kept if it can be used again.
     async fn asks(
         &self,
         line: &mut Option<Line>,
@@ -167,7 +168,7 @@ impl Shared {
                 *line = Some(open);
                 Some(answer)
             }
-            // The connection goes with the request.
+            // The connection is dropped with the request.
             Ok(Err(_)) | Err(_) => None,
         };
         let told = answer.as_ref().map(|answer| Said {
@@ -187,7 +188,7 @@ struct Caller {
     shared: Arc<Shared>,
     number: usize,
     manner: Manner,
-    /// The gateway that it asks.
+    /// The index of the gateway that the client asks.
     at: usize,
     dice: Dice,
 }

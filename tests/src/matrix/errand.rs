@@ -1,4 +1,4 @@
-//! What clients ask for: which keys, whether they read or write, and whether they name what they want done.
+//! The requests of the clients: their keys, whether they read or write, and whether they name an operation.
 
 use std::{ops::Range, time::Duration};
 
@@ -11,16 +11,16 @@ use crate::{
     policy::Policy,
 };
 
-/// What a run is about.
+/// The kind of requests in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errand {
-    /// One account each time.
+    /// Each request pays to one account.
     Pay,
-    /// The same, and each payment has a name under which it is asked for until its client knows what came of it.
+    /// The same with an operation for each payment. The client repeats the operation until it knows the outcome.
     PayOnce,
-    /// Half of them only read.
+    /// Half of the requests only read.
     ReadAndPay,
-    /// Two accounts each time.
+    /// Each request changes two accounts.
     Swap,
 }
 
@@ -29,7 +29,7 @@ pub const ACCOUNTS: usize = 4;
 
 const WORKS: Range<Duration> = Duration::from_millis(1)..Duration::from_millis(20);
 
-/// A request to send, and what is to be known of it.
+/// A request to send, with the facts that the judge needs.
 pub struct Request {
     pub id: String,
     pub operation: Option<String>,
@@ -38,18 +38,18 @@ pub struct Request {
     pub ask: Ask,
 }
 
-/// What one client wants, one thing after the other.
+/// The requests of one client, one after the other.
 pub struct Errands {
     errand: Errand,
     client: usize,
-    /// How many it has begun.
+    /// How many operations or payments the client has begun.
     begun: usize,
-    /// What it has to ask again.
+    /// The operation and the path that the client has to ask for again.
     open: Option<(String, String)>,
 }
 
 impl Errand {
-    /// The paths of all requests, each of which is to be served.
+    /// The paths of all requests. Each path has to be served again after the accident.
     pub fn paths(self) -> Vec<String> {
         (0..ACCOUNTS).map(|n| self.path(n)).collect()
     }
@@ -120,11 +120,11 @@ impl Errands {
         }
     }
 
-    /// What was answered decides whether it asks for the same again.
+    /// The answer decides whether the client repeats the operation.
     pub fn hear(&mut self, answer: Option<&Answer>) {
         let known = answer.and_then(Answer::outcome);
         let settled = matches!(known, Some(Outcome::Done | Outcome::Replayed));
-        // Nobody knows, and nobody will: an operator has to say.
+        // After a 409 the outcome stays unknown to clients. An operator has to decide.
         let given_up = answer.is_some_and(|answer| answer.status == 409);
         if settled || given_up {
             self.open = None;

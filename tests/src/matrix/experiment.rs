@@ -15,11 +15,11 @@ use crate::ensemble::Ensemble;
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     pub name: &'static str,
-    /// In the list of `tests/README.md`.
+    /// The number in the list of `tests/README.md`.
     pub number: &'static str,
-    /// Nothing may be broken there.
+    /// No law may be broken at these levels.
     pub holds_at: &'static [Level],
-    /// Here something has to be: the same accident would else show nothing there.
+    /// At these levels a law must be broken. Otherwise the accident would prove nothing at the other levels.
     pub breaks_at: &'static [Level],
     pub apparatus: Apparatus,
     pub accident: Accident,
@@ -28,15 +28,15 @@ pub struct Case {
     pub recovers_within: Duration,
 }
 
-/// What a run has to have met; else it shows nothing.
+/// The least that a run must have met. A run that has met less proves nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct Least {
     pub executions: usize,
-    /// From one gateway to another.
+    /// How often a key went from one gateway to another.
     pub hand_overs: usize,
-    /// Where whoever compares is there: at levels `upstream` and `guard`.
+    /// Stale requests that were refused. This counts only at the levels at which tokens are compared.
     pub stale: usize,
-    /// Executions that were under way when it happened.
+    /// Executions that were under way at the accident.
     pub hit: usize,
 }
 
@@ -49,7 +49,7 @@ pub struct Run {
 }
 
 impl Case {
-    /// At all its levels.
+    /// The runs of the case at all its levels.
     pub fn runs(&'static self, seed: u64) -> impl Iterator<Item = Run> {
         let levels = self.holds_at.iter().chain(self.breaks_at);
         levels.map(move |level| Run { case: self, level: *level, seed })
@@ -57,12 +57,12 @@ impl Case {
 }
 
 impl Run {
-    /// Has to break something.
+    /// The run has to break a law.
     pub fn is_control(&self) -> bool {
         self.case.breaks_at.contains(&self.level)
     }
 
-    /// Plays it. Gives the servers back for another run.
+    /// Plays the run. Returns the servers for another run.
     pub async fn plays(self, ensemble: Ensemble) -> (Ruling, Ensemble) {
         let mut lab = Laboratory::open(self.case.apparatus, self.level, self.seed, ensemble).await;
         match (self.case.accident)(&mut lab).await {
@@ -74,7 +74,7 @@ impl Run {
         }
     }
 
-    /// Nothing was seen of it.
+    /// The ruling of a run that has shown nothing.
     pub fn unseen(self, verdict: Verdict, reason: String) -> Ruling {
         Ruling {
             case: self.case.name.to_owned(),
@@ -94,7 +94,8 @@ impl Run {
     fn judges(self, shown: &Shown) -> Ruling {
         let broken = breaches(&shown.chronicle, self.level);
         let history = shown.chronicle.read_as(super::chronicle::Reading::Effect);
-        // Whoever was asked says nothing of who had the key, where requests are sent on.
+        // Where gateways forward requests, the gateway that was asked may be another one than the holder. The run then
+        // counts tenures.
         let hand_overs = if shown.chronicle.forwards { history.tenures() } else { history.hand_overs() };
         let executions = history.executions.len();
         let why_not = self.missing(executions, hand_overs, shown).or_else(|| self.wrong(&broken));
@@ -132,7 +133,7 @@ impl Run {
         if expected.is_empty() {
             return Some("a control that breaks nothing".to_owned());
         }
-        // Nobody promises when a key is served that nobody watches over.
+        // A control makes no promise about recovery, because nobody compares tokens there.
         let other: Vec<&Breach> =
             other.into_iter().filter(|breach| breach.law != super::invariants::Law::Recovery).collect();
         (!other.is_empty()).then(|| told(other.into_iter()))
@@ -149,7 +150,7 @@ fn counted(broken: &[Breach]) -> String {
     counts.join(", ")
 }
 
-/// The first of them in full.
+/// The counts of all breaches, and the first three in full.
 fn told<'a>(broken: impl Iterator<Item = &'a Breach>) -> String {
     let broken: Vec<Breach> = broken.cloned().collect();
     let first: Vec<String> = broken.iter().take(3).map(Breach::to_string).collect();
@@ -183,7 +184,7 @@ mod tests {
         recovers_within: Duration::from_secs(1),
     };
 
-    /// One execution, whose addition is lost.
+    /// One execution whose addition is missing in the balance.
     fn loss() -> Deed {
         let (began, ended) = (Instant::now(), Some(Instant::now()));
         let door = Execution {

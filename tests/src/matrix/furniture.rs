@@ -1,4 +1,4 @@
-//! The guards, the gateways and what clients speak, as a case and its level ask for them.
+//! The guards, the gateways and the protocol of the clients, as a case and its level ask for them.
 
 use std::{any::Any, net::SocketAddr};
 
@@ -26,10 +26,10 @@ use crate::{
     terminator::Authority,
 };
 
-/// What has to live as long as a run.
+/// Things that have to live as long as a run.
 pub(super) type Kept = Vec<Box<dyn Any + Send + Sync>>;
 
-/// None where the service compares, or nobody.
+/// The guards at level `guard`. The list is empty at other levels.
 pub(super) async fn guards(
     (apparatus, level): (&Apparatus, Level),
     guarded: &Guarded,
@@ -71,7 +71,7 @@ fn timed(launch: Launch) -> Launch {
         .with("/settle", "5s")
 }
 
-/// With which gateways sign what they send to guards, where the case is about clocks.
+/// The key with which gateways sign tickets for guards, where the case is about clocks.
 pub(super) async fn tickets(apparatus: &Apparatus, kept: &mut Kept) -> Option<Value> {
     if !apparatus.clocks {
         return None;
@@ -93,7 +93,7 @@ pub(super) async fn station(
     let name = format!("gw-{}", number + 1);
     let ports = free_ports(2);
     let address = SocketAddr::from(([127, 0, 0, 1], ports[0]));
-    // All accidents of one gateway are those of the first.
+    // Every accident of a single gateway happens to the first one.
     let ways = if number == 0 { apparatus.ways } else { Ways::Direct };
     let mut links = Vec::new();
     if ways == Ways::CutToZooKeeper {
@@ -169,7 +169,7 @@ fn at_level(guarded: &Guarded, level: Level, name: &str, endpoints: &[SocketAddr
     policy.with("/upstreams/ledger/connect_timeout", "500ms")
 }
 
-/// Prepares the gateways for what clients speak.
+/// Configures the gateways for the protocol of the clients.
 pub(super) fn spoken(speech: Speech, stations: &mut [Station], kept: &mut Kept) -> Spoken {
     match speech {
         Speech::Http1 => Spoken::Http1,

@@ -8,7 +8,7 @@ const STYLE: &str = "body{font:14px system-ui,sans-serif;margin:2em;color-scheme
 td,th{padding:.2em .6em;border-bottom:1px solid #8884;text-align:left}td.n{text-align:right}.fail{color:#c33;font-weight:600}\
 .skipped{color:#888}rect{fill:#48c}text{font-size:11px;fill:currentColor}";
 
-/// All of it.
+/// The whole page.
 pub fn page(rulings: &[Ruling]) -> String {
     let mut cases = BTreeMap::<&str, Vec<&Ruling>>::new();
     for ruling in rulings {
@@ -43,20 +43,20 @@ fn row(ruling: &Ruling) -> String {
     )
 }
 
-/// None where nothing was measured.
+/// `None` where no recovery was measured.
 fn section(case: &str, rulings: &[&Ruling]) -> Option<String> {
     let times: Vec<f64> = rulings.iter().filter_map(|ruling| ruling.recovery).collect();
     let longest = times.iter().copied().reduce(f64::max)?;
     Some(format!("<h3>{}</h3>{}\n", escaped(case), bars(&times, longest)))
 }
 
-/// As many columns as show a difference.
+/// Enough columns to show a difference.
 const COLUMNS: usize = 20;
 const WIDTH: usize = 26;
 const HEIGHT: usize = 60;
 
 fn bars(times: &[f64], longest: f64) -> String {
-    // Whole quarters of a second: names of columns that people read.
+    // A column is whole quarters of a second wide, so that people can read the labels.
     let step = (longest / f64::from(u32::try_from(COLUMNS - 1).unwrap_or(1)) / 0.25).ceil().max(1.0) * 0.25;
     let within = |column: usize| {
         let from = step * column as f64;

@@ -1,4 +1,4 @@
-//! The judge of a run: nine invariants, upon what [`History`] finds by itself.
+//! The judge of a run: nine invariants and the sum of the additions. [`History`] finds part of the breaches.
 
 #[cfg(test)]
 mod tests;
@@ -22,27 +22,28 @@ use crate::history::{History, Violation};
 pub enum Law {
     /// I1: executions of a key overlap, and not all of them only read.
     Overlap,
-    /// I2: one was executed after another one with a token that is not newer, or was asked for after that one was answered.
+    /// I2: a later execution has a token that is not newer. Or a request has such a token although it was sent after
+    /// the answer to the other one.
     Order,
-    /// I3: an answer that says it is done, and no complete execution, or that of another request.
+    /// I3: an answer says that the request is done, without a complete execution, or with the body of another request.
     Truth,
     /// I4: an attempt, or an operation, is executed more than once.
     Twice,
-    /// I5: two gateways have had one tenure.
+    /// I5: executions of one tenure came through two gateways.
     Tenure,
     /// I6: a key is not served again in time.
     Recovery,
-    /// I7: told `not-dispatched`, and executed; or told nothing about it.
+    /// I7: a client was told `not-dispatched` and the request was executed, or an answer has no outcome.
     Outcome,
-    /// I8: who compares does not remember what it has let in.
+    /// I8: the guard or the comparing service does not remember the newest token that it has let in.
     Mark,
-    /// I9: something is left behind.
+    /// I9: a node or a gauge is left behind.
     Rest,
     /// Additions were lost.
     Sum,
 }
 
-/// A law, and what broke it.
+/// A law that was broken, and the evidence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breach {
     pub law: Law,
@@ -50,7 +51,7 @@ pub struct Breach {
 }
 
 impl Law {
-    /// What a lock without a fence cannot keep once its session is lost.
+    /// The laws that a lock without a fence cannot keep once its session is lost.
     pub fn needs_a_fence(self) -> bool {
         matches!(self, Self::Overlap | Self::Order | Self::Sum)
     }
@@ -62,9 +63,9 @@ impl fmt::Display for Breach {
     }
 }
 
-/// Holds a run against all of them.
+/// Checks a run against all laws.
 pub fn breaches(run: &Chronicle, level: Level) -> Vec<Breach> {
-    // A service that compares keeps its executions apart by itself, behind its door.
+    // A comparing service keeps executions apart inside, so requests may overlap at its door.
     let readings: &[Reading] = match level {
         Level::Upstream => &[Reading::Effect],
         Level::None | Level::Delay | Level::Guard => &[Reading::Effect, Reading::Door],
@@ -100,8 +101,8 @@ fn of_history(history: &History, reading: Reading) -> Vec<Breach> {
     found.map(|violation| law(&violation).broken_by(format!("{reading:?}: {violation:?}"))).collect()
 }
 
-/// An answer of a fenced route says what became of the request; a success is one complete execution of this very request,
-/// which was over before it was told.
+/// Every answer of a fenced route has an outcome. A success needs a complete execution of this very request, which
+/// ended before the answer.
 fn truth(run: &Chronicle) -> Vec<Breach> {
     let mut ends = BTreeMap::<&str, Vec<Option<Instant>>>::new();
     for deed in &run.deeds {
@@ -126,7 +127,7 @@ fn truth(run: &Chronicle) -> Vec<Breach> {
     found
 }
 
-/// What several attempts stand for is done once; and once at least, where one of them was told so.
+/// An operation is executed once at most. It is executed once at least if one of its attempts was told that it is done.
 fn operations(run: &Chronicle) -> Vec<Breach> {
     let operation = |asked: &super::chronicle::Asked| Some((asked.operation.clone()?, asked.id.clone()));
     let of_attempt: BTreeMap<String, String> =
@@ -172,11 +173,11 @@ fn recovery(run: &Chronicle) -> Option<Breach> {
     }
 }
 
-/// Who asks after somebody else was answered gets a newer token.
+/// A request that was sent after the answer to another one has a newer token.
 fn real_time(run: &Chronicle) -> Vec<Breach> {
     let mut tokens = BTreeMap::<&str, (&str, Token)>::new();
     for deed in run.deeds.iter().filter(|deed| deed.writes()) {
-        // Of one that is executed twice, the first execution is what was answered.
+        // If an attempt was executed twice, the token of the first execution counts.
         let (_, token) = tokens.entry(deed.id()).or_insert((&deed.door.key, deed.door.token));
         *token = (*token).min(deed.door.token);
     }
@@ -191,7 +192,7 @@ fn real_time(run: &Chronicle) -> Vec<Breach> {
     }
     let mut found = Vec::new();
     for (key, mut line) in events {
-        // At one moment nobody can say what came first: what is asked for then is not held to be later.
+        // A request and an answer at the same moment have no known order, so the request does not count as later.
         line.sort_by_key(|(at, asks, ..)| (*at, !asks));
         let mut answered: Option<Token> = None;
         for (_, asks, token, id) in line {

@@ -10,7 +10,8 @@ use crate::{
     patience::patiently,
 };
 
-/// The wall clock of the first gateway is an hour ahead, then an hour behind, then right. The guard takes no ticket of the wrong time.
+/// The wall clock of the first gateway is an hour ahead, then an hour behind, then right. The guard refuses tickets of
+/// the wrong time.
 pub fn wall(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     const HOUR: i64 = 3600;
     Box::pin(async move {
@@ -39,7 +40,8 @@ async fn refused(lab: &Laboratory) -> f64 {
     count
 }
 
-/// The machine of the first gateway has slept for a minute, as it sees it: its sessions may be over, and it has to notice.
+/// The clock of the first gateway shows that its machine has slept for a minute. Its sessions may be over, and the
+/// gateway has to notice.
 pub fn slept(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;

@@ -1,4 +1,4 @@
-//! Clients that go.
+//! Clients that hang up.
 
 use std::{ops::Range, time::Duration};
 

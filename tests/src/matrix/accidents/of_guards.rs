@@ -1,4 +1,4 @@
-//! Accidents of whoever compares tokens: of a guard, and of its store.
+//! Accidents of a guard, and of its store.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub fn kill(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     })
 }
 
-/// It stands still for longer than anything may take that it has let in.
+/// The guard stands still for longer than any execution that it has admitted may take.
 pub fn freeze(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
@@ -38,7 +38,8 @@ pub fn freeze(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     })
 }
 
-/// Its disk is full: it ends, rather than to forward what it cannot remember. It comes back when there is room.
+/// The disk of the guard is full. The guard ends, rather than forward a request that it cannot record. It comes back
+/// when there is room.
 pub fn disk_is_full(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     Box::pin(async move {
         if !rustix::process::geteuid().is_root() {
@@ -52,7 +53,7 @@ pub fn disk_is_full(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
         lab.at_work(0, LONG).await;
         lab.strikes_all();
         disk.fills_up();
-        // What is there has its pages: new keys need new ones.
+        // Keys that the store knows have their pages already, and new keys need new pages.
         for n in 0.. {
             if lab.guards[0].ready_or_ended().await == Some(false) {
                 break;

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use super::Happened;
 use crate::matrix::{laboratory::Laboratory, level::LONG};
 
-/// It stands still for two sessions, with requests under way and others in its line.
+/// The gateway stands still for two session timeouts, with requests under way and others in its line.
 pub fn freeze(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
@@ -19,7 +19,8 @@ pub fn freeze(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     })
 }
 
-/// It stands still between the look at its proof and the write: what it writes later is older than what others have written.
+/// The gateway stands still between the check of its proof and the write. Its late write has an older token than the
+/// writes of others meanwhile.
 pub fn pause_before_the_write(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     Box::pin(async move {
         let pause = 2 * lab.apparatus.session + lab.apparatus.session / 2;
@@ -32,13 +33,13 @@ pub fn pause_before_the_write(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
         lab.stations[0].signal(Signal::STOP);
         lab.sessions_end().await;
         lab.stations[0].signal(Signal::CONT);
-        // What was to be written is written now.
+        // The gateway has time to send its late write now.
         sleep(lab.apparatus.session / 2).await;
         Ok(from)
     })
 }
 
-/// It dies with requests under way, and comes back some time after its session is over.
+/// The gateway dies with requests under way, and comes back some time after its session is over.
 pub fn kill(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
@@ -56,12 +57,12 @@ pub fn cut_off(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     cut(lab, |lab| lab.stations[0].is_cut())
 }
 
-/// ZooKeeper obeys it, and it does not hear so.
+/// ZooKeeper gets the requests of the gateway, and the gateway gets no answers.
 pub fn deaf(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     cut(lab, |lab| lab.stations[0].links.iter().for_each(|link| link.lose_replies()))
 }
 
-/// What it says does not arrive.
+/// The requests of the gateway do not arrive at ZooKeeper.
 pub fn mute(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     cut(lab, |lab| lab.stations[0].links.iter().for_each(|link| link.lose_requests()))
 }

@@ -30,7 +30,7 @@ pub fn leader_dies(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     })
 }
 
-/// Two of three servers stand still for 20 s: nothing is granted, and nothing is given on.
+/// Two of three servers stand still for 20 s. During that time no key is granted or handed over.
 pub fn majority_is_away(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
@@ -45,7 +45,7 @@ pub fn majority_is_away(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     })
 }
 
-/// One server after the other stands still for a moment, many times: as with a slow disk.
+/// One server after the other stands still for a moment, many times, as with a slow disk.
 pub fn servers_stutter(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     const TIMES: usize = 12;
     const STILL: Range<Duration> = Duration::from_millis(100)..Duration::from_millis(900);
@@ -66,7 +66,8 @@ pub fn servers_stutter(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     })
 }
 
-/// Everything is forgotten. Nothing is granted until an operator makes the installation again, above all tokens that there were.
+/// ZooKeeper loses all data. No key is granted until an operator makes the installation again, above all earlier
+/// tokens.
 pub fn wiped(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;

@@ -1,4 +1,4 @@
-//! Accidents of the service, and of the way there.
+//! Accidents of the service, and of the way to the service.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::{
 /// Longer than whoever waits for it, and over before anybody gives the key on.
 const HANGS: Duration = Duration::from_millis(4500);
 
-/// It hangs once, and breaks connections before, in and after its answers.
+/// The service hangs once, and breaks connections before, in and after its answers.
 pub fn breaks(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     const KINDS: [Mishap; 4] = [Mishap::ResetBefore, Mishap::ResetAfter, Mishap::InHead, Mishap::InBody];
     const TIMES: usize = 8;
@@ -23,7 +23,7 @@ pub fn breaks(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
         origin.meets([Mishap::Hangs(HANGS)]);
         origin.meets((0..TIMES).map(|_| *lab.dice.one_of(&KINDS)));
         while origin.mishaps_left() > 0 {
-            // Each request takes one away: nobody says when.
+            // Each request takes one mishap away, and no event says when.
             sleep(Duration::from_millis(20)).await;
         }
         let over = Instant::now();

@@ -1,4 +1,4 @@
-//! What others do in between: to lock nodes, and to answers on their way.
+//! Interference by others: with lock nodes, and with answers on their way.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub fn node_deleted(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
         let parent = format!("/{}/", record.key().unwrap_or_default().replace('/', "%2F"));
         let mut line: Vec<String> = tree.locks().await;
         line.retain(|node| node.contains(&parent));
-        // The last ten digits are the number in the line.
+        // The last ten digits are the sequence number of the node.
         line.sort_by_key(|node| node[node.len() - 10..].to_owned());
         let holder = line.first().ok_or(format!("no node of `{parent}`"))?;
         tree.delete(holder).await.map_err(|error| format!("delete `{holder}`: {error}"))?;
@@ -28,9 +28,9 @@ pub fn node_deleted(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     })
 }
 
-/// Nodes are made and deleted, and the answers that say so are lost with their connections.
+/// Nodes are made and deleted, and the answers to these operations are lost with their connections.
 pub fn answers_eaten(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
-    /// A link that has no session of its own has nothing to eat.
+    /// A link without a session has no such operation, so its trap is not sprung.
     const UNUSED: Duration = Duration::from_secs(2);
     Box::pin(async move {
         let from = Instant::now();

@@ -1,4 +1,4 @@
-//! Runs that are sound, and runs in which one thing was changed: each is caught, and for that reason alone.
+//! Sound runs, and runs in which one thing was changed. Each change is caught, by exactly the laws that it breaks.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,8 @@ fn id(number: u64) -> String {
     format!("c0-{number}@gw-{}", number % 2)
 }
 
-/// The n-th of a line: it comes at the door `10 * n` seconds after the start, is executed from 1 s to 6 s after that, and is answered after 7 s.
+/// The n-th execution. It comes to the door `10 * n` seconds after the start, is executed from 1 s to 6 s after that,
+/// and ends at the door after 7 s.
 fn deed(start: Instant, number: u64) -> Deed {
     let at = |seconds| start + Duration::from_secs(10 * number + seconds);
     let door = Execution {

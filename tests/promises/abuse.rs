@@ -25,11 +25,11 @@ use crate::streaming::Gibibyte;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// For one request of somebody else, while the machine is busy with the abuse.
+/// The time limit for one request of another client while the machine is busy with the abuse.
 const SERVED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Somebody else asks meanwhile, each time over a connection of their own, for the key that the abuse is after, and for
-/// what needs none.
+/// Other clients send requests during the abuse, each over a new connection. One request needs the key that the abuse
+/// is after. The other request needs no key.
 async fn beside_others<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> R {
     let over = Cell::new(false);
     let others = async {
@@ -61,7 +61,7 @@ async fn nothing_is_left(gateway: &Gateway) {
     }
 }
 
-/// Memory that was in use at once during an abuse, beyond what is in use when others are served.
+/// The memory that was in use at its peak during an abuse, less the memory that was resident before.
 async fn grown<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> (R, usize) {
     for _ in 0..20 {
         assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
@@ -85,7 +85,8 @@ fn opened(n: u32, flags: u8) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | flags, 2 * n + 1, &post("/pay/7"))
 }
 
-/// A connection with one kind of frames, as fast as they are taken, until it ends or for a while.
+/// Sends frames of one kind on a connection, as fast as the gateway takes them. The flood stops when the connection
+/// ends or the time is over.
 async fn flood(public: SocketAddr, first: Vec<u8>, frames: impl Fn(u32) -> Vec<u8>) {
     const FLOODED: Duration = Duration::from_secs(4);
     let mut bare = Bare::connect(public).await;
@@ -93,7 +94,7 @@ async fn flood(public: SocketAddr, first: Vec<u8>, frames: impl Fn(u32) -> Vec<u
     drop(tokio::time::timeout(FLOODED, flooding).await);
 }
 
-/// What a connection may hold by its windows and buffers, and slack of the allocator: no flood gets more.
+/// The bound on the growth by one flood: the windows and buffers of one connection, and slack of the allocator.
 const ONE_CONNECTION: usize = 16 * MIB;
 
 #[tokio::test]
@@ -135,7 +136,7 @@ async fn ten_thousand_streams_of_one_connection_are_served_beside_others() {
     nothing_is_left(&gateway).await;
 }
 
-/// `GET /large` leads to a service whose answer nobody can swallow.
+/// `GET /large` leads to a service whose answer is larger than any client here reads.
 fn with_large(site: &Site, service: &Gibibyte) -> Policy {
     let files = json!({"endpoints": [format!("http://{}", service.address)], "fencing": "none"});
     let large = json!({"methods": ["GET"], "path": "/large"});
@@ -146,12 +147,13 @@ fn with_large(site: &Site, service: &Gibibyte) -> Policy {
         .route(json!({"name": "read", "upstream": "ledger", "match": read, "fence": "none"}))
 }
 
-/// The buffers and the state of a connection whose request is not complete.
+/// The gateway's memory for one slow client: the buffers and the state of a connection whose request is not complete.
 const SLOW_CLIENT: usize = 64 * KIB;
-/// Beside them what waits to be written of the answer, what was read of it, and the connection that it comes from.
+/// The further memory for one slow reader: answer bytes that wait to be written, answer bytes that were read, and the
+/// connection to the service.
 const SLOW_READER: usize = 256 * KIB;
 
-/// How many clients slowhttptest is told to be.
+/// The number of clients that slowhttptest plays.
 const SLOW: usize = 1000;
 
 #[tokio::test]
@@ -189,10 +191,12 @@ fn tail(log: &str) -> String {
     lines[lines.len().saturating_sub(12)..].join("\n")
 }
 
-/// Of each kind of slow client, and of readers, each of which has a connection to the service as well.
+/// The number of clients of each slow kind, and the number of readers. Each reader has a connection to the service as
+/// well.
 const EACH: usize = 1200;
 const READERS: usize = 1000;
-/// Of an answer, for one that does not read it: in our buffers, and in the kernel's on both sides of us.
+/// The bound on the answer bytes taken for a client that does not read: gateway buffers, and kernel buffers on both
+/// sides of the gateway.
 const TAKEN: u64 = 1 << 20;
 
 #[tokio::test]
@@ -219,11 +223,11 @@ async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
         }
         gateway.series_reaches("fencegate_requests_in_flight", &["\"pay\""], EACH as f64).await;
         gateway.series_reaches("fencegate_requests_total", &["\"large\""], READERS as f64).await;
-        // Somebody else is served while all of them are there.
+        // Another client is served while all of these connections are open.
         for _ in 0..10 {
             assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
         }
-        // What the kernel takes for a client is nobody's memory in the figures of a process.
+        // Kernel buffers do not show in the memory figures of a process, so they are measured here.
         let taken = service.moved() / READERS as u64;
         println!("{} KiB were taken for each reader that reads nothing", taken >> 10);
         assert!(taken < TAKEN, "{} KiB were taken for each", taken >> 10);
@@ -235,7 +239,7 @@ async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
     nothing_is_left(&gateway).await;
 }
 
-/// Says something, and neither goes on nor reads.
+/// Sends some bytes, and then neither sends nor reads.
 async fn slow(public: SocketAddr, said: &str) -> Raw {
     let mut client = Raw::connect_narrow(public).await.expect("listens");
     client.say(said).await.expect("connected");

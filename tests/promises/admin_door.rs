@@ -156,7 +156,7 @@ async fn nobody_gets_in_at_a_gateway_without_what_is_asked_for() {
     let gateway = Launch::new(&secret.policy(&site)).start().await;
     gateway.becomes_ready().await;
     nobody_gets_in(&gateway, &READ, &CHANGED).await;
-    // Nothing was drained, and whoever shows the token is served.
+    // No refused request has drained the gateway, and a client that shows the token is served.
     for path in READ {
         let answer = ask(&gateway, bearing(Ask::get(path), TOKEN)).await;
         let nobody_wants_it = path.ends_with("account%2F7");
@@ -290,7 +290,7 @@ async fn what_is_too_large_or_too_slow_is_not_waited_for() {
     let large = Ask::post("/api/v1/operations/x/resolve").body(vec![b' '; 64 * 1024]);
     assert_eq!(ask(&gateway, large).await.status, 413);
     let long = Ask::get("/live").field("x", &"x".repeat(64 * 1024));
-    // Refused, or hung up on while it still sends.
+    // The gateway answers with a refusal, or closes the connection while the client still sends.
     if let Ok(answer) = long.to(gateway.admin).await {
         assert_eq!(answer.status, 431);
     }
@@ -304,7 +304,7 @@ const SOON: Duration = Duration::from_secs(10);
 
 async fn is_hung_up_on(stream: &mut TcpStream) {
     let mut rest = Vec::new();
-    // A reset is as good.
+    // A reset counts as a closed connection, too.
     drop(timeout(SOON, stream.read_to_end(&mut rest)).await.expect("hung up on"));
 }
 
@@ -331,6 +331,6 @@ async fn whoever_lies_idle_or_never_ends_a_request_takes_no_place_from_probes() 
             }
         }
     }
-    // The first ones had to go for them, long before their time was up.
+    // The gateway has closed the oldest connections in favour of the new ones, long before their time limits.
     is_hung_up_on(&mut all[2]).await;
 }

@@ -87,7 +87,7 @@ async fn leases_are_seen_asked_back_and_ended_by_whoever_is_let_in() {
     assert_eq!((status, &seen["revocation"], &seen["state"]), (200, &json!(why), &json!("held")));
     assert_eq!(said(&lease.renew(&gateway).await)["revocation"], why);
 
-    // A request under it is at work, and the next holder waits for its end as well.
+    // A request under the lease is at work. The next holder waits for the end of that request as well.
     let latch = site.origin.holds("/pay/7");
     let running = gateway.begin(lease.under(Ask::post("/pay/7")));
     site.origin.request("/pay/7", 1).await;
@@ -156,7 +156,7 @@ async fn the_verbs_say_what_a_lease_is_and_what_becomes_of_it() {
     let (code, told, _) = typed(&gateway, &["lease", "show", reference, "--format", "json"]).await;
     let told: Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!((code, &told["token"]), (Some(0), &lease.document["token"]));
-    // Another gateway has leases of its own, and says who else there is.
+    // Another gateway has its own leases. For an unknown lease it names the other gateways.
     let (code, _, wrong) = typed(&other, &["lease", "show", reference]).await;
     assert!(
         code == Some(1) && wrong.contains("gw-2 knows no lease") && wrong.contains("gw-1 (peer 127.0.0.1"),

@@ -60,7 +60,7 @@ async fn who_holds_and_why_the_others_wait_is_told() {
     assert_eq!((&held["in_flight"], &held["proven"]), (&json!(1), &json!(true)));
     assert_eq!(lock["line"][0]["route"], json!("pay"));
 
-    // Its own node is there a moment after it has found that there is another one.
+    // The waiter's own node appears shortly after the waiter has found the other node.
     let elsewhere = |told: &Value| {
         let line = told["line"].as_array().map_or(0, Vec::len);
         told["here"]["why"] == "held-elsewhere" && line == 2
@@ -185,7 +185,8 @@ async fn nothing_is_broken_by_a_slip() {
         said(&gateway, "/api/v1/locks/account%2F8/break", &json!({"confirm": "account/8", "force": true}))
             .await;
     assert_eq!((answered, told["reason"].as_str()), (409, Some("changed")), "{told}");
-    // It runs to its end under the plan that it came with, whatever its route is called now and who compares by then.
+    // The request runs to its end under the plan with which it came. A later name of the route, or a later level,
+    // changes nothing for the request.
     let renamed = policy.clone().with("/routes/0/name", "other");
     let unfenced = renamed.clone().with("/routes/0/fence", "none");
     let comparing = policy.clone().with("/upstreams/ledger/fencing", "upstream");
@@ -200,7 +201,7 @@ async fn nothing_is_broken_by_a_slip() {
     assert_eq!(holder.finishes().await.status, 200);
 }
 
-/// `enforce: observe`: a request may go without its lock or token, so nobody compares either.
+/// `enforce: observe`: a request may pass without a lock or token, so no service compares tokens either.
 #[tokio::test]
 async fn a_break_needs_a_word_more_where_a_route_with_that_key_only_observes() {
     let site = Site::fresh().await;
@@ -236,7 +237,7 @@ async fn written_by(site: &Site, gateway: &str) -> usize {
     site.origin.log().pieces.iter().filter(|piece| piece.gateway == gateway).count()
 }
 
-/// The holder stands before its write while its lock is broken, wakes, and has noticed.
+/// The holder is paused before its write while its lock is broken. When the holder wakes, it has noticed the break.
 async fn a_broken_holder_writes_nothing(cached: bool) {
     let site = Site::fresh().await;
     let policy = |name: &str| if cached { site.policy(name).cached() } else { site.policy(name) };
@@ -269,7 +270,8 @@ async fn a_cached_tenure_whose_node_was_broken_writes_nothing_once_it_has_notice
     a_broken_holder_writes_nothing(true).await;
 }
 
-/// Between the break and the moment in which the holder learns of it nothing but the token tells the two apart.
+/// Between the break and the moment when the holder learns of it, only the token tells the old holder from the new
+/// one.
 #[tokio::test]
 async fn what_a_broken_holder_writes_before_it_notices_is_refused_by_its_token() {
     let site = Site::fresh().await.comparing();

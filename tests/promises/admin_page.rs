@@ -121,7 +121,7 @@ async fn an_operator_sees_what_happens_in_light_and_dark() {
     }
     no_complaints(&browser).await;
 
-    // What is new comes by itself, and what somebody has in hand stays.
+    // New parts of the page appear by themselves, and the focus stays on the same element.
     browser
         .run("window.before = document.querySelector('#held'); document.querySelector('#waiting a').focus()")
         .await;
@@ -155,7 +155,7 @@ async fn what_a_guard_refused_as_stale_stands_on_the_page_as_in_the_metrics() {
     let first = gateway.send(&Ask::post("/pay/7")).await;
     let first = first.token().expect("it went through").number();
     assert_eq!(met(&gateway, "Stale dispatches refused").await, 0.0);
-    // As if a gateway that was granted the key later had had its turn.
+    // The guard sees a later token of the key, as if another gateway had had a turn.
     let later = Dispatch::new("account/7", first + (1 << 20));
     assert_eq!(guard.send(&later.post("/pay/7")).await.status, 200);
     assert_eq!(gateway.send(&Ask::post("/pay/7").field("prefer", "wait=1")).await.reason(), "fenced");
@@ -198,7 +198,7 @@ async fn a_lock_is_broken_from_the_page_only_with_its_word_and_its_own_form() {
     gateway
         .says("who broke it", |line| line.message() == "audit" && line.field("asked").starts_with("broke"))
         .await;
-    // Twice is once: the node that was meant holds nothing any more.
+    // A second break changes nothing: the node that was meant no longer holds the key.
     assert_eq!(admin(&gateway, form(&csrf, "account%2F7")).await.status, 409);
     latch.let_go();
     holder.result().await.ok();

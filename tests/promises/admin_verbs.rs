@@ -75,7 +75,7 @@ async fn address_and_token_are_taken_from_the_file_or_said() {
     assert!(code == Some(1) && wrong.contains("FG0602") && wrong.contains("--token-file"), "{wrong}");
     let (code, _, wrong) = said(&["top", "--once", "--admin", "127.0.0.1:1"]).await;
     assert!(code == Some(1) && wrong.contains("FG0601"), "{wrong}");
-    // The file names the port of a test, so nobody listens there; but the token is read from where it says.
+    // The file names port 0, so nothing listens there. The token is read from the place that the file names.
     let file = gateway.file().display().to_string();
     let (code, _, wrong) = said(&["locks", "-c", &file]).await;
     assert!(code == Some(1) && wrong.contains("FG0601"), "{wrong}");
@@ -161,7 +161,7 @@ async fn members_are_all_gateways_and_whether_each_could_work() {
     let peer = json!({"address": "127.0.0.1:0", "advertise": "gw-1.internal:9910"});
     let one = Gateway::start(&site.policy("gw-1")).await;
     let reached = Gateway::start(&site.policy("gw-2").with("/peer", peer)).await;
-    // So long that it is still registered when it is silent.
+    // The session timeout is long enough that a silent gateway is still registered.
     let pauses = Gateway::start(&site.policy("gw-3").with("/zookeeper/session_timeout", "4s")).await;
     for name in ["gw-1", "gw-2", "gw-3"] {
         let line = member_is(&one, name, " yes ").await;
@@ -182,7 +182,7 @@ async fn members_are_all_gateways_and_whether_each_could_work() {
     pauses.signal(Signal::CONT);
 }
 
-/// In a terminal of its own: whatever ends it, the terminal is as it was.
+/// `top` runs in a terminal of its own. Every way of ending `top` leaves the terminal as it was.
 #[tokio::test]
 async fn top_leaves_the_terminal_as_it_was() {
     const SCRIPT: &str = r#"

@@ -53,7 +53,7 @@ fn every_alert_says_what_it_means_and_leads_to_a_section_of_the_runbook() {
     }
 }
 
-/// Targets of a cluster have jobs of other names, and no alert may be silent for that.
+/// The targets of a cluster may have jobs with other names, and every alert has to work for them.
 #[test]
 fn no_rule_asks_for_a_job_by_name() {
     for file in ["alerts.rules.yml", "recording.rules.yml"] {

@@ -15,9 +15,10 @@ use tokio::{
     net::{TcpListener, TcpStream, UnixStream},
 };
 
-/// Of one measurement.
+/// Requests in one measurement.
 const REQUESTS: usize = 200;
-/// What goes on beside the requests, such as heartbeats, falls into some of them only: the least counts.
+/// Work beside the requests, such as heartbeats, disturbs only some of the measurements. The smallest count is
+/// therefore used.
 const MEASUREMENTS: usize = 5;
 
 /// Answers whatever it is asked.
@@ -97,7 +98,7 @@ async fn a_warm_key_costs_few_allocations_and_no_other_thread() {
     for path in ["/open/1", "/warm/1"] {
         let mut least = u64::MAX;
         for _ in 0..MEASUREMENTS {
-            // The first one makes what the others find.
+            // The first request creates what later requests reuse, so it is not counted.
             assert_eq!(client.send(&Ask::get(path)).await.expect("an answer").status, 200);
             let (before, waited) = (allocations(&counts).await, waits(&gateway));
             for _ in 0..REQUESTS {

@@ -22,11 +22,11 @@ use super::clients::venv;
 
 const TOKEN: &str = "0123456789abcdef-admin";
 
-/// What a document cannot say: a key is said twice to break its lock, and so is the reference of a lease; what a client is told is a
-/// line; a page begins behind a lease that is known yet; and `fleet` is told of a dry run only.
+/// Operations with rules that a document cannot express. Breaking a lock or a lease needs its name twice. A message
+/// to a client is one line. A page of leases begins behind a known lease. `fleet` needs a dry run.
 const KNOWN: [&str; 5] = ["breakLock", "breakLease", "revokeLease", "leases", "reload"];
 
-/// The tables of schemathesis by which these operations may refuse what the document allows.
+/// The schemathesis configuration that lets these operations refuse requests which the document allows.
 fn known() -> String {
     let table = |operation: &str| {
         format!(
@@ -41,12 +41,12 @@ fn document(name: &str) -> String {
     folder.join(name).display().to_string()
 }
 
-/// Asks for everything that a document describes, but for what `arguments` leave out.
+/// Sends requests for everything that a document describes, except what `arguments` leave out.
 async fn answers_as(name: &str, address: SocketAddr, arguments: &[&str]) {
     answers_with(name, address, &known(), arguments).await;
 }
 
-/// The same, with what the document cannot say.
+/// The same, with the configuration `known` for rules that a document cannot express.
 async fn answers_with(name: &str, address: SocketAddr, known: &str, arguments: &[&str]) {
     static MADE: OnceCell<String> = OnceCell::const_new();
     let python = MADE.get_or_init(|| venv("schemathesis", "schemathesis==4.32.5")).await;
@@ -65,7 +65,7 @@ async fn answers_with(name: &str, address: SocketAddr, known: &str, arguments: &
         "examples,coverage,fuzzing",
     ]);
     command.args(["--continue-on-failure", "--no-color", "--output-truncate", "false", "--warnings", "off"]);
-    // It gives up where few of its own examples fit: that says nothing of our answers.
+    // This health check fails where few generated examples fit. That says nothing about our answers.
     command.args(["--suppress-health-check", "filter_too_much"]);
     command.args(arguments).current_dir(folder.path());
     let output =
@@ -85,7 +85,7 @@ async fn a_gateways_admin_listener_answers_as_described() {
     let gateway = Launch::new(&tokens.grant(policy)).start().await;
     gateway.becomes_ready().await;
     Lease::of(&gateway, json!({"keys": ["job/night"], "ttl_ms": 30_000})).await;
-    // So that there is something to be told.
+    // Two requests, so that the locks and their history are not empty.
     for key in ["7", "8"] {
         assert_eq!(gateway.send(&Ask::post(&format!("/pay/{key}"))).await.status, 200);
     }
@@ -101,7 +101,8 @@ async fn a_guards_admin_listener_answers_as_described() {
     let bearer = "Authorization: Bearer a-token-that-nobody-guesses";
     let left_out = ["--exclude-path", "/api/v1/drain", "--exclude-path", ANNOUNCEMENT];
     answers_as("guard-admin.json", guard.admin, &[&["-H", bearer][..], &left_out].concat()).await;
-    // By another method it is a request for the service, and refused as one that has no token.
+    // With another method, the path is a request for the service. The guard refuses such a request because it has no
+    // token.
     let announced = ["--include-path", ANNOUNCEMENT, "--exclude-checks", "unsupported_method"];
     answers_as("guard-admin.json", guard.public, &announced).await;
 }

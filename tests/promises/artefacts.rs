@@ -55,7 +55,7 @@ async fn the_compose_file_fits_its_schema_and_its_files_are_good() {
     }
     let configured = shipped("compose/prometheus.yml");
     run("promtool", &["check", "config", "--syntax-only", &configured]).await;
-    // Every file that is mounted is there, but for the secrets, which `start` makes.
+    // Every mounted file exists, except the secrets, which `start` makes.
     let text = read("compose/compose.yaml");
     let mounted = text.split(['"', ' ', '\n']).filter_map(|word| word.strip_suffix(":ro")?.split(':').next());
     let mounted: Vec<&str> = mounted.filter(|path| !path.starts_with("./secrets")).collect();
@@ -75,7 +75,7 @@ async fn the_units_are_sound_and_give_the_process_few_rights() {
         let file = file.display().to_string();
         let said = run("systemd-analyze", &["verify", "--man=no", &file]).await;
         assert!(said.stderr.is_empty(), "{unit}: {}", String::from_utf8_lossy(&said.stderr));
-        // Exposure in tenths: less than 3.0.
+        // The threshold is in tenths: the exposure has to be below 3.0.
         run("systemd-analyze", &["security", "--offline=true", "--threshold=29", "--no-pager", &file]).await;
     }
 }
@@ -86,8 +86,8 @@ fn set<'a>(unit: &'a str, setting: &str) -> Vec<&'a str> {
     values.collect()
 }
 
-/// What the package installs together fits together: the units bring the secrets and the folders that its policies name, and who
-/// verifies tickets cannot read the key that signs them.
+/// The parts that the package installs fit together. The units provide the secrets and folders that the policies
+/// name. The user of the guard, which verifies tickets, differs from the user that can read the signing key.
 #[test]
 fn the_units_bring_what_the_installed_policies_name() {
     const CREDENTIAL: &str = "${CREDENTIALS_DIRECTORY:-/etc/credstore}/";
@@ -106,7 +106,7 @@ fn the_units_bring_what_the_installed_policies_name() {
         }
         let [state] = set(&unit, "StateDirectory")[..] else { panic!("no folder: {unit}") };
         assert!(policy.contains(&format!("/var/lib/{state}")), "{state} is not used: {policy}");
-        // A start that is over when the process exists says nothing about its locks.
+        // With `notify`, a start is over when the process reports that it is ready, not when the process exists.
         assert_eq!(set(&unit, "Type"), ["notify"], "{unit}");
         assert_eq!(set(&unit, "WatchdogSec").len(), 1, "{unit}");
         set(&unit, "User").concat()
@@ -199,10 +199,10 @@ async fn scripts_pass_shellcheck() {
 
 #[tokio::test]
 async fn yaml_files_are_as_yamllint_wants_them() {
-    // Braces and brackets as in JSON; a comment may stand two blanks or a column away.
+    // Braces follow JSON, without spaces inside. One space before a comment is enough.
     const RULES: &str = "{extends: default, rules: {line-length: {max: 140}, document-start: disable, \
         comments: {min-spaces-from-content: 1}, braces: {max-spaces-inside: 0}, octal-values: disable}}";
-    // What Helm reads becomes YAML later: `kubernetes` looks at that.
+    // Helm templates are not YAML yet; the tests in `kubernetes` check the rendered result.
     let is_template = |path: &Path| path.ends_with("helm/templates");
     let yaml = |path: &PathBuf| {
         path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")

@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 use self::foreign::{Kind, Program, lock_path};
 
-/// Of each side, in one line.
+/// The turns of each side.
 const TURNS: usize = 200;
 const CLIENTS: usize = 6;
 
@@ -54,7 +54,7 @@ fn all_on_one(plan: Plan) -> Plan {
     Plan { paths: vec!["/pay/7".into()], ..plan }
 }
 
-/// Two gateways and two programs, until each side has had its turns.
+/// Runs two gateways and two programs until each side has had its turns.
 async fn in_one_line(layout: &str, kinds: [Kind; 2], hold: fn(Policy) -> Policy, readers: bool) {
     let site = Site::fresh().await;
     site.origin.works_for(Duration::from_millis(2));
@@ -88,7 +88,7 @@ async fn in_one_line(layout: &str, kinds: [Kind; 2], hold: fn(Policy) -> Policy,
         told.extend(reading.stop().await);
     }
 
-    // That tokens grow says that everybody is served in the order in which the nodes were made, on either side.
+    // Growing tokens show that both sides are served in the order in which the lock nodes were made.
     let history = History::of(&site.origin.log()).with(&told);
     history.assert_holds();
     assert!(told.iter().all(|told| told.answer.as_ref().is_ok_and(|answer| answer.status == 200)));
@@ -96,7 +96,8 @@ async fn in_one_line(layout: &str, kinds: [Kind; 2], hold: fn(Policy) -> Policy,
     assert_fair(&history, theirs(&site));
 }
 
-/// Between two turns of a program all clients of the gateways have one each: they stand in line again at once, and it does.
+/// Between two turns of a program, every client of the gateways may have one turn. Clients and program queue again at
+/// once.
 fn assert_fair(history: &History, theirs: usize) {
     let mut line: Vec<_> = history.executions.iter().collect();
     line.sort_by_key(|execution| execution.began);
@@ -127,7 +128,7 @@ async fn kazoos_readers_and_writers_and_gateways_take_turns() {
     in_one_line("kazoo", [Kind::KazooWrite, Kind::KazooRead], |policy| policy, true).await;
 }
 
-/// It sees whoever stands in line, also who is no gateway, and lets it have its turn.
+/// The gateway sees every waiter, also one that is no gateway, and lets the waiter have its turn.
 #[tokio::test]
 async fn a_gateway_that_keeps_the_key_lets_kazoo_have_its_turns() {
     let site = Site::fresh().await;
@@ -148,7 +149,8 @@ async fn a_gateway_that_keeps_the_key_lets_kazoo_have_its_turns() {
     assert!(kept >= 10, "not exercised: {kept} requests under a tenure that was kept");
 }
 
-/// kazoo makes sure of its lock's parent once. Were it removed by a gateway that is the last to leave, kazoo would fail.
+/// kazoo ensures the parent of its lock only once. If the last gateway that leaves removed the parent, kazoo would
+/// fail.
 #[tokio::test]
 async fn the_parent_of_another_programs_lock_stays() {
     let site = Site::fresh().await;
@@ -162,11 +164,11 @@ async fn the_parent_of_another_programs_lock_stays() {
     program.had_no_trouble();
 }
 
-/// Nobody of them has been there before: the gateway makes all that is above the lock, as the programs would.
+/// No program has used the path before: the gateway makes all nodes above the lock, as the programs would.
 #[tokio::test]
 async fn a_gateway_makes_the_parents_that_the_program_would_make() {
     for (layout, kind) in [("curator-mutex", Kind::CuratorMutex), ("kazoo", Kind::KazooLock)] {
-        // Of their own: a gateway that locks otherwise than one that is still registered refuses.
+        // Each round has a site of its own: a gateway refuses a key that a registered gateway locks otherwise.
         let site = Site::fresh().await;
         let path = format!("/beside{}/{layout}/locks/7", site.root);
         let gateway = Gateway::start(
@@ -182,7 +184,8 @@ async fn a_gateway_makes_the_parents_that_the_program_would_make() {
     }
 }
 
-/// kazoo shows nothing to ZooKeeper. It reads our nodes all the same, and makes and removes its own beside them.
+/// kazoo shows no credentials to ZooKeeper. It can still read our nodes, and it makes and removes its own nodes
+/// beside them.
 #[tokio::test]
 async fn a_program_that_shows_nothing_stands_in_line_with_gateways_whose_nodes_are_closed() {
     let mut site = Site::fresh().await;
@@ -245,8 +248,8 @@ async fn two_in_line(show: &[&str]) -> Value {
 /// Longer than its session of 2 s.
 const FROZEN: Duration = Duration::from_millis(3500);
 
-/// What a program that was frozen writes when it wakes is refused by its number: it cannot know yet that its lock is
-/// gone, and nobody holds it back.
+/// A frozen program cannot know at its wake-up that its lock is gone, and nothing holds the program back. Its writes
+/// are refused by their number.
 async fn trouble_on_either_side(layout: &str, kind: Kind) {
     let site = Site::fresh().await.comparing();
     site.origin.works_for(Duration::from_millis(5));
@@ -257,7 +260,7 @@ async fn trouble_on_either_side(layout: &str, kind: Kind) {
     let load = Load::start("load", &plan);
     site.origin.sees_more("program-0", 10).await;
 
-    // Frozen wherever it is, mostly while it waits or holds.
+    // The program freezes at an arbitrary moment, mostly while it waits or holds.
     program.signal(Signal::STOP);
     tokio::time::sleep(FROZEN).await;
     site.origin.sees_more("gw-steady", 10).await;
@@ -312,7 +315,7 @@ async fn nothing_overlaps_when_gateways_or_readers_with_curator_are_killed_or_fr
     trouble_on_either_side("curator-rw", Kind::CuratorRead).await;
 }
 
-/// A holder that was killed holds for as long as its session, to either side.
+/// A killed holder keeps the key until its session ends. Both sides wait for that.
 #[tokio::test]
 async fn who_comes_behind_a_killed_program_waits_for_the_end_of_its_session() {
     let site = Site::fresh().await;

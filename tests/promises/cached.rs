@@ -58,9 +58,10 @@ fn tenures(history: &History) -> Vec<Vec<&Execution>> {
     tenures.map(<[&Execution]>::to_vec).collect()
 }
 
-/// What was written to ZooKeeper by all, and by heartbeats alone.
+/// The number of all writes to ZooKeeper, and the number of writes by heartbeats alone.
 async fn written(zookeeper: &OwnZooKeeper, tree: &Tree) -> (u64, u64) {
-    // The beats first: one in between counts as another write then, and not the other way round.
+    // Heartbeats are read first. A heartbeat between the two readings then counts as another write, which is the safe
+    // error.
     let mut beats = 0;
     for member in tree.members().await {
         beats += tree.version(&member).await;
@@ -141,7 +142,8 @@ async fn gateways_that_contend_for_a_hot_key_take_turns_within_the_documented_bo
     let turns = tenures(&history);
     let turn = |turn: &Vec<&Execution>| turn.last().expect("cut").ended.expect("done") - turn[0].began;
     let longest_turn = turns.iter().map(turn).max().expect("some");
-    // A turn is counted from the moment that somebody else wants the key; the very first one had nobody.
+    // A turn is counted from the moment when another gateway wants the key. During the very first turn no other
+    // gateway wanted the key.
     assert!(longest_turn <= 2 * (MAX_HOLD + longest + SLACK), "a turn took {longest_turn:?}");
     let least = turns.iter().map(Vec::len).rev().skip(1).min().expect("some");
     let rounds = 1 + (CLIENTS / 2).div_ceil(least.max(1));
@@ -203,7 +205,7 @@ async fn a_tenure_ends_at_max_tenure_even_when_nobody_else_wants_the_key() {
     }
 }
 
-/// Requests that want the key in another way, through the gateway that holds it for many others.
+/// Requests that need the key with other settings, through the gateway that holds the key for many other requests.
 async fn is_served_beside_a_cached_tenure(route: Value, ask: Ask, path: &str) {
     let site = Site::alone().await;
     site.origin.works_for(Duration::from_millis(3));
@@ -213,7 +215,7 @@ async fn is_served_beside_a_cached_tenure(route: Value, ask: Ask, path: &str) {
     for n in 1..=5 {
         let answer = gateway.send(&ask).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
-        // Others are let in for `max_hold`, then it is the next in the queue.
+        // Other requests are let in for `max_hold`. Then the next in the queue is this request.
         assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
         assert_eq!(site.origin.count(path), n);
         let so_far = site.origin.log().records.len();
@@ -221,13 +223,13 @@ async fn is_served_beside_a_cached_tenure(route: Value, ask: Ask, path: &str) {
     }
     let told = load.stop().await;
     all_done(&told);
-    // A set is recorded under all of its keys; look at them as one resource.
+    // A set is recorded under all of its keys. The check treats them as one resource.
     let mut history = History::of(&site.origin.log()).with(&told);
     for execution in &mut history.executions {
         execution.key = "account/7".to_owned();
     }
     history.assert_holds();
-    // And a tenure that is only kept, and not in use, is given up as well.
+    // A tenure that is kept and not in use is given up as well.
     let answer = gateway.send(&ask).await;
     assert_eq!(answer.status, 200);
     assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
@@ -255,7 +257,7 @@ async fn a_set_is_not_starved_by_the_cached_tenure_of_its_own_gateway() {
     is_served_beside_a_cached_tenure(route, Ask::post("/move/8/7"), "/move/8/7").await;
 }
 
-/// What happened to the first request is not known, so nothing may follow under its token.
+/// The outcome of the first request is unknown, so no further request may use its token.
 #[tokio::test]
 async fn an_unknown_outcome_ends_its_tenure() {
     let site = Site::fresh().await;

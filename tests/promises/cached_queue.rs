@@ -1,4 +1,4 @@
-//! Who waits for a key that its gateway keeps waits no longer than it would elsewhere, and in order.
+//! A request for a key that its own gateway keeps waits no longer than at another gateway, and in order.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -61,7 +61,7 @@ async fn waits_are_bounded(holder: Holder, hold: &str) {
         let case = format!("{holder:?} {hold} {fields:?} {least} ms");
         let ask = fields.map_or(Ask::post("/pay/7"), |prefer| Ask::post("/pay/7").field("Prefer", prefer));
         assert_eq!(gateway.send(&ask).await.status, 200, "{case}: free");
-        // Kept or not, it is free.
+        // The key is free, whether or not the gateway keeps it.
         assert_eq!(gateway.send(&ask).await.status, 200, "{case}: free again");
         let taker = if let Holder::Itself = holder { gateway } else { &other };
         let latch = site.origin.holds("/pay/7");
@@ -79,7 +79,8 @@ async fn waits_are_bounded(holder: Holder, hold: &str) {
         assert_eq!(site.origin.count("/pay/7"), before, "{case}");
         latch.let_go();
         assert_eq!(held.answer().await.status, 200, "{case}");
-        // A kept tenure of another gateway is one that a request which does not wait gives way to.
+        // A request that does not wait gives way to a tenure that another gateway keeps. So the next case starts when
+        // no lock node is left.
         tree.no_lock_is_left().await;
     }
     History::of(&site.origin.log()).assert_holds();

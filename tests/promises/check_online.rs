@@ -61,7 +61,7 @@ impl Told {
     }
 }
 
-/// A session goes from one to the other, and is kept for less there.
+/// A session can move between these servers, and one of them keeps it for less time.
 #[tokio::test]
 async fn servers_that_keep_a_session_for_unlike_times_are_told() {
     let site = Site::fresh().await;
@@ -85,11 +85,11 @@ async fn a_sound_installation_is_shown_and_nothing_in_it_changes() {
     let tree = site.tree().await;
     let before = tree.paths().await;
     let told = Told::of(&policy).await;
-    // The tests' ZooKeeper lets everybody in, and says so.
+    // The ZooKeeper of the tests lets everybody in, and the check warns about that.
     assert_eq!((told.exit, told.codes()), (Some(0), ["FG0502"].into()), "{:#}", told.said);
     assert_eq!((&told.said["good"], &told.said["warnings"]), (&json!(true), &json!(1)));
     assert!(told.saw("zookeeper", "a session of 2s for the 2s asked for"), "{:#}", told.said);
-    // Who has a firewall in front of it says so once, and is not warned for ever.
+    // An operator with a firewall in front of ZooKeeper says `acl: open` once, and the warning ends.
     let meant = policy.clone().with("/zookeeper/acl", "open");
     assert_eq!(check(&meant, &["--strict"]).await.status.code(), Some(0));
     let told_of = Told::of(&meant).await;

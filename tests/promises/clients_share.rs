@@ -80,7 +80,7 @@ async fn a_share_comes_back_with_a_waiter_that_hangs_up_and_stays_with_work_in_f
         waiter.hang_up();
         tree.so_many_wait(0).await;
     }
-    // The upstream goes on for it: the key is still held on behalf of this client.
+    // The upstream goes on with this request, so the key is still held on behalf of this client.
     in_flight.hang_up();
     let waiter = gateway.begin(Ask::post("/pay/7"));
     tree.so_many_wait(1).await;
@@ -124,7 +124,7 @@ async fn one_client_cannot_fill_the_gateway_whatever_it_asks_for() {
     let gateway = Gateway::start(&policy).await;
     let latches = ["/a", "/b", "/pay/7"].map(|path| site.origin.holds(path));
     let asks = [Ask::get("/a"), Ask::get("/b"), Ask::post("/pay/7")];
-    // Each on a connection of its own, which the kernel gives to any worker.
+    // Each request has a connection of its own, which the kernel gives to any worker.
     let [reads, hung_up, pays] = asks.map(|ask| gateway.begin(ask));
     for path in ["/a", "/b", "/pay/7"] {
         site.origin.request(path, 1).await;
@@ -140,7 +140,7 @@ async fn one_client_cannot_fill_the_gateway_whatever_it_asks_for() {
     hung_up.hang_up();
     gateway.series_becomes("fencegate_requests_in_flight", &["route=\"read\""], 1.0).await;
     assert_eq!(gateway.send(&Ask::get("/c")).await.status, 200, "who hangs up on an unfenced route is gone");
-    // On a fenced one the upstream goes on, and so does the count.
+    // On a fenced route the upstream goes on after the client has left, so the request still counts.
     pays.hang_up();
     let Held { request: again, latch: held, .. } = site.origin.holds_one(&gateway, Ask::get("/a")).await;
     assert_eq!(gateway.send(&Ask::get("/c")).await.status, 429);

@@ -10,7 +10,7 @@ use fencegate_tests::{
 use rusqlite::{Connection, named_params};
 
 const KEY: &str = "account/7";
-/// As SERVICES.md says what tokens look like; of one tenure, and then of a later one.
+/// Tokens in the form that SERVICES.md describes: two of one tenure between an earlier and a later tenure.
 const OLDER: &str = "v1-0000000000000011-00000000-00000001";
 const FIRST: &str = "v1-0000000000000017-00000000-00000001";
 const NEWER: &str = "v1-0000000000000017-00000000-0000000a";
@@ -37,7 +37,7 @@ const STORY: [(&str, bool, &str); 6] = [
     (NEWEST, true, "one of a later tenure"),
 ];
 
-/// In a transaction of its own, with its statement as its only one.
+/// Runs the statement as the only one in a transaction of its own.
 fn raised(connection: &mut Connection, statement: &str, token: &str) -> rusqlite::Result<usize> {
     let transaction = connection.transaction()?;
     let rows = transaction.execute(statement, named_params! {":key": KEY, ":token": token})?;
@@ -94,7 +94,8 @@ fn postgresql_lets_in_what_is_newer_and_nothing_else() {
     race(&postgres, &statement);
 }
 
-/// Two sessions want a key that is not there. The second waits for the first, whatever comes of it.
+/// Two sessions want a key without a row. The second session waits for the first, whether the first commits or rolls
+/// back.
 fn race(postgres: &Database, statement: &str) {
     const READ_COMMITTED: &str = "BEGIN;";
     const REPEATABLE: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ;";
@@ -110,7 +111,7 @@ fn race(postgres: &Database, statement: &str) {
         one.run("BEGIN;");
         assert_eq!(one.raise(statement, first), 1, "{which}");
         other.run(isolation);
-        // What it sees is fixed by its first question.
+        // The first query fixes the snapshot of the transaction.
         other.run("SELECT count(*) FROM fence;");
         let waiting = other.begin_to_raise(statement, second);
         postgres.sees_one_wait();

@@ -16,14 +16,14 @@ fn table(title: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Those that CLIENTS.md says are not for clients, in backticks.
+/// The words in backticks that CLIENTS.md calls not for clients.
 fn of_others() -> Vec<String> {
     let document = fs::read_to_string(deploy().join("docs/CLIENTS.md")).expect("shipped");
     let paragraph = document.split("Not for clients:").nth(1).and_then(|rest| rest.split("\n\n").next());
     paragraph.expect("a paragraph").split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Those that the runbook says where to look for.
+/// The words for which the runbook says where to look.
 fn looked_up() -> Vec<String> {
     let runbook = fs::read_to_string(deploy().join("RUNBOOK.md")).expect("shipped");
     let within = |title: &str| {
@@ -47,10 +47,10 @@ fn status(reason: Reason) -> u16 {
     Refusal::new(reason, "").status().as_u16()
 }
 
-/// What stands for every status that the service may have answered with.
+/// Words in the table that stand for every status with which the service may have answered.
 const OF_THE_SERVICE: [&str; 2] = ["400 to 599", "any,"];
 
-/// In a row of the table, the status of a reason; one that repeats what the service said has that status.
+/// True if a row of the table has the status of this reason. A replay has the status that the service gave.
 fn has_status(reason: Reason, cell: &str) -> bool {
     match reason.outcome() {
         Outcome::Replayed => OF_THE_SERVICE.iter().any(|words| cell.starts_with(words)),
@@ -79,7 +79,7 @@ fn verb(reason: Reason) -> &'static str {
 fn met() -> Vec<Reason> {
     let others = of_others();
     let met = Reason::ALL.iter().copied().filter(|reason| {
-        // Recorded and fresh ones share a word; a word of gateways or of guards is nobody else's.
+        // Words of gateways or guards alone are left out. A recorded and a fresh refusal may share a word.
         !others.iter().any(|word| word == reason.word())
     });
     met.collect()
@@ -104,7 +104,7 @@ fn every_refusal_that_a_client_can_meet_leads_to_one_thing_to_do() {
     for reason in met() {
         let (word, status) = (format!("`{}`", reason.word()), status(reason));
         let outcome = format!("`{}`", reason.outcome().word());
-        // A row that names the reason is about that one; the others are about all of their status.
+        // A row that names a reason is about that reason. The other rows are about all reasons with their status.
         let named = |row: &&Vec<String>| row[0] == outcome && row[1].contains(&word);
         let of_status = |row: &&Vec<String>| {
             row[0] == outcome && !row[1].contains("409 `") && numbers(&row[1]).contains(&status)
@@ -119,7 +119,8 @@ fn every_refusal_that_a_client_can_meet_leads_to_one_thing_to_do() {
     }
 }
 
-/// A word that no refusal has is a slip of the pen. Those with `_` or `.` are names of fields, those with a blank commands.
+/// A word that no refusal has is a mistake in the document. Words with `_` or `.` are field names, and words with a
+/// space are commands.
 #[test]
 fn no_reason_is_listed_that_does_not_exist() {
     let known: Vec<&str> = Reason::ALL.iter().map(|reason| reason.word()).collect();

@@ -1,5 +1,5 @@
-//! Where nobody compares tokens and a delay is written, whoever follows a holder that left without a word begins when what
-//! that one sent is over.
+//! Where the level is `delay`, the holder after one that died begins only when the requests of the dead holder are
+//! over.
 
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ async fn after_a_killed_holder_the_next_one_begins_when_its_delay_is_over() {
         assert!(gap >= SESSION + DELAY - SLACK, "began after {gap:?}");
         assert!(gap <= SESSION + DELAY + SLACK * 4, "began only after {gap:?}");
         History::of(&site.origin.log()).assert_holds();
-        // It was sat out once.
+        // The delay was waited for once; a second request does not wait again.
         let began = Instant::now();
         assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
         assert!(began.elapsed() < DELAY, "took {:?}", began.elapsed());
@@ -79,7 +79,7 @@ async fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing_in_zookeeper() {
         }
         assert!(began.elapsed() < DELAY, "took {:?}", began.elapsed());
         no_parent_is_left(&site.tree().await).await;
-        // Nor does a gateway that stops in order.
+        // A gateway that stops in order costs no delay either.
         assert_eq!(one.send(&Ask::post("/pay/7")).await.status, 200);
         one.signal(Signal::TERM);
         assert_eq!(one.exit().await.code(), Some(0));
@@ -107,7 +107,7 @@ async fn after_a_frozen_holder_the_next_one_begins_when_its_delay_is_over_and_th
     History::of(&site.origin.log()).assert_holds();
 }
 
-/// No request waits for as long as the delay is, and still somebody runs in the end.
+/// No single request waits as long as the delay, and a request still runs in the end.
 #[tokio::test]
 async fn a_delay_that_is_longer_than_every_wait_is_sat_out_all_the_same() {
     for hold in HOLDS {
@@ -129,7 +129,8 @@ async fn a_delay_that_is_longer_than_every_wait_is_sat_out_all_the_same() {
             }
             match &*answer.reason() {
                 "delayed" => delayed.push((killed.elapsed(), answer)),
-                // Behind the dead one, and strict ones behind the one that sits.
+                // The request waits behind the dead holder's node. A strict request waits behind the request that
+                // sits out the delay.
                 "locked" => {}
                 other => panic!("{other}: {answer:?}"),
             }

@@ -24,7 +24,7 @@ fn lines_of(picture: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn each_level_holds_what_is_promised_and_the_picture_is_of_that() {
-    // Sessions of the demo are short: what else keeps the machine busy could end one.
+    // Sessions of the demo are short. Other tests on a busy machine could end one, so this test runs alone.
     let _alone = Site::alone().await;
     let output = command_within(PATIENCE * 12, &["demo", "--compare"]).await.expect("started");
     let told = String::from_utf8(output.stdout).expect("text");

@@ -43,7 +43,7 @@ fn told(played: &Played) -> String {
     format!("{}{stuck} ({})", statuses.join(","), played.requests.len())
 }
 
-/// Each with a proxy and a service of its own: cases that wait for a time limit wait beside each other.
+/// Each lane has a proxy and a service of its own, so cases that wait for a time limit wait in parallel.
 const LANES: usize = 4;
 
 /// Plays every case, and tells of each in the order of the files.
@@ -77,7 +77,7 @@ async fn beside(start: impl Fn(SocketAddr) -> Peer) -> Vec<(Peer, Service)> {
 type Row = (String, [String; 3]);
 
 async fn rows() -> Vec<Row> {
-    // The time limits of three proxies are short, and compared.
+    // The time limits of the three proxies are short and are compared, so this test runs alone.
     let site = Site::alone().await;
     let cases: Vec<Case> = case::files().iter().flat_map(|file| case::load(file)).collect();
     let service = Service::start().await;

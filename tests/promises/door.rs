@@ -231,7 +231,7 @@ async fn a_client_that_asks_before_sending_its_body_is_told_to_go_on() {
     assert_eq!((record.request.field("expect"), &record.request.body[..]), (None, &b"hi"[..]));
 }
 
-/// Nothing is answered that is no request yet, and the connection does not stay.
+/// An incomplete request gets no answer, and its connection is closed.
 #[tokio::test]
 async fn a_head_that_never_ends_is_cut_off() {
     let site = Site::fresh().await;

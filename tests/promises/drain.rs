@@ -40,7 +40,7 @@ async fn sigterm_finishes_what_is_in_flight_and_leaves_no_node_behind() {
     latch.let_go();
     let finished = in_flight.answer().await;
     assert_eq!((finished.status, finished.outcome()), (200, Some(Outcome::Done)));
-    // Accepted before the signal: served, or told to go elsewhere, but not lost.
+    // The request was accepted before the signal. It is served or refused as not dispatched, and never lost.
     let waited = waiting.answer().await;
     let told = (waited.status, waited.outcome());
     let served = told == (200, Some(Outcome::Done));
@@ -65,7 +65,7 @@ async fn an_idle_gateway_stops_at_once() {
     assert!(told.elapsed() < Duration::from_secs(2), "took {:?}", told.elapsed());
 }
 
-/// Nobody knows what the upstream still does, so the key is not handed on with the goodbye.
+/// Nobody knows whether the upstream is still at work, so the closing gateway does not give the key back.
 #[tokio::test]
 async fn a_drain_that_ends_before_its_requests_leaves_their_keys_to_the_session_timeout() {
     let site = Site::fresh().await;

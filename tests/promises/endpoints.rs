@@ -31,7 +31,7 @@ fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
 }
 
-/// Where the requests for this path came in, in order.
+/// The endpoints that got the requests for this path, in order.
 fn came_to(log: &Log, path: &str) -> Vec<String> {
     log.on(path).map(|record| record.gateway.clone()).collect()
 }
@@ -68,7 +68,7 @@ async fn the_least_busy_endpoint_gets_the_next_request() {
     assert_eq!(held.finishes().await.status, 200);
 }
 
-/// Of a fenced request the resource counts, of another one its path.
+/// A fenced request is placed by its key, and another request by its path.
 #[tokio::test]
 async fn requests_of_one_key_go_to_one_endpoint() {
     let site = Site::fresh().await;
@@ -224,7 +224,7 @@ async fn no_more_connections_than_allowed_and_who_finds_none_waits_or_is_told() 
     assert_eq!(metrics.sum("fencegate_upstream_connections", &[]) as u64, 1);
 }
 
-/// Clients that are spread over all workers share one connection, which lies idle with the wrong worker half of the time.
+/// Clients on all workers share one connection. Half of the time the idle connection is at another worker.
 #[tokio::test]
 async fn a_connection_that_lies_idle_with_one_worker_is_given_up_for_another() {
     let site = Site::fresh().await;

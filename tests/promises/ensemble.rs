@@ -1,4 +1,5 @@
-//! With three servers, what a session outlives its tenures outlive, and nothing is ever held twice.
+//! With three servers, tenures live on through every accident that their session survives, and no key is ever held
+//! twice.
 
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ enum Accident {
 
 async fn a_request_in_flight_across(accident: Accident) {
     let mut fleet = Fleet::new(&json!({"mode": "cached", "linger": "60s"}), SESSION).await;
-    // Read where nobody is killed, so that looking needs no reconnect.
+    // The tree is read at a server that is never killed, so that reading needs no reconnect.
     let survivor = fleet.ensemble.follower().await;
     let tree = fleet.tree(survivor).await;
     assert_eq!(fleet.one.send(&Ask::post("/pay/7")).await.status, 200);
@@ -97,7 +98,7 @@ async fn a_request_in_flight_across(accident: Accident) {
         fleet.ensemble.serves().await;
     }
     fleet.are_ready().await;
-    // The servers agree again: a write goes through, and with it all before.
+    // The servers agree again: a write succeeds, and the server has all earlier writes.
     assert_eq!(fleet.two.send(&Ask::post("/pay/9")).await.status, 200, "{accident:?}");
     let tree = fleet.tree(survivor).await;
     assert_eq!(tree.members().await, members, "{accident:?}: the sessions live on");
@@ -134,7 +135,7 @@ async fn no_tenure_is_lost_when_the_majority_is_away_for_less_than_the_session()
     a_request_in_flight_across(Accident::MajorityLost).await;
 }
 
-/// Sessions of 2 s: some of them do not outlive this, and nothing may be held twice for it.
+/// Sessions of 2 s: some of them end during the accidents, and still no key may be held twice.
 async fn accidents_under_load(hold: Value) {
     let mut fleet = Fleet::new(&hold, "2s").await;
     fleet.site.origin.works_for(Duration::from_millis(4));

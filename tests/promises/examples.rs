@@ -19,7 +19,7 @@ const INVENTORY: &str = include_str!("../../policies/examples/inventory.yaml");
 const TENANTS: &str = include_str!("../../policies/examples/multi-tenant.yaml");
 const GUARD: &str = include_str!("../../policies/examples/guard.yaml");
 
-/// With the addresses of this test, and nothing else changed. Its sessions are shorter than the examples' ticks allow.
+/// The example with the addresses of this test. Sessions are shorter than the ticks of the example allow.
 fn local(example: &str, site: &Site, upstreams: &[(&str, String)]) -> Policy {
     let policy = Policy::of_yaml(example)
         .with("/name", "gw-1")
@@ -103,7 +103,7 @@ async fn payments_run_through_their_guard_and_a_capture_happens_once() {
     let path = |name: &str| home.path().join(name).display().to_string();
     operator(&["keys", "new", &path("key.json")]).await;
     fs::write(path("keys.json"), operator(&["keys", "public", &path("key.json")]).await).expect("our folder");
-    // Its store is made, and out of the quarantine of a first start.
+    // The guard has a store already, and the quarantine of a first start is over.
     let launch = guarded.launch().await;
     let file = Policy::of_yaml(GUARD)
         .with("/listener/address", "127.0.0.1:0")

@@ -71,7 +71,7 @@ async fn tokens_grow_across_the_deletion_of_a_locks_parent() {
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let pausing = Plan { pause: Duration::from_millis(10), ..plan(&[&one, &two], 2, 4, 2000) };
     let load = Load::start("load", &pausing);
-    // Whoever leaves a key last takes the parent along.
+    // The last gateway that leaves a key removes the parent as well.
     let begun_again = |log: &Log| {
         let first = log.records.iter().filter(|record| record.stamped().sequence() == 0).count();
         (first >= 40 && first < log.records.len()).then_some(())

@@ -1,5 +1,5 @@
-//! A node that everybody makes: gateways and a program that knows nothing of them hold it one after the other, whoever is
-//! killed or stands still meanwhile, and nobody's node is removed but one's own.
+//! Layout with one single node: gateways and an unrelated program hold the node one after the other. Kills and pauses
+//! do not change that, and nobody removes the node of another holder.
 
 use std::{sync::Arc, time::Duration};
 
@@ -54,12 +54,12 @@ impl Shared {
         Gateway::start(&self.policy(name)).await
     }
 
-    /// What is in the folder, by somebody who looks on.
+    /// The nodes in the folder, seen by an observer.
     async fn tree(&self) -> Tree {
         Tree::connect(self.site.zookeeper, &self.folder).await
     }
 
-    /// The program; a gateway has made the parent of the node, which it needs.
+    /// Starts the program. The program needs the parent of the node, which a gateway has made.
     async fn plain(&self, door: &str) -> Arc<Child> {
         static PYTHON: OnceCell<String> = OnceCell::const_new();
         let python = PYTHON.get_or_init(|| venv("plain-node", "kazoo==2.10.0")).await;
@@ -70,7 +70,7 @@ impl Shared {
         Arc::new(Child::spawn(python, arguments).expect("setpriv"))
     }
 
-    /// All clients ask for one account, and leave the other program its turns.
+    /// All clients use one account, and pause so that the other program gets turns.
     fn load(&self, name: &str, gateways: &[&Gateway]) -> Load {
         let pause = Duration::from_millis(10);
         Load::start(
@@ -79,12 +79,12 @@ impl Shared {
         )
     }
 
-    /// So many more of each.
+    /// Waits for `count` more requests of the gateway and of the program.
     async fn both_go_on(&self, gateway: &str, count: usize) {
         tokio::join!(self.site.origin.sees_more(gateway, count), self.site.origin.sees_more(PLAIN, count));
     }
 
-    /// Returns while something that came through that door is worked on.
+    /// Returns while a request through that door is at work.
     async fn works_on(&self, door: &str) {
         let begun = |log: &Log| {
             let last = log.records.last()?;
@@ -94,7 +94,7 @@ impl Shared {
     }
 }
 
-/// What was done by whom, in which turns.
+/// The number of executions that came through this door.
 fn turns(history: &History, of: &str) -> usize {
     history.executions.iter().filter(|execution| execution.gateway == of).count()
 }
@@ -129,7 +129,7 @@ async fn whoever_is_killed_or_stands_still_the_node_is_held_by_one_at_a_time() {
     let mut load = shared.load("first", &[&survivor, &victim]);
     shared.both_go_on("victim", 20).await;
 
-    // Each stands still while it holds, for longer than its session lasts.
+    // Each of the two is stopped while it holds, for longer than its session lasts.
     for stopped in [Stopped::Gateway(&victim), Stopped::Program(&plain)] {
         shared.works_on(stopped.door()).await;
         stopped.signal(Signal::STOP);
@@ -142,7 +142,7 @@ async fn whoever_is_killed_or_stands_still_the_node_is_held_by_one_at_a_time() {
     }
     let mut told = load.stop().await;
 
-    // Each dies while it holds.
+    // Each of the two is killed while it holds.
     load = shared.load("second", &[&survivor, &victim]);
     shared.works_on("victim").await;
     victim.signal(Signal::KILL);
@@ -159,7 +159,7 @@ async fn whoever_is_killed_or_stands_still_the_node_is_held_by_one_at_a_time() {
     assert!(history.hand_overs() >= 60, "not exercised: {} hand-overs", history.hand_overs());
 }
 
-/// Who stands still, or dies.
+/// The process that is stopped or killed.
 enum Stopped<'s> {
     Gateway(&'s Gateway),
     Program(&'s Child),
@@ -181,7 +181,7 @@ impl Stopped<'_> {
     }
 }
 
-/// The node is taken away from under a holder, and another one has made its own before that holder gives it back.
+/// A stranger removes the holder's node. Another holder makes a node before the first holder gives the key back.
 #[tokio::test]
 async fn a_node_that_a_stranger_removes_is_missed_and_what_follows_it_is_left_alone() {
     let shared = Shared::fresh().await;
@@ -199,7 +199,7 @@ async fn a_node_that_a_stranger_removes_is_missed_and_what_follows_it_is_left_al
     victim.says("that it is gone", |line| line.message().contains("removed by somebody else")).await;
     let written = shared.site.origin.log().pieces.iter().filter(|piece| piece.gateway == "victim").count();
     assert_eq!(written, 0, "written under a lock that was gone");
-    // By then it has given back what was left of its own.
+    // By this time the victim has given back the rest of its lock.
     let later = victim.send(&Ask::post(ACCOUNT)).await;
     assert_eq!(later.status, 200, "{later:?}");
     shared.site.origin.sees_more(PLAIN, 20).await;
@@ -207,7 +207,7 @@ async fn a_node_that_a_stranger_removes_is_missed_and_what_follows_it_is_left_al
     History::of(&shared.site.origin.log()).assert_holds();
 }
 
-/// Only the server knows that the node was removed; by the time that it can be asked for again, somebody else has one.
+/// Only the server knows that the node was removed. Before the gateway can ask again, another holder has made a node.
 #[tokio::test]
 async fn a_removal_that_was_answered_to_nobody_is_not_done_to_the_next_holder() {
     let shared = Shared::fresh().await;

@@ -33,7 +33,7 @@ pub(super) fn explained(plan: &plan::Gateway, ask: &SampleRequest) -> Explained 
     said.expect("no panic").expect("a runtime")
 }
 
-/// What only shows while somebody else has the lock.
+/// Covers the part of `explain` that only shows while another request has the lock.
 #[tokio::test]
 async fn what_is_said_of_waiting_is_what_happens() {
     let site = Site::alone().await;
@@ -42,8 +42,8 @@ async fn what_is_said_of_waiting_is_what_happens() {
     let policy = policy.with("/routes/0/fence/queue", 1);
     let plan = file::load(&policy.to_string()).plan.expect("sound");
     let gateway = Gateway::start(&policy).await;
-    // Each has a key of its own: who has waited in vain keeps its place in the queue until the gateway has heard that its
-    // node is gone.
+    // Each case has a key of its own. A request that waited in vain keeps its place in the queue until the gateway
+    // has heard that its node is gone.
     for (path, field, wait, least) in [("/pay/7", None, "2s", 2000), ("/pay/8", Some("wait=0"), "0s", 0)] {
         let holder = site.origin.holds_one(&gateway, client::Ask::post(path)).await;
         let fields: Vec<String> = field.iter().map(|field| format!("prefer: {field}")).collect();

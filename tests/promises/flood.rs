@@ -18,7 +18,7 @@ const MIB: usize = 1 << 20;
 const CONNECTIONS: usize = 5;
 const STREAMS: usize = 100;
 
-/// All that came of the flood so far: refused, and waiting for the key with their bodies.
+/// The requests of the flood so far: the number refused, and the number that wait for the key with their bodies.
 async fn counted(gateway: &Gateway) -> (f64, f64) {
     let metrics = gateway.metrics().await;
     let refused = metrics.sum("fencegate_rejections_total", &["reason=\"overloaded\""]);
@@ -30,7 +30,8 @@ async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
     let site = Site::alone().await;
     let policy = site
         .policy("gw-1")
-        // The flood keeps a small machine busy, and a session is not what is tried here.
+        // The flood keeps a small machine busy. A long timeout keeps the session alive, because this test is not
+        // about sessions.
         .with("/zookeeper/session_timeout", "30s")
         .with("/routes/0/fence/queue", 1000)
         .with("/routes/0/fence/wait", "60s")
@@ -90,7 +91,7 @@ async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
     History::of(&site.origin.log()).assert_holds();
 }
 
-/// It was dispatched, so it cannot be refused.
+/// The request was dispatched, so its answer cannot be refused any more.
 #[tokio::test]
 async fn an_answer_without_room_is_passed_on_while_it_comes() {
     let site = Site::fresh().await;
@@ -107,7 +108,7 @@ async fn an_answer_without_room_is_passed_on_while_it_comes() {
     gateway.gauge_becomes("fencegate_buffered_bytes", 0.0).await;
 }
 
-/// However often it comes: it need not wait for others to go.
+/// A body that can never find room is refused for good. The client is not told to come again.
 #[tokio::test]
 async fn a_body_that_could_never_find_room_is_too_large_and_not_told_to_come_again() {
     let site = Site::fresh().await;

@@ -74,7 +74,7 @@ async fn locks(site: &Site, peer: Peer) {
         assert_eq!(answer.status, 200, "{n}: {answer:?}");
     }
     assert!(begun.elapsed() < Duration::from_secs(5), "the end is not told: {:?}", begun.elapsed());
-    // Together: nobody is beside another, and nobody is lost.
+    // Requests at the same time: no two of them overlap, and none is lost.
     site.origin.works_for(Duration::from_millis(20));
     let all = futures_util::future::join_all((0..8).map(|_| pay(&peer))).await;
     assert!(all.iter().all(|answer| answer.status == 200), "{all:?}");
@@ -85,15 +85,15 @@ async fn locks(site: &Site, peer: Peer) {
     for pair in paid.windows(2) {
         assert!(pair[0].ended.expect("answered") <= pair[1].arrived, "two at once");
     }
-    // What needs no lock passes without one, and nobody's own token passes.
+    // A request that needs no lock passes without one, and a client's own token is removed.
     let open = Ask::post("/open").field("fencing-token", "v1-ffffffffffffffff-00000000-00000001");
     assert_eq!(open.to(peer.address).await.expect("an answer").status, 200);
     let record = site.origin.request("/open", 1).await;
     assert_eq!(record.request.field("fencing-token"), None);
 }
 
-/// The key is that of the request which the service gets: by the fields of its client, and by nothing that this says in the place of
-/// the proxy.
+/// The key comes from the request that the service gets. Fields in which a client imitates the proxy do not change
+/// the key.
 async fn is_asked_for_what_is_sent(site: &Site, peer: &Peer) {
     let ask = Ask::post("/told").field("host", "a.example").field("x-tenant", "blue");
     let liar = [
@@ -111,7 +111,7 @@ async fn is_asked_for_what_is_sent(site: &Site, peer: &Peer) {
         record.request.field("fencing-key").map(str::to_owned)
     };
     assert_eq!(key(1, ask.clone()).await.as_deref(), Some("account/a.example/blue"));
-    // One by one: of two names of one thing the gateway takes none.
+    // The names are tried one by one: of two names for one thing, the gateway accepts none.
     for (n, (name, value)) in liar.into_iter().enumerate() {
         let told = key(n + 2, ask.clone().field(name, value)).await;
         assert_eq!(told.as_deref(), Some("account/a.example/blue"), "{name}");
@@ -140,7 +140,7 @@ async fn an_answer_that_says_nothing_of_the_service_keeps_the_lock() {
     let peer = nginx(&gateway, service);
     site.origin.script("/pay/7", [Act::Reset]);
     assert_eq!(pay(&peer).await.status, 502);
-    // It waits for as long as the route does, and nothing is sent.
+    // The request waits as long as the route allows, and nothing is sent to the service.
     let refused = pay(&peer).await;
     assert_eq!((refused.status, refused.field("fencing-outcome")), (503, Some("not-dispatched")));
     assert_eq!(site.origin.count("/pay/7"), 1);

@@ -89,12 +89,13 @@ async fn a_request_that_comes_back_to_its_gateway_goes_round_once() {
     let gateway = round_trip(&site).await;
     let answer = gateway.send(&Ask::get("/round")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (508, "loop"), "{answer:?}");
-    // On the fenced route it ends before it waits for the key that the first round holds.
+    // On the fenced route, the second round is refused before it waits for the key that the first round holds.
     let mut client = Raw::connect(gateway.public).await.expect("listens");
     client.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("sent");
     let answer = client.answer().await.expect("an answer");
     assert_eq!(answer.word(1), "508", "{answer:?}");
-    // What its upstream answered, that is itself.
+    // The upstream of the first round is the gateway itself, so the refusal comes with the outcome of the first
+    // round.
     assert!(answer.field("fencing-outcome").is_some_and(|outcome| outcome.starts_with("done")), "{answer:?}");
 }
 

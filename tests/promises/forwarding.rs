@@ -291,7 +291,7 @@ async fn a_holder_that_slept_through_its_session_sends_nothing_of_what_was_sent_
     let site = Site::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
-    // This one waits for the end of the session instead of asking who sleeps.
+    // This gateway sends no requests on: it waits for the end of the stopped session.
     let three = Gateway::start(&reached(&site, "gw-3")).await;
     three.becomes_ready().await;
 

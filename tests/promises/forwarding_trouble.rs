@@ -27,13 +27,14 @@ async fn a_holder_whose_session_ends_gives_back_at_once_what_waits_there() {
 
     link.end_sessions();
 
-    // While the request before is still at work there.
+    // The earlier request is still at work there.
     let given_back = site.origin.request("/pay/7", 3).await;
     assert_eq!(given_back.gateway, "gw-2");
     assert!(given_back.stamped() > executing);
     latch.let_go();
     assert_eq!(waiting.answer().await.status, 200);
-    // Beside the next one, at an upstream that compares: what was written in full is waited for.
+    // At an upstream that compares tokens, this request may overlap with the next one. A request that was written in
+    // full is waited for.
     drop(working.result().await);
 }
 

@@ -49,7 +49,7 @@ async fn a_gateway_that_takes_no_answer_does_not_keep_the_key() {
     drop(gateway);
 }
 
-/// It is the guard that stops waiting then, and the upstream that may go on: somebody has to be told.
+/// The guard stops waiting, and the upstream may go on. The guard therefore logs the doubt.
 #[tokio::test]
 async fn an_answer_that_stops_coming_is_said_to_be_in_doubt() {
     let beside = Beside::fresh().await;

@@ -110,7 +110,7 @@ async fn a_backup_does_not_start_as_a_store_and_stays_what_it_is() {
     assert_eq!(fs::read(launch.store()).expect("there"), before);
 }
 
-/// It has kept answers in it, which nobody else on the machine may read.
+/// A backup has kept answers in it, which no other user of the machine may read.
 #[tokio::test]
 async fn without_a_token_to_show_nobody_gets_one() {
     let beside = Beside::fresh().await;
@@ -184,7 +184,7 @@ async fn the_store_of_a_guard_that_is_stopped_is_copied_without_it() {
     let (code, out, log) = said(&offline).await;
     assert_eq!(code, Some(0), "{log}");
     assert_eq!(serde_json::from_str::<Value>(&out).expect("JSON")["highest"], 20);
-    // It has not been taken for a start of the guard.
+    // The backup did not count as a start of the guard.
     let guard = launch.start().await;
     assert_eq!(guard.send(&Dispatch::new("a", 20).g(2).post("/pay")).await.status, 200, "the tenure goes on");
 }

@@ -21,16 +21,16 @@ use serde_json::json;
 
 const KEYS: u64 = 1000;
 const AT_WORK: u64 = 20;
-/// Within the quarantine of those that were at work, the others have to be served.
+/// The quarantine of the keys that were at work. The other keys have to be served within this time.
 const EXECUTION: Duration = Duration::from_secs(10);
-/// Every so many of them show that.
+/// Every n-th of the other keys is tried.
 const SHOWN: usize = 4;
 
 fn key(number: u64) -> String {
     format!("account/{number}")
 }
 
-/// One dispatch for each key, so many at a time.
+/// Sends one dispatch for each key, fifty at a time.
 async fn each(
     guard: &Guard,
     keys: impl Iterator<Item = u64>,
@@ -73,9 +73,9 @@ async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_w
         })
         .collect();
     beside.origin.request("/long", usize::try_from(AT_WORK).expect("small")).await;
-    // What has rested for a moment is not at work any more; the store is told of it lazily.
+    // A key that has rested for a moment is no longer at work. The store learns that later.
     guard.gauge_becomes("fencegate_guard_keys_at_work", 20.0).await;
-    // All that was handed in before this is durable when it is answered.
+    // When this request is answered, all earlier changes are durable.
     let newer = Dispatch::new(&key(0), 35_000).post("/newer");
     assert_refused(&guard.send(&newer).await, "busy");
     let last = Instant::now();
@@ -90,14 +90,14 @@ async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_w
     assert_eq!(ready.status, 200, "it serves nearly all keys");
     let said = String::from_utf8_lossy(&ready.body).into_owned();
     assert!(said.starts_with("ready; 20 keys were at work at an unclean stop"), "{said}");
-    // Its tenure from before the kill is refused once, as ever: nobody knows how far it had come.
+    // The tenure from before the kill is refused once, because the guard does not know its last dispatch number.
     let stale = guard.send(&Dispatch::new(&key(500), 20_500).g(2).post("/stale")).await;
     assert_refused(&stale, "stale");
     let before = told.len();
     each(&guard, (AT_WORK..KEYS).step_by(SHOWN), 40_000, &mut told).await;
     println!("{} of {KEYS} keys served {:?} after the start", told.len() - before, started.elapsed());
     assert!(told[before..].iter().all(|(_, answer)| answer.as_ref().is_some_and(|a| a.status == 200)));
-    // All of that while these still wait.
+    // All of those keys were served while these two still wait.
     for number in [0, AT_WORK - 1] {
         let early = guard.send(&Dispatch::new(&key(number), 40_000 + number).post("/early")).await;
         assert_refused(&early, "quarantine");
@@ -131,7 +131,8 @@ async fn the_dispatches_of_a_warm_tenure_wait_for_no_disk() {
     }
     let taken = commits(&guard).await - before;
     println!("{taken} commits for 200 dispatches of one tenure");
-    // One for the tenure; a stall of this machine may be as long as a rest, and every ten seconds is written down.
+    // One commit is for the tenure. Stalls of this machine may be as long as a rest, and the guard also writes every
+    // ten seconds.
     assert!(taken <= 20.0, "{taken}");
 }
 
@@ -144,7 +145,7 @@ async fn quarantine_lasts_as_long_as_what_was_sent_under_a_longer_time() {
     assert_eq!(guard.send(&Dispatch::new("a", 20).post("/x")).await.status, 200);
     let killed = Instant::now();
     let launch = guard.dies().await.with("/max_execution", "300ms");
-    // A start in between, which is killed before that has passed, forgets nothing of it.
+    // A start in between, killed before the quarantine has passed, does not shorten the quarantine.
     let launch = launch.start().await.dies().await;
     let guard = launch.start().await;
     assert_refused(&guard.send(&Dispatch::new("a", 30).post("/early")).await, "quarantine");
@@ -166,7 +167,7 @@ async fn a_new_store_says_that_it_is_new() {
 
 const UNKNOWN: u64 = 10_000;
 
-/// A store with operations that nobody knows the outcome of.
+/// A store with operations of unknown outcome.
 async fn with_unknown(launch: Launch) -> Launch {
     let launch = launch.start().await.stops().await;
     let store = Redb::open(&launch.store()).expect("left in order");
@@ -196,7 +197,8 @@ async fn with_unknown(launch: Launch) -> Launch {
     launch
 }
 
-/// An outage of the service has left them, and goes on: each lost answer makes the guard ask by itself.
+/// An outage of the service has left these operations, and the outage goes on. Each lost answer makes the guard ask
+/// the probe.
 #[tokio::test]
 async fn ten_thousand_unknown_operations_keep_nobody_waiting() {
     const DOUBTS: u64 = 20;

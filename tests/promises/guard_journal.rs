@@ -162,7 +162,7 @@ async fn a_finished_operation_is_forgotten_in_time_and_an_unknown_one_never() {
         assert!(began.elapsed() < Duration::from_secs(30), "kept: {}", guard.log());
         epoch += 1;
         guard.send(&Dispatch::new("a", epoch).once(1).keep(1).post("/done")).await;
-        // Forgetting is nobody's event; it happens every ten seconds.
+        // Forgetting causes no event. It happens every ten seconds.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert!(began.elapsed() > KEEP);
@@ -198,7 +198,7 @@ async fn an_upstream_that_says_done_is_believed_at_once() {
             (409, "already-done", Some(Outcome::Done))
         );
     }
-    // Its word also opens the key.
+    // The word of the upstream also opens the key.
     assert_eq!(guard.send(&Dispatch::new("a", 40).post("/next")).await.status, 200);
     assert_eq!((beside.origin.count("/pay"), beside.origin.count("/ops/op-1")), (1, 2));
 }
@@ -208,7 +208,7 @@ async fn an_upstream_that_says_not_done_is_believed_when_nothing_can_begin_any_m
     let beside = Beside::fresh().await;
     let guard = probing(&beside).await;
     beside.origin.script("/pay", [Act::Reset, Act::now(created())]);
-    // As often as it is asked: a fast machine asks more than a thousand times.
+    // The answer to every probe. A fast machine asks more than a thousand times.
     beside.origin.otherwise(status(404));
     guard.send(&Dispatch::new("a", 20).once(1).post("/pay")).await;
     let last = beside.origin.request("/pay", 1).await.whole.expect("read");

@@ -48,7 +48,7 @@ impl House {
         Self { beside, sharing, database, alone, shared, migration }
     }
 
-    /// Sends it, and it is let in.
+    /// Sends the dispatch, and asserts that it is let in.
     async fn passes(&self, guard: &Guard, dispatch: Dispatch) {
         let answer = guard.send(&dispatch.post("/pay")).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{dispatch:?}: {answer:?}");
@@ -144,7 +144,7 @@ async fn keys_that_were_at_work_when_the_old_guard_was_killed_wait_and_no_others
     one.becomes_ready().await;
     it.passes(&one, Dispatch::new("rests", 30)).await;
     it.refuses(&one, Dispatch::new("k", 30), "in-doubt").await;
-    // Only epochs were durable: the tenure that ran comes back with a larger one.
+    // Only epochs were durable, so the tenure that ran comes back with a larger epoch.
     it.refuses(&one, Dispatch::new("rests", 20).g(2), "stale").await;
     it.refuses(&one, Dispatch::new("k", 21).g(2), "stale").await;
     for epoch in 40.. {
@@ -183,7 +183,7 @@ async fn a_look_beforehand_changes_nothing_and_a_guard_that_runs_keeps_its_file(
     let moved = it.migration.run(&[]).await;
     let said = String::from_utf8_lossy(&moved.stdout);
     assert!(said.contains("was moved into postgresql://") && said.contains("keys        1,"), "{said}");
-    // Beside the guards that go on with it, a store of its past would be a second one.
+    // Guards go on with the moved store. A restored backup beside them would be a second store.
     let restore = ["guard", "restore", &backup, "-c", &file, "--floor", "90", "--replace"];
     let refused = command(&restore).await.expect("it starts");
     let said = String::from_utf8_lossy(&refused.stderr);
@@ -202,7 +202,7 @@ async fn a_store_goes_only_where_there_is_none_and_the_command_says_what_it_need
     it.database.run("DROP SCHEMA fencegate CASCADE");
     let missing = Migration::of(&it.alone.home().join("none.redb"), &it.shared);
     missing.refuses(&["none.redb does not exist", "store.redb"]).await;
-    // The policy says where it goes.
+    // The target of the migration is the store that the policy names.
     let policy = Migration::of(&it.alone.store(), &it.alone).run(&[]).await;
     let said = String::from_utf8_lossy(&policy.stderr);
     assert!(policy.status.code() == Some(2) && said.contains("store.redb"), "{said}");
@@ -213,7 +213,7 @@ async fn a_store_goes_only_where_there_is_none_and_the_command_says_what_it_need
     it.migration.refuses(&["FG0540", "synchronous_commit"]).await;
     it.database.run(&format!("ALTER DATABASE {} RESET synchronous_commit", it.database.name));
     it.migration.comes_to("moved").await;
-    // What guards may have decided since must not be undone by a second copy.
+    // The guards may have decided more since the copy. A second copy must not undo those decisions.
     it.database.run("DROP SCHEMA fencegate CASCADE");
     it.migration.refuses(&["FG0545", "already", "Nothing is copied twice"]).await;
     it.no_guard_opens_the_file().await;
@@ -237,7 +237,8 @@ async fn a_copy_of_the_old_file_is_no_second_guard_beside_the_new_one() {
         }
     };
     let (new, old) = (said(&one).await, said(&other).await);
-    // One store, and only one of them says that it can be shared: gateways take that for a copy, and send to neither.
+    // Both name one store, and only one says that its store is shared. Gateways take this for a copied store, and
+    // send to neither.
     assert_eq!(new["store"], old["store"]);
     assert!(new["shared"].is_string() && old["shared"].is_null(), "{new} {old}");
     other.signal(Signal::TERM);

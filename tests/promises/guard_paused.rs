@@ -1,4 +1,4 @@
-//! A guard that stood still sends nothing of what others may take for over by now.
+//! A guard that was paused sends nothing that others may take for over by now.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use fencegate_tests::{
     patience::QUIET,
 };
 
-/// Longer than anything may take that was admitted before.
+/// Longer than the `max_execution` of anything that was admitted before.
 const PAUSE: Duration = Duration::from_millis(1200);
 
 async fn paused_at(failpoint: &'static str) {
@@ -42,7 +42,7 @@ async fn stopped_before_the_write_it_writes_not_one_byte() {
     paused_at("before_upstream_write").await;
 }
 
-/// The time from admission on counts, not that from the commit on.
+/// The time counts from the admission, and not from the commit.
 #[tokio::test]
 async fn stopped_within_the_commit_it_writes_not_one_byte() {
     paused_at("before_guard_commit").await;

@@ -55,7 +55,7 @@ async fn recovered(launch: &Launch, ran: u64, then: Then) -> Guard {
 enum Fate {
     NotSent,
     Executed,
-    /// Depends on what the store had taken.
+    /// The outcome depends on whether the store had taken the change.
     Whichever,
 }
 
@@ -79,7 +79,7 @@ async fn killed_at(failpoint: &'static str, fate: Fate) {
         Fate::Whichever => assert!(executed <= 1),
     }
 
-    // What was not durable has not been sent, so nothing waits for it.
+    // A request that was not durable was not sent, so no key waits for it.
     let (ran, then) = if failpoint == "before_guard_commit" { (20, Then::GoesOn) } else { (30, Then::Waits) };
     let guard = recovered(&launch, ran, then).await;
     let repeat = guard.send(&Dispatch::new("a", 60).once(1).post("/pay")).await;
@@ -161,7 +161,7 @@ async fn an_orderly_end_loses_nothing_and_needs_no_quarantine() {
     assert_refused(&guard.send(&Dispatch::new("r", 21).post("/again")).await, "stale");
     assert_eq!(guard.send(&Dispatch::new("a", 20).g(6).post("/pay")).await.status, 200, "the tenure goes on");
     assert_eq!(beside.origin.count("/again"), 0);
-    // The word of the orderly end counts once.
+    // The record of the orderly end counts for one start only.
     let launch = guard.dies().await;
     recovered(&launch, 20, Then::Waits).await;
 }
@@ -188,7 +188,7 @@ async fn killed_between_two_parts_of_its_marks_it_has_not_ended_in_order() {
     let parts = commits(&guard) - before;
     assert!(parts >= 4, "three parts and the word that they are all: {parts}");
 
-    // The same once more, to know at which of them it stands next.
+    // The same end once more, to learn at which commit the guard has to stop the next time.
     let guard = launch.clone().failpoint(COMMIT, "sleep(0)").start().await;
     let launch = ended(&guard).await;
     let amid = commits(&guard) - 2;
@@ -205,7 +205,7 @@ async fn killed_between_two_parts_of_its_marks_it_has_not_ended_in_order() {
     recovered(&launch, 20, Then::GoesOn).await;
 }
 
-/// Ends it in order, and leaves it for its log. What to start it with again.
+/// Ends the guard in order and keeps its log. Returns the launch with which to start the guard again.
 async fn ended(guard: &Guard) -> Launch {
     guard.signal(Signal::TERM);
     let status = guard.exit().await;
@@ -249,7 +249,7 @@ async fn an_orderly_end_within_the_quarantine_does_not_end_it() {
     assert_eq!(beside.origin.count("/early"), 0);
 }
 
-/// What does not end within the drain is in doubt for whoever starts next.
+/// A request that does not end within the drain is in doubt for the next start.
 #[tokio::test]
 async fn an_exchange_that_outlasts_the_drain_is_in_doubt_afterwards() {
     let beside = Beside::fresh().await;

@@ -39,7 +39,7 @@ impl Two {
         Self::with(|launch| launch).await
     }
 
-    /// `change`: of the first one.
+    /// `change`: a change of the first guard's launch.
     async fn with(change: impl FnOnce(Launch) -> Launch) -> Self {
         let beside = Beside::fresh().await;
         let sharing = Sharing::at(&database().await.url());
@@ -87,7 +87,8 @@ async fn a_guard_that_says_it_is_ready_lets_in_at_once() {
         .with("/upstream/response_timeout", "50ms")
         .with("/send_within", "50ms")
         .with("/max_execution", "2200ms");
-    // The start is over before that. By our clock the quarantine ends between two beats, and in truth with the second one.
+    // The start is over before `max_execution`. By our clock the quarantine ends between two beats; by the store's
+    // time it ends with the second beat.
     let guard = launch.init(FLOOR).start().await;
     Process::becomes_ready(&guard).await;
     let answer = guard.send(&Dispatch::new("a", 20).post("/pay")).await;
@@ -108,7 +109,7 @@ async fn what_is_in_doubt_at_one_is_closed_at_the_other_until_somebody_says_what
     } else {
         assert_refused(&next, "in-doubt");
     }
-    // An operator says it at either of them.
+    // An operator resolves the doubt at either guard.
     assert_eq!(it.one.send(&Dispatch::new("b", 40).post("/broken")).await.status, 502);
     let token = Dispatch::new("b", 40).token().to_string();
     let admin = it.two.admin.to_string();
@@ -150,7 +151,7 @@ async fn killed_it_holds_up_only_what_it_had_at_work_and_that_for_as_long_as_it_
     assert_eq!(it.beside.origin.count("/late"), 0);
 }
 
-/// Longer than the others wait for a beat.
+/// Longer than the time after which the other guard takes a silent guard for dead.
 const FROZEN: Duration = Duration::from_secs(8);
 
 #[tokio::test]
@@ -164,7 +165,7 @@ async fn frozen_until_others_take_it_for_dead_it_sends_nothing_and_ends() {
     let asked = it.one.begin(Dispatch::new("a", 20).post("/late"));
     it.one.stands_at("guard_admitted").await;
     it.one.signal(Signal::STOP);
-    // Time is what this is about: nothing happens at a process that stands still.
+    // The test needs real time to pass: a stopped process gives no event.
     tokio::time::sleep(FROZEN).await;
     assert_eq!(it.two.send(&Dispatch::new("b", 20).post("/other")).await.status, 200);
     it.one.signal(Signal::CONT);
@@ -180,7 +181,7 @@ async fn frozen_until_others_take_it_for_dead_it_sends_nothing_and_ends() {
 #[tokio::test]
 async fn an_operation_happens_once_over_all_of_them() {
     let it = Two::fresh().await;
-    // Both at the same moment, and whoever comes later is told what came of it.
+    // Both guards are asked at the same moment. The later request is told the outcome of the earlier one.
     let both = [&it.one, &it.two].into_iter().zip([20, 21]);
     let asked: Vec<_> =
         both.map(|(guard, epoch)| guard.begin(Dispatch::new("a", epoch).once(1).post("/pay"))).collect();
@@ -305,7 +306,7 @@ async fn the_password_of_the_database_is_seen_nowhere() {
     assert!(!guard.log().contains(PASSWORD), "the log tells it:\n{}", guard.log());
 }
 
-/// What is found of a gateway that reaches its service through these guards.
+/// The output of `check --online` for a gateway that reaches its service through these guards.
 async fn found(guarded: &Guarded, guards: &[SocketAddr]) -> String {
     let home = scratch::place();
     let file = write_policy(home.path(), &guarded.through("gateway", guards).to_string());
@@ -329,7 +330,7 @@ async fn check_online_tells_guards_that_share_a_store_from_guards_with_a_store_e
     assert!(both.matches(&format!("shared store {store}")).count() == 2, "{store}: {both}");
     let alone = found(&guarded, &[one.public]).await;
     assert!(alone.contains("shared store") && !alone.contains("share one store"), "{alone}");
-    // One that has a file of its own beside them.
+    // This guard has a store in a file of its own.
     let other = guarded.guard().await;
     let apart = found(&guarded, &[one.public, other.public]).await;
     assert!(apart.contains("have different stores") && !apart.contains("share one store"), "{apart}");

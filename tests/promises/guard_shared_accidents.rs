@@ -97,7 +97,7 @@ async fn a_connection_is_encrypted_and_the_server_is_who_it_says() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let folder = tempfile::TempDir::with_prefix("fencegate-tests-").expect("a folder");
     let (certificate, key) = authority.sign(&["127.0.0.1"]).write(folder.path(), "server");
-    // It takes a key only if that is its own.
+    // PostgreSQL accepts a key file only if the user of the server owns the file.
     [folder.path(), &certificate, &key].into_iter().for_each(postgres::give);
     let settings = [
         "ssl=on".to_owned(),

@@ -13,7 +13,7 @@ use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::{Boot, Clock, ManualClock};
 use fencegate_tests::shared_store::{FLOOR, SharedStore, TERMS};
 
-/// What both sides are asked, and how they stand.
+/// The register in memory, the two guards on one PostgreSQL, and the requests in flight and waiting at both.
 pub(crate) struct Two {
     register: Register,
     clock: Arc<ManualClock>,
@@ -64,7 +64,7 @@ fn key(name: &str) -> ResourceKey {
     ResourceKey::parse(name).expect("a key")
 }
 
-/// As a guard that was left in order begins on an empty store.
+/// The memory of a guard that was stopped in order with an empty store.
 fn remembered() -> Remembered {
     Remembered {
         identity: Identity { format: 1, store: "s".into(), ensemble: "e".into() },
@@ -78,7 +78,7 @@ fn remembered() -> Remembered {
     }
 }
 
-/// Anything, near what was there before.
+/// A random claim with a token near the highest one.
 pub(crate) fn claim(random: &mut Random, highest: u64) -> Claim {
     let mut keys: Vec<_> = KEYS.into_iter().filter(|_| random.one_in(3)).map(key).collect();
     if keys.is_empty() {
@@ -128,8 +128,8 @@ impl Two {
         self.clock.now()
     }
 
-    /// The time goes on for both, in steps in which nobody is taken for dead. After two beats of both everything that has
-    /// passed is written.
+    /// Passes time for both sides, in steps so short that no guard is taken for dead. After two beats of both guards,
+    /// the time is written.
     pub(crate) async fn pass(&mut self, time: Duration) {
         let mut left = time;
         while left > Duration::ZERO {
@@ -140,7 +140,7 @@ impl Two {
                 guard.beat().await.expect("the database is there");
             }
         }
-        // What was closed at first is not, any more.
+        // The keys that were closed at the start are open now.
         self.register.rest(Duration::ZERO, usize::MAX, self.now());
         self.told.push(format!("passed {time:?}"));
     }
@@ -150,7 +150,7 @@ impl Two {
         if self.running.is_empty() || !self.random.one_in(4) {
             return claim;
         }
-        // Called from one that is in flight, mostly for the same keys.
+        // A claim whose caller is in flight, mostly for the same keys.
         let which = self.random.next(self.running.len() as u64) as usize;
         let caller = self.running[which].claim.clone();
         let later = caller.token.dispatch() + 1 + self.random.next(2) as u32;
@@ -160,7 +160,7 @@ impl Two {
         Claim { keys, token, mode: caller.mode, era: claim.era, parent }
     }
 
-    /// The first look of both, or where `settled` a later one.
+    /// Compares one look at a claim on both sides. `first`: the claim is announced; otherwise it only settles.
     async fn look(&mut self, waiting: Waiting, first: bool) {
         let Waiting { claim, guard, name } = &waiting;
         let now = self.now();
@@ -190,13 +190,13 @@ impl Two {
             {
                 self.waiting.push(waiting);
             }
-            // Of keys that were at work at the end only that is known: nothing is let in either way.
+            // The register knows only that these keys were at work at the end. Neither side lets anything in.
             (Err(Refused::Quarantine { .. }), Look::Wait { .. }) => {}
             _ => self.differ(),
         }
     }
 
-    /// Everything that it was asked is done when what is asked now has been.
+    /// When this question is answered, the guard has done everything that it was asked before.
     async fn barrier(&self, guard: usize) {
         let nobody = Token::new(1, 0, 1).expect("small");
         self.guards[guard].resolve(&[], nobody).await.expect("the database is there");
@@ -232,7 +232,8 @@ impl Two {
     /// A guard that only looks on.
     async fn let_pass(&mut self) {
         let claim = self.claim();
-        // What raises nothing begins a record with the floor of that moment, which the database does not.
+        // A claim that raises nothing begins a record with the current floor in memory, but not in the database. Such
+        // claims are left out.
         if claim.token.number() <= self.register.floor() || claim.token.number() > self.register.highest() + 5
         {
             return;

@@ -15,7 +15,7 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
-/// A server that only takes whom this authority knows.
+/// A server that accepts only clients with a certificate of this authority.
 struct Secured {
     authority: Authority,
     server: Server,
@@ -96,7 +96,7 @@ async fn a_database_that_wants_tls_and_one_that_shows_a_strangers_certificate_ar
     assert_eq!(database.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'fencegate'"), "0");
 }
 
-/// Where both start together after a power cut, the database is mostly the later one.
+/// After a power cut, when both start together, the database is mostly ready later than the guard.
 #[tokio::test]
 async fn a_guard_that_starts_before_its_database_says_so_and_begins_when_it_comes() {
     let beside = Beside::fresh().await;
@@ -107,7 +107,7 @@ async fn a_guard_that_starts_before_its_database_says_so_and_begins_when_it_come
     server.stop();
     let starting = tokio::spawn(async move { launch.talkative().start().await });
     let relay = tokio::net::TcpListener::bind(server.address()).await.expect("the port is free");
-    // It asks: the port is watched in the place of the server.
+    // The test listens on the port in place of the server, and sees that the guard asks.
     for _ in 0..2 {
         patiently("a guard that asks for its database", relay.accept(), String::new)
             .await

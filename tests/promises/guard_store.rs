@@ -66,7 +66,8 @@ impl Damage {
     }
 }
 
-/// Wherever the newest marks stand, some bytes of every page behind the header, and ends that were never written.
+/// Damages of three kinds: the bytes of the newest marks, some bytes of every page behind the header, and a truncated
+/// file.
 fn damages(store: &[u8], newest: &[u64]) -> Vec<Damage> {
     let marks = newest.iter().flat_map(|epoch| {
         let epoch = epoch.to_be_bytes();

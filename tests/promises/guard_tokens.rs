@@ -125,7 +125,7 @@ async fn a_signed_token_far_above_all_others_passes_only_in_a_later_era() {
     assert_refused(&guard.send(&far.clone().signed(&gateway).post("/far")).await, "token-future");
     assert_eq!(guard.send(&Dispatch::new("a", 21).signed(&gateway).post("/pay")).await.status, 200);
 
-    // The first that is seen of the era announces nothing.
+    // The first token of an era that the guard sees is a replay, which announces nothing.
     let repeat = of_era(&Dispatch::new("a", (1 << 50) - 9).once(1), 1);
     assert_eq!(guard.send(&repeat.post("/pay")).await.outcome(), Some(Outcome::Replayed));
     let guard = guard.stops().await.start().await;

@@ -1,4 +1,4 @@
-//! An operator whom nothing but a terminal is left to is shown what is unknown, and can say what came of it.
+//! An operator who has only a terminal is shown the unknown operations, and can record their outcome.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -124,7 +124,7 @@ async fn what_is_unknown_is_shown_and_resolved_and_forgotten() {
     let reference = open["reference"].as_str().expect("a reference").to_owned();
     assert_eq!(reference, "ab".repeat(8));
 
-    // At night nobody wants to look anything up.
+    // The output is complete: an operator at night has to look nothing up.
     for about in [&["show"][..], &["show", &reference], &["show", "account/7"]] {
         let (code, text, log) = guard.operator(about).await;
         assert_eq!(code, Some(0), "{log}");
@@ -133,13 +133,13 @@ async fn what_is_unknown_is_shown_and_resolved_and_forgotten() {
         }
     }
 
-    // It was not done, says the operator; so it may run.
+    // The operator says that the operation was not done, so it may run.
     let (code, text, log) = guard.operator(&["resolve", &reference, "--as", "not-done"]).await;
     assert_eq!(code, Some(0), "{log}");
     assert!(text.contains("a repeat runs it") && text.contains("POST /pay/7"), "{text}");
     assert_eq!(guard.dispatch(0x11, 0xab).await.status, 200);
     assert_eq!(origin.count("/pay/7"), 2);
-    // It is known now, and stays so until it is forgotten.
+    // The outcome is known now, and stays known until the operation is forgotten.
     assert_eq!(guard.dispatch(0x12, 0xab).await.status, 200);
     assert_eq!(origin.count("/pay/7"), 2);
     let (code, _, log) = guard.operator(&["forget", &reference]).await;
@@ -205,7 +205,7 @@ async fn what_nobody_knows_of_is_said_so() {
         assert_eq!((code, said.as_str()), (Some(1), ""), "{wrong:?}");
         assert!(log.starts_with("error: ") && log.contains("guard show"), "{wrong:?}: {log}");
     }
-    // A gateway has an admin listener too, and so has everything else.
+    // The address is open, and no guard listens there.
     let door = origin.door("not a guard").to_string();
     let (code, _, log) = said(&["guard", "show", "--admin", &door]).await;
     assert_eq!(code, Some(1));
@@ -216,7 +216,7 @@ async fn what_nobody_knows_of_is_said_so() {
 async fn the_address_is_taken_from_the_guards_own_file() {
     let origin = Origin::start();
     let guard = Guard::before(&origin).await;
-    // What it got in the place of port 0.
+    // The file with the real admin address in place of port 0.
     let text = std::fs::read_to_string(&guard.file).expect("our own file");
     let admin = format!(r#""admin":{{"address":"{}"}}"#, guard.admin);
     let told = guard.file.with_file_name("told.yaml");

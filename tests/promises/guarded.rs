@@ -26,7 +26,7 @@ fn ask(attempt: &str) -> Ask {
     Ask::post("/pay/7").field(ATTEMPT, attempt)
 }
 
-/// A gateway whose request is held on its way to the guard, and one beside it.
+/// A gateway whose request is held back on its way to the guard, and a second gateway.
 struct OnTheWay {
     guarded: Guarded,
     guard: Guard,
@@ -51,7 +51,7 @@ impl OnTheWay {
         Self { guarded, guard, victim, next, asked, hold, _relay: relay }
     }
 
-    /// The holder sleeps through the end of its session, another one has its turn, and the held bytes arrive.
+    /// The victim is stopped past the end of its session, another gateway has its turn, and the held bytes arrive.
     async fn overtaken(&self) {
         self.victim.signal(Signal::STOP);
         let next = self.next.send(&ask(NEXT)).await;
@@ -107,7 +107,7 @@ async fn what_nobody_waits_for_any_more_is_not_sent_once_more() {
     assert_eq!((it.executed(), it.guard.decided("stale").await), (vec![NEXT.to_owned()], 1.0));
 }
 
-/// A refusal may be about a copy, and says nothing of the first.
+/// A refusal may be for a copy of the request. It says nothing about the first copy.
 #[tokio::test]
 async fn where_something_may_stand_between_a_stale_request_is_unknown_and_not_repeated() {
     let mut it =
@@ -154,7 +154,7 @@ struct Killed {
     guard: Guard,
     two: Gateway,
     latch: Latch,
-    /// Of the execution that goes on.
+    /// The epoch of the execution that goes on.
     epoch: u64,
 }
 

@@ -30,7 +30,7 @@ fn assert_later(answer: &Answer, reason: &str) {
     assert!(answer.field("retry-after").is_some());
 }
 
-/// The answer is of the tenure that was refused before, with its next number.
+/// Asserts that the answer belongs to the refused tenure, and has the next dispatch number.
 #[track_caller]
 fn assert_goes_on(refused: &Answer, done: &Answer) {
     assert_eq!((done.status, done.outcome()), (200, Some(Outcome::Done)), "{done:?}");
@@ -80,7 +80,7 @@ async fn a_clients_limit_at_a_guard_is_told_to_this_client_and_nothing_is_dispat
     assert_eq!(holder.finishes().await.status, 200);
     let done = async {
         loop {
-            // The guard's word that the first one is over comes with its answer's end.
+            // The guard learns the end of the first request when the answer ends.
             let answer = gateway.send(&Ask::post("/pay/8")).await;
             if answer.status != 429 {
                 return answer;

@@ -66,8 +66,8 @@ async fn a_dispatch_that_a_hop_sends_twice_is_executed_once_and_told_as_unknown(
     }
 }
 
-/// After its restart the guard has forgotten the number of the copy that it let in: it calls the second one stale or
-/// speaks of its quarantine. The policy says `direct`; that a hop shows itself counts more.
+/// After its restart the guard has forgotten the dispatch number of the admitted copy, and refuses the second copy.
+/// The policy says `direct`, but a hop that shows itself counts more.
 #[tokio::test]
 async fn a_copy_that_comes_after_a_restart_of_the_guard_is_told_as_unknown() {
     let it = Between::with(Shows::Itself).await;
@@ -97,7 +97,7 @@ async fn a_hop_that_shows_itself_is_noted_once_and_from_then_on_no_refusal_is_be
 
     let Between { guarded, guard, gateway, .. } = it;
     let _guard = guard.dies().await.start().await;
-    // Its quarantine: not dispatched, if one could believe it.
+    // The guard refuses in its quarantine. Behind a hop, the word "not dispatched" cannot be believed.
     assert_unknown(&gateway.send(&Ask::post("/pay/7")).await);
     assert_eq!(guarded.site.origin.count("/pay/7"), 2);
 }
@@ -116,7 +116,7 @@ async fn proxies_before_the_gateway_do_not_make_the_way_to_the_guard_longer() {
     assert!(!gateway.log().contains("guard.not_direct"));
 }
 
-/// The execution goes on behind the back of a hop that answers for the guard.
+/// The hop answers for the guard, and the execution goes on behind it.
 #[tokio::test]
 async fn an_error_of_the_hop_itself_is_not_told_as_the_answer_of_the_service() {
     for status in [502, 503, 504, 429, 404] {
@@ -140,7 +140,7 @@ async fn a_hop_without_a_guard_behind_it_costs_an_error_and_recovers() {
     let launch = guard.stops().await;
     let away = gateway.send(&Ask::post("/pay/7")).await;
     match away.outcome() {
-        // On a connection that has met no guard yet.
+        // The request went out on a connection that has met no guard yet.
         Some(Outcome::NotDispatched) => assert_eq!((away.status, away.reason().as_str()), (503, "guard")),
         _ => assert_unknown(&away),
     }

@@ -37,7 +37,7 @@ async fn what_is_locked_elsewhere_passes_without_a_token_and_is_reported() {
     assert_eq!(tokens, [true, true, false]);
 }
 
-/// It may have asked elsewhere since.
+/// The client may have asked another gateway since.
 #[tokio::test]
 async fn what_a_client_no_longer_waits_for_is_not_sent_without_a_lock_either() {
     let site = Site::fresh().await;
@@ -51,7 +51,7 @@ async fn what_a_client_no_longer_waits_for_is_not_sent_without_a_lock_either() {
     second.hang_up();
     two.gauge_becomes("fencegate_lock_waiters", 0.0).await;
     first.finishes().await;
-    // Whoever comes later is behind what would have been sent.
+    // A later request runs after the place where the abandoned request would have been sent.
     assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 2);
 }
@@ -68,7 +68,7 @@ async fn what_has_no_key_passes_without_a_token_and_is_reported() {
     assert!(site.origin.log().records[1].token().is_some());
 }
 
-/// The whole way looks on: that is how one begins.
+/// The gateway and the guard both only observe. An installation begins like that.
 #[tokio::test]
 async fn behind_a_guard_that_only_counts_what_has_no_token_it_passes_and_is_reported() {
     let guarded = Guarded::fresh().await;

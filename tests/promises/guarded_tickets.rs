@@ -81,7 +81,7 @@ async fn a_guard_that_knows_the_gateways_key_lets_its_requests_in_and_those_of_o
         refused.says("the end of the tenure", |line| line.message() == "tenure.retired").await;
     }
     assert_eq!((guard.decided("ticket-invalid").await, guard.decided("ticket-missing").await), (1.0, 1.0));
-    // What was refused has moved no mark: ours is let in all the same.
+    // The refused requests have moved no mark, so our own request is let in.
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
     assert_eq!(guarded.site.origin.count("/pay/7"), 3);
 }
@@ -105,7 +105,7 @@ async fn a_guard_may_fetch_the_keys_from_the_gateways_admin_listener() {
     let (guarded, keys) = (Guarded::fresh().await, Keys::new());
     let key = keys.make("ours").await;
     let launch = guarded.launch().await;
-    // The guard is not there yet, and the gateway is ready all the same.
+    // The gateway is ready before the guard takes the gateway's tickets.
     let unguarded = launch.start().await;
     let gateway = signing(&guarded, "gw-1", &unguarded, &key).await;
     let launch = unguarded.stops().await;

@@ -33,7 +33,7 @@ async fn says_why(gateway: &Gateway, part: &'static str) {
     gateway.says(part, why).await;
 }
 
-/// What one of them has let in the other does not know.
+/// Neither guard knows what the other guard has let in.
 #[tokio::test]
 async fn nothing_is_sent_to_two_guards_with_a_store_each_not_even_the_first_request() {
     let guarded = Guarded::fresh().await;
@@ -51,7 +51,7 @@ async fn nothing_is_sent_to_two_guards_with_a_store_each_not_even_the_first_requ
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
 }
 
-/// A name may lead to more guards tomorrow than today, and to fewer.
+/// A name may lead to more guards or fewer guards tomorrow.
 #[tokio::test]
 async fn two_guards_behind_one_name_that_do_not_share_a_store_get_nothing() {
     const NAME: &str = "guard.test";
@@ -86,7 +86,7 @@ async fn two_guards_behind_one_name_that_do_not_share_a_store_get_nothing() {
     assert_eq!(told("/pay/8"), 1);
 }
 
-/// As of a host with two interfaces, or of `localhost`.
+/// One guard with two addresses, like a host with two interfaces or the name `localhost`.
 #[tokio::test]
 async fn a_guard_with_two_addresses_is_served_through_each_that_answers() {
     const NAME: &str = "guard.test";
@@ -99,7 +99,7 @@ async fn a_guard_with_two_addresses_is_served_through_each_that_answers() {
         .policy("gw-1", &[])
         .with("/upstreams/ledger/endpoints", json!([format!("http://{NAME}:{port}")]))
         .with("/upstreams/ledger/dns", json!({"refresh": "50ms"}))
-        // Each request connects, to either of them.
+        // Each request makes a new connection, to either address.
         .with("/upstreams/ledger/pool", json!({"max_idle": 0}));
     let gateway = Launch::new(&policy).seeing(&hosts).start().await;
     gateway.becomes_ready().await;
@@ -116,7 +116,7 @@ async fn a_guard_with_two_addresses_is_served_through_each_that_answers() {
     };
     let guard = at(guarded.launch().await, "0.0.0.0").start().await;
     served("both").await;
-    // Restarted, it contradicts what it said of itself at either address before.
+    // The restarted guard contradicts its earlier announcement at both addresses.
     let guard = guard.stops().await.start().await;
     served("restarted").await;
     let guard = at(guard.stops().await, "127.0.0.1").start().await;
@@ -125,7 +125,7 @@ async fn a_guard_with_two_addresses_is_served_through_each_that_answers() {
     served("the first one is dead").await;
     assert!(!gateway.log().contains("guard.distrusted"), "{}", gateway.log());
 
-    // What comes back at a dead address is another one, and gets nothing.
+    // A guard that comes up at the dead address is another guard. It gets nothing.
     let second = at(guarded.launch().await, "127.0.0.1").start().await;
     let split = async { while gateway.send(&Ask::post("/pay/7")).await.status == 200 {} };
     patiently("the second guard to be seen", split, || gateway.log()).await;
@@ -139,7 +139,7 @@ async fn a_guard_with_two_addresses_is_served_through_each_that_answers() {
     drop(guard);
 }
 
-/// Gateways may have the list in any order; each of two would else let the other's guard wait for nothing.
+/// Two gateways may have the list in different orders. Each would otherwise use another guard.
 #[tokio::test]
 async fn two_gateways_with_two_guards_never_use_one_each() {
     let guarded = Guarded::fresh().await;
@@ -152,7 +152,7 @@ async fn two_gateways_with_two_guards_never_use_one_each() {
     assert_eq!(guarded.site.origin.count("/pay/7"), 0);
 }
 
-/// As behind one address of a cluster, where somebody has asked for two guards.
+/// Two guards behind one address of a cluster, where an operator has asked for two replicas.
 #[tokio::test]
 async fn two_guards_behind_one_address_are_found_out_before_anything_is_sent_to_the_second_one() {
     let guarded = Guarded::fresh().await;
@@ -161,16 +161,16 @@ async fn two_guards_behind_one_address_are_found_out_before_anything_is_sent_to_
     let gateway = at(&guarded, &[balancer.address]).await;
     let origin = &guarded.site.origin;
     let first = origin.holds_one(&gateway, Ask::post("/pay/7")).await;
-    // The one connection is taken, so this needs another.
+    // The one connection is in use, so this request needs a second connection.
     assert_distrusted(&gateway.send(&Ask::post("/pay/8")).await, "guard-split");
     says_why(&gateway, "two guards answer at this address").await;
     assert_eq!(first.finishes().await.status, 200);
-    // By the connection to the first one neither: nobody knows which of the two is the right one.
+    // The connection to the first guard is not used either: nobody knows which guard is the right one.
     for _ in 0..4 {
         assert_distrusted(&gateway.send(&Ask::post("/pay/9")).await, "guard-split");
     }
     assert_eq!((origin.count("/pay/8"), origin.count("/pay/9")), (0, 0));
-    // An operator ends the wrong one and starts the other again.
+    // An operator stops the wrong guard and restarts the other one.
     two.stops().await;
     let one = one.stops().await.start().await;
     balancer.leads_to(&[one.public]);
@@ -179,7 +179,7 @@ async fn two_guards_behind_one_address_are_found_out_before_anything_is_sent_to_
     assert_eq!(origin.count("/pay/9"), 1);
 }
 
-/// A floor below what was let in: its tokens were never shown to it.
+/// The floor of the new store is below tokens that the old guard let in. The new store has never seen those tokens.
 #[tokio::test]
 async fn nothing_is_sent_to_a_guard_made_anew_that_knows_less_than_the_one_before() {
     let guarded = Guarded::fresh().await;
@@ -203,7 +203,7 @@ async fn nothing_is_sent_to_a_guard_made_anew_that_knows_less_than_the_one_befor
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
 }
 
-/// It has been asked before, and others are let in while its answer is on its way.
+/// The guard was asked who it is. While its answer is on the way, the guard lets other requests in.
 #[tokio::test]
 async fn a_guard_is_not_taken_for_an_older_one_by_what_it_lets_in_while_it_says_who_it_is() {
     let guarded = Guarded::fresh().await;
@@ -213,12 +213,13 @@ async fn a_guard_is_not_taken_for_an_older_one_by_what_it_lets_in_while_it_says_
     gateway.becomes_ready().await;
     let origin = &guarded.site.origin;
     let first = origin.holds_one(&gateway, Ask::post("/pay/7")).await;
-    // The one connection is taken, so this needs another.
+    // The one connection is in use, so this request needs a second connection.
     let kept = hop.keeps_announcement();
     let second = gateway.begin(Ask::post("/pay/8"));
     kept.said().await;
     assert_eq!(first.finishes().await.status, 200);
-    // Over the first connection, and under a newer token than the guard had seen when it was asked.
+    // This request goes over the first connection. Its token is newer than any that the guard had seen when it was
+    // asked.
     assert_eq!(gateway.send(&Ask::post("/pay/9")).await.status, 200);
     kept.let_go();
     let answer = second.answer().await;
@@ -230,7 +231,7 @@ async fn a_guard_is_not_taken_for_an_older_one_by_what_it_lets_in_while_it_says_
 async fn a_guard_that_is_just_away_is_not_one_to_distrust() {
     let guarded = Guarded::fresh().await;
     let guard = guarded.guard().await;
-    // Who is connected to is ended before it answers.
+    // The balancer accepts the connection and closes it before an answer.
     let balancer = Balancer::to(&[nobody()]).await;
     let gateway = at(&guarded, &[balancer.address]).await;
     let answer = gateway.send(&Ask::post("/pay/7")).await;
@@ -321,7 +322,7 @@ async fn nothing_is_sent_to_a_service_that_is_no_guard() {
     assert!(!log.records.is_empty());
 }
 
-/// An unfenced answer has no outcome.
+/// An answer on an unfenced route has no outcome.
 #[track_caller]
 fn assert_distrusted_or_unfenced(answer: &Answer) {
     assert_eq!((answer.status, answer.reason().as_str()), (503, "guard"), "{answer:?}");
@@ -332,7 +333,7 @@ fn assert_distrusted_or_unfenced(answer: &Answer) {
 async fn nothing_is_sent_to_a_guard_that_may_take_longer_than_the_gateway_waits() {
     let guarded = Guarded::fresh().await;
     let guard = guarded.guard().await;
-    // It settles for 6 s and takes an execution for over after 9 s.
+    // The guard settles for 6 s, and takes an execution for over after 9 s.
     let policy = guarded.policy("gw-1", &[guard.public]).with("/upstreams/ledger/response_timeout", "15s");
     let gateway = Gateway::start(&policy).await;
     assert_distrusted(&gateway.send(&Ask::post("/pay/7")).await, "guard");

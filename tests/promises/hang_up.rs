@@ -89,7 +89,7 @@ async fn a_waiting_client_that_resets_leaves_the_queue_within_a_second() {
     a_client_goes_while_waiting(Goes::WithReset).await;
 }
 
-/// The reply that names the node has not come when the client goes: only its GUID tells whose node it is.
+/// The client goes before the reply with the name of the node arrives. Only the GUID shows whose node it is.
 #[tokio::test]
 async fn a_client_that_goes_during_the_create_leaves_no_node() {
     const PAUSE: Duration = Duration::from_millis(600);
@@ -120,8 +120,8 @@ async fn a_storm_of_clients_that_hang_up_leaves_no_node_and_breaks_no_promise() 
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let tree = site.tree().await;
     let (mut asked, mut answered) = (0, 0);
-    // From wave to wave the clients stay longer, until enough of them went while the upstream worked for them: that
-    // covers all that happens to a request before.
+    // From wave to wave the clients stay longer, until enough of them leave while the upstream works for them. The
+    // waves thus cover every step of a request before that.
     for wave in 0..200 {
         let client = |n: u64| {
             let gateway = if n.is_multiple_of(2) { &one } else { &two };

@@ -28,7 +28,7 @@ use self::{
     terminal::{Terminal, Way},
 };
 
-/// Run by other promises, as they are printed.
+/// Commands that tests of other promises run as they are printed.
 const ELSEWHERE: [(&str, &str); 2] = [
     ("guard migrate --from redb:{from} --to postgres", "guard_migrate::killed"),
     ("verify http://127.0.0.1:8000 ", "verify"),
@@ -120,7 +120,7 @@ async fn of_a_gateway_at_work(way: Way) -> Vec<String> {
     let gateway = Gateway::start(&policy).await;
     let mut typed = Vec::new();
     let mut held = Vec::new();
-    // Two are taken away, and of the others the first is not the last.
+    // Two keys are broken below. Of the other keys, the first in the list is not the last.
     for path in ["/pay/5", "/pay/6", "/pay/7", "/pay/8"] {
         held.push(site.origin.holds_one(&gateway, Ask::post(path)).await);
     }
@@ -156,7 +156,8 @@ async fn lost(site: &Site, gateway: &Gateway, n: usize) {
     assert_eq!(gateway.send(&ask).await.status, 502);
 }
 
-/// What is printed of so many operations when all of them can be resolved: two commands each, of which one is meant.
+/// The commands that are printed for `count` operations, once all of them can be resolved. Each operation has two
+/// commands, of which the operator picks one.
 async fn resolvable(terminal: &mut Terminal, list: &str, count: usize) -> Vec<String> {
     let mut found = Vec::new();
     let all = async {
@@ -268,7 +269,7 @@ async fn of_nodes_that_are_open(way: Way) -> Vec<String> {
     terminal.typed
 }
 
-/// What is said of files: that one is the other process's, and that one should be left out.
+/// The commands from two messages about files: a file belongs to the other process, and a file should be left out.
 async fn of_files(way: Way) -> Vec<String> {
     let guarded = Guarded::fresh().await;
     let launch = guarded.launch().await;

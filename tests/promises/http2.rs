@@ -222,7 +222,7 @@ async fn a_protocol_that_is_not_listed_is_not_spoken() {
     assert_eq!((refused.status, refused.reason().as_str()), (400, "malformed"));
 }
 
-/// What is sent is small, what is asked of the server is not: the connection ends, and others are served.
+/// The client sends little and asks much of the server. The gateway ends that connection and serves the others.
 #[tokio::test]
 async fn floods_end_their_own_connection_and_no_other() {
     let site = Site::fresh().await;

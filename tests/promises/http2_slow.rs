@@ -1,5 +1,5 @@
-//! An HTTP/2 client that takes its answer slowly gets all of it, also what the HTTP library holds for it once the answer
-//! was given: nobody can tell what came of a request from half an answer.
+//! An HTTP/2 client that reads its answer slowly gets all of it, also the part that the HTTP library still holds.
+//! Half an answer would leave the outcome unknown.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use hyper::Request;
 use serde_json::json;
 use tokio::{net::TcpStream, time::sleep};
 
-/// What it takes at once, and the pause before it takes more.
+/// The bytes that the client takes at once, and its pause before it takes more.
 const TAKES: usize = 65_535;
 const PAUSES: Duration = Duration::from_millis(400);
 /// Bytes of an answer, which the gateway keeps whole.
 const ANSWER: usize = 450_000;
 const LONG_ANSWER: usize = 900_000;
 
-/// A gateway that has little patience with who asks nothing.
+/// A gateway with a short idle timeout.
 fn policy(site: &Site) -> Policy {
     let policy = site.policy("gw-1").with("/listeners/public/timeouts/idle", "1s");
     policy.with("/listeners/public/limits", json!({"connections": 1}))
@@ -45,7 +45,7 @@ async fn begun(site: &Site, gateway: &Gateway, bytes: usize) -> (SendRequest<Byt
     (requests, answer.into_body())
 }
 
-/// All of it, window by window.
+/// Reads the whole body, window by window.
 async fn taken(mut body: RecvStream) -> Result<usize, String> {
     let (mut all, mut window) = (0, 0);
     while let Some(piece) = body.data().await {
@@ -87,7 +87,7 @@ async fn who_takes_an_answer_slowly_makes_room_for_nobody() {
     gateway.becomes_ready().await;
     let (_requests, body) = begun(&site, &gateway, LONG_ANSWER).await;
     let other = async {
-        // More than an answer that was given needs to leave.
+        // Longer than the rest of an answer takes to leave.
         sleep(Duration::from_millis(2300)).await;
         TcpStream::connect(gateway.public).await.expect("listens")
     };

@@ -17,8 +17,8 @@ async fn policy_through(site: &Site, link: &FaultyLink) -> Policy {
     site.unswept("gw-1").through(link.address())
 }
 
-/// Nobody but the server knows that the node was made. It must be found again by its GUID and used, or it blocks the
-/// key as long as the session lives.
+/// Only the server knows that the node was made. The gateway has to find the node by its GUID and use it. Otherwise
+/// the node blocks the key until the session ends.
 #[tokio::test]
 async fn a_lock_node_whose_creation_was_answered_to_nobody_is_found_and_used() {
     let site = Site::fresh().await;
@@ -67,7 +67,7 @@ async fn a_lock_node_whose_removal_was_answered_to_nobody_is_gone() {
     tree.no_lock_is_left().await;
 }
 
-/// The event that it waits for happens while it cannot hear of it.
+/// The waiter's event happens while the waiter is cut off.
 #[tokio::test]
 async fn a_waiter_that_was_cut_off_when_its_turn_came_is_served_when_it_is_back() {
     let site = Site::fresh().await;

@@ -31,7 +31,7 @@ async fn read(process: &Process, path: &str) -> String {
     page.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text)).collect()
 }
 
-/// Polls: who waits is told to whoever asks, there is no event.
+/// Polls the page: no event tells who waits.
 async fn reads(process: &Process, path: &str, wanted: &str) -> String {
     let reached = async {
         loop {
@@ -198,7 +198,7 @@ async fn pages_are_read_on_a_telephone_in_the_dark_and_their_links_lead_somewher
                 wide.as_u64().is_some_and(|wide| wide <= u64::from(width)),
                 "{page} is {wide} wide of {width}"
             );
-            // Text is moved neither; only what was written to be typed is.
+            // Text is not cut off either. Only commands that are meant to be typed may be wider than the page.
             let cut = "return [...document.querySelectorAll('section .wide')].filter((part) => part.scrollWidth > part.clientWidth + 1).map((part) => part.innerText)";
             let cut = browser.run(cut).await;
             assert_eq!(cut, json!([]), "{page} at {width}");
@@ -235,7 +235,7 @@ async fn the_page_of_a_key_works_without_scripts_and_renews_itself_with_them() {
     browser.until("the request, without a reload", renewed).await;
     let told: Value = browser.run("return document.querySelector('#request').value").await;
     assert_eq!(told, json!("one"));
-    // What a script would renew is there in the answer itself.
+    // The answer itself contains everything that a script would renew.
     assert!(read(&gateway, PAGE).await.contains("held by gw-1 for request one of route pay"));
     no_complaints(&browser).await;
     latch.let_go();
@@ -243,7 +243,8 @@ async fn the_page_of_a_key_works_without_scripts_and_renews_itself_with_them() {
     browser.close().await;
 }
 
-/// Its number stands in the log, where names of keys must not: whoever asks why a request waited has nothing else.
+/// The log shows the key's number where names must not appear. Somebody who looks into a slow request has only that
+/// number.
 #[tokio::test]
 async fn a_key_that_nobody_locks_any_more_is_found_by_its_number() {
     let (site, tokens) = (Site::fresh().await, Tokens::default());

@@ -115,7 +115,7 @@ async fn one_guard_has_one_store_and_two_have_one_in_a_database() {
         1,
         "one of them makes the store"
     );
-    // In all else it is the file of one guard.
+    // In all other fields the file is that of a single guard.
     let file = |resources: &[Value]| {
         let mut file = policy(resources, "fencegate-guard-policy", "guard.yaml");
         file.as_object_mut().expect("fields").remove("store").expect("a store");
@@ -189,7 +189,7 @@ async fn what_asks_for_a_token_is_scraped_with_it() {
             "the operator selects by it"
         );
         let endpoint = &monitor["spec"]["endpoints"][0];
-        // One service of those that are selected has the port: no pod is scraped twice.
+        // Exactly one of the selected services has the port, so no pod is scraped twice.
         let wanted = monitor["spec"]["selector"]["matchLabels"].as_object().expect("labels");
         let services = two.iter().filter(|one| {
             one["kind"] == "Service"
@@ -249,7 +249,7 @@ async fn secrets_are_made_of_what_is_given_and_else_expected() {
     assert_eq!(the(&given, "Secret", "fencegate-tickets")["data"]["gateway-key.json"], "cHJpdmF0ZQ==");
     assert_eq!(the(&given, "Secret", "fencegate-admin")["data"]["token"], "ZEc5");
     assert_eq!(the(&given, "ConfigMap", "fencegate-ticket-keys")["data"]["ticket-keys.json"], "public");
-    // The guard never sees what signs.
+    // The guard never gets the signing key.
     for resources in [&one, &given] {
         let guard = the(resources, "StatefulSet", "fencegate-guard").to_string();
         assert!(

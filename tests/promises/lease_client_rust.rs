@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 const KEY: &str = "account/7";
 const WAIT: Duration = Duration::from_secs(15);
-/// So long before another one can hold a lease is called lost.
+/// The client calls a lease lost this long before another client can hold the key.
 const NOTICE: Duration = Duration::from_millis(200);
 
 fn client_of(gateway: &Gateway) -> Client {
@@ -40,7 +40,8 @@ fn number(lease: &Lease) -> u64 {
     lease.token().expect("held").number()
 }
 
-/// Until when nobody else can hold, by the word of a lease; the word is asked for until it is lost, or `enough` says so.
+/// The time until which no other client can hold the key, by the word of the lease. The lease is asked until it is
+/// lost or `enough` is true.
 async fn claims(lease: &Lease, enough: impl Fn(Instant) -> bool) -> Instant {
     let mut until = Instant::now();
     loop {
@@ -68,7 +69,7 @@ async fn a_lease_goes_on_beyond_its_ttl_serves_requests_and_is_given_back() {
     let client = client_of(&gateway);
     let ttl = Duration::from_millis(800);
     let lease = client.lease(KEY).and("job/1").ttl(ttl).await.expect("free");
-    // Three times over would end it, were it not renewed.
+    // The lease is kept for three times its ttl, so it has to be renewed.
     let held = lease.during(sleep(3 * ttl)).await;
     assert_eq!(held, Ok(()), "{}", gateway.log());
     let first = number(&lease);
@@ -83,7 +84,7 @@ async fn a_lease_goes_on_beyond_its_ttl_serves_requests_and_is_given_back() {
     let readers = [client.lease(KEY).shared().await, client.lease(KEY).shared().await];
     let readers = readers.map(|reader| reader.expect("both read"));
     assert!(number(&readers[0]) > first);
-    // Dropped, both are given back in the background.
+    // Both leases are dropped, and the client gives them back in the background.
     drop(readers);
     let last = client.lease(KEY).wait(WAIT).await.expect("free again");
     assert!(number(&last) > first);
@@ -107,12 +108,12 @@ async fn one_that_waits_hangs_up_when_it_is_dropped() {
     assert!(holder.holds());
 }
 
-/// What is done to the gateway of a holder; the next one asks the other gateway meanwhile.
+/// Something happens to the gateway of a holder, while the next client asks the other gateway.
 async fn accident(signal: Signal) {
     let (site, _tokens, one, other) = two().await;
     let first = held_by(&one).await;
     let (number_of_first, lost) = (number(&first), tokio::spawn(first.lost()));
-    // It is renewed before the accident.
+    // The lease is renewed before the accident.
     let begun = Instant::now();
     claims(&first, |now| now > begun + Duration::from_millis(700)).await;
     assert!(first.holds(), "{}", one.log());

@@ -20,7 +20,7 @@ fn shipped(file: &str) -> String {
     deploy().join("clients").join(file).display().to_string()
 }
 
-/// What a program prints, with each lease called by its place among them, and the dispatch behind: `A1`, `A2`, `B1`.
+/// The output of a program, with each token as a letter for the lease and the dispatch number: `A1`, `A2`, `B1`.
 fn plainly(printed: &str) -> Vec<String> {
     let mut leases = BTreeMap::new();
     let mut plain = |word: &str| match Token::parse(word) {
@@ -87,7 +87,7 @@ async fn java() {
 
 #[tokio::test]
 async fn go() {
-    // With what the middleware for Go has compiled already of the standard library.
+    // The build shares the compiled standard library with the middleware for Go.
     let cache = format!("GOCACHE={}", kept("middleware-go").join("cache").display());
     let program = kept("lease-client-go").join("lease").display().to_string();
     let build = ["env", &cache, "GOPROXY=off", "GOFLAGS=-mod=readonly", "go", "build", "-o", &program, "."];

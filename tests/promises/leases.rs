@@ -38,7 +38,7 @@ fn pay() -> Ask {
     Ask::post("/pay/7")
 }
 
-/// Until the lease is over, by the word of a gateway; why.
+/// Waits until the lease is over by the word of a gateway, and returns why.
 async fn over(lease: &Lease, gateway: &Gateway) -> String {
     let why = async {
         loop {
@@ -155,7 +155,7 @@ async fn a_frozen_gateway_keeps_a_lease_no_longer_than_it_has_told() {
     assert!(asked.elapsed() > held_for, "another one held after {:?} of {held_for:?}", asked.elapsed());
     assert_eq!(other.send(&second.under(pay())).await.status, 200);
     one.signal(Signal::CONT);
-    // Until it knows that its session is over, it knows that it cannot be sure.
+    // Until the gateway knows that its session is over, it knows that it has no proof.
     let told = async {
         loop {
             let late = one.send(&first.under(pay())).await;
@@ -374,7 +374,7 @@ async fn permits_of_a_key_are_held_together_each_with_marks_of_its_own() {
     assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"));
     let unlike = gateway.send(&asking(&json!({"keys": ["account/7"], "permits": 3}))).await;
     assert_eq!((unlike.status, unlike.reason().as_str()), (409, "permits-differ"));
-    // The older one is not stale beside the newer one.
+    // Two tokens of different permits are not stale beside each other.
     for (lease, permit) in [(&other, permits[1]), (&one, permits[0])] {
         let answer = gateway.send(&lease.under(pay())).await;
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -390,7 +390,7 @@ async fn permits_of_a_key_are_held_together_each_with_marks_of_its_own() {
     let third = Lease::of(&gateway, json!({"keys": ["account/7"], "permits": 2, "wait_ms": 5000})).await;
     assert_eq!(third.document["permit"].as_u64(), Some(permits[0]));
     assert!(third.token() > other.token() && third.token() > one.token());
-    // Free in number, and of no route: whoever comes first says how many there are.
+    // No route names this key. The first client decides how many permits there are.
     let job = json!({"keys": ["job/1"], "permits": 3});
     for _ in 0..3 {
         Lease::of(&gateway, job.clone()).await;

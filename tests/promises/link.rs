@@ -68,7 +68,7 @@ async fn a_create_that_never_arrived_is_made_again() {
     }
 }
 
-/// The caller does not wait for the client library to notice.
+/// The request does not wait until the client library notices the loss.
 #[tokio::test]
 async fn a_create_that_never_arrived_is_given_up_in_time() {
     for hold in HOLDS {
@@ -233,7 +233,7 @@ async fn a_waiter_that_goes_while_disconnected_leaves_no_node() {
     }
 }
 
-/// Both the watch that was set before and the event that came meanwhile have to survive.
+/// The watch that was set before the cut and the event that came during it both have to survive.
 #[tokio::test]
 async fn a_waiter_is_served_whether_its_turn_comes_during_or_after_a_reconnect() {
     for hold in HOLDS {
@@ -257,7 +257,7 @@ async fn a_waiter_is_served_whether_its_turn_comes_during_or_after_a_reconnect()
     }
 }
 
-/// The watch on contention is one that was set before the connection broke, or missed its event while it was away.
+/// The watch for contention was set before the connection broke, or its event came while the gateway was away.
 #[tokio::test]
 async fn a_kept_key_is_given_up_whether_it_is_wanted_during_or_after_a_reconnect() {
     for wanted_meanwhile in [true, false] {

@@ -51,7 +51,8 @@ async fn an_installation_that_nobody_made_is_told_once_and_to_clients_too() {
     assert_eq!(line.field("code"), "FG0506", "{}", line.text());
     let to_type = format!("fencegate era init -c {}", gateway.file().display());
     assert!(line.field("error").contains(&format!("`{to_type}`")), "{}", line.text());
-    // Each of four sessions looks for itself, and one that has not looked yet knows no more than that there is none.
+    // Each of four sessions looks by itself. A session that has not looked yet knows only that the gateway has no
+    // lock service.
     let told = async {
         loop {
             let answer = gateway.send(&Ask::post("/pay/7")).await;
@@ -86,7 +87,7 @@ const CANARY: &str = "canary-1f6b";
 async fn no_line_of_a_log_tells_a_key_where_keys_are_not_told() {
     for (keys, told) in [("hash", Some("\"#")), ("off", Some("(hidden)")), ("plain", Some(CANARY))] {
         let mut site = Site::fresh().await;
-        // Where locks are is known from the policy, and not from a word that stands in any path.
+        // The log knows the lock paths from the policy, and not from a word that any path may contain.
         site.root += "/locks/apps";
         let guarded = Guarded::of(site).await;
         let guard = guarded.launch().await.with("/log", serde_json::json!({"keys": keys})).start().await;
@@ -103,19 +104,19 @@ async fn no_line_of_a_log_tells_a_key_where_keys_are_not_told() {
         // An answer that breaks off: in doubt at the guard, a retired tenure at the gateway.
         origin.script(&path, [Act::Reset]);
         assert_eq!(gateway.send(&Ask::post(&path)).await.status, 502);
-        // A holder whose lock is taken away by somebody else, and one who does not want to wait for it.
+        // A holder whose lock another client removes, and a request that does not wait for the key.
         let other = format!("/pay/{CANARY}-other");
         let Held { request: holder, latch, .. } = origin.holds_one(&gateway, Ask::post(&other)).await;
         let impatient = gateway.send(&Ask::post(&other).field("prefer", "wait=0")).await;
         assert_eq!(impatient.status, 423, "{impatient:?}");
         let lock = tree.paths().await.into_iter().find(|path| path.contains("-other/"));
-        // A request that holds for a moment is not watched.
+        // The request holds until its lock node is watched; that takes a second.
         sleep(Duration::from_millis(1500)).await;
         tree.delete(&lock.expect("a lock node")).await.expect("it is there");
         gateway.says("that it is gone", |line| line.message().contains("removed by somebody else")).await;
         latch.let_go();
         holder.result().await.ok();
-        // What no handler takes, and so nobody says what it did.
+        // Requests that no handler takes, so no handler logs them.
         for (method, target) in [
             ("DELETE", format!("/api/v1/locks/account%2F{CANARY}")),
             ("POST", format!("/api/v1/locks/account/{CANARY}/break")),

@@ -1,5 +1,5 @@
-//! What a service's early end means for its client: never silence where a request may have arrived, and nothing is sent a
-//! second time but a read that nobody holds a key for.
+//! How a gateway tells its client that the service ended early. A request that may have arrived always gets an
+//! answer. Only a read without a key is sent again.
 
 use std::{
     net::SocketAddr,
@@ -97,7 +97,7 @@ async fn converse(mut stream: TcpStream, manner: Manner, seen: Arc<Mutex<Vec<Str
 
 const OK: Says = Says("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Then::Waits);
 
-/// All that a client of its own is told, up to the end of its connection.
+/// Everything that one client receives, up to the end of its connection.
 async fn told(gateway: &Gateway, request: &str) -> String {
     let mut stream = TcpStream::connect(gateway.public).await.expect("listens");
     stream.write_all(request.as_bytes()).await.expect("connected");
@@ -158,11 +158,12 @@ async fn a_read_that_a_dead_pooled_connection_lost_is_sent_once_more_and_nothing
         ("DELETE", "/open/5", "", 502, 1),
         ("OPTIONS", "/open/6", "", 502, 1),
         ("GET", "/open/7", "x", 502, 1),
-        // No fenced request, whatever its method: its first sending may have been executed under the token.
+        // No fenced request is sent again, whatever its method: the first attempt may have been executed under the
+        // token.
         ("GET", "/pay/8", "", 502, 1),
         ("POST", "/pay/9", "x", 502, 1),
     ] {
-        // A connection lies idle at the worker of this client.
+        // The worker of this client has an idle connection to the service.
         let mut client = Client::connect(gateway.public).await.expect("listens");
         let first = if path.starts_with("/pay") { "/pay/first" } else { "/open/first" };
         assert_eq!(client.send(&Ask::post(first)).await.expect("an answer").status, 200);

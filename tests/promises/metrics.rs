@@ -78,7 +78,8 @@ async fn ask_at_random(gateway: &Gateway, requests: usize) {
         let ask = random_request();
         client = match connected.send(&ask).await {
             Ok(_) => Some(connected),
-            // Closed after a refusal, just when we wrote: once more counts once.
+            // The connection was closed after a refusal, just when the client wrote. The request is sent once more
+            // and counts once.
             Err(_) => {
                 gateway.send(&ask).await;
                 None
@@ -103,7 +104,7 @@ async fn ten_thousand_random_requests_add_no_series() {
 
     join_all((0..CONNECTIONS).map(|_| ask_at_random(&gateway, REQUESTS / CONNECTIONS))).await;
     let after = gateway.metrics().await;
-    // Comes when ZooKeeper was looked through once, whatever is asked meanwhile.
+    // These series appear after the first look through ZooKeeper, independent of requests.
     let of_requests = |metrics: &Metrics| {
         let mut names = names(metrics);
         names.retain(|name| !name.starts_with("fencegate_operations_unknown"));

@@ -36,7 +36,7 @@ impl Offers {
         }
     }
 
-    /// The cases that need what is not asked for.
+    /// The names of the cases that the sample's requests do not cover.
     fn unasked(self) -> &'static [&'static str] {
         match self {
             Self::Debits => &["other-request", "remembered"],
@@ -107,7 +107,7 @@ impl Sample {
 
     fn verified(&self, form: &str, offers: Offers) -> (Value, String) {
         let mut command = Command::new("timeout");
-        // Seconds; a machine that is busy takes some minutes.
+        // The limit in seconds. A busy machine takes some minutes.
         command.arg("300").arg(scratch::binaries().join("fencegate")).arg("verify");
         command.args(self.instances.iter().map(|(port, _)| format!("http://127.0.0.1:{port}")));
         command.args([
@@ -169,7 +169,7 @@ pub(super) fn assert_starts(middleware: &str, environment: &[&str], replaced: &[
     let mut commands: Vec<&str> = end.lines().filter_map(|line| line.strip_prefix("    ")).collect();
     let last = commands.pop().expect("the commands stand there, indented");
     let home = TempDir::new_in(scratch::folder()).expect("a folder");
-    // The shell becomes the service, and so ends with us.
+    // The shell becomes the service, so the service ends with the test.
     let mut script = format!("set -e\ncd '{}'\n{}\nexec {last}", folder.display(), commands.join("\n"));
     let (port, place) = (free_port().to_string(), home.path().join("accounts").display().to_string());
     for (what, by) in [("8000", port.as_str()), ("/tmp/accounts", &place)].iter().chain(replaced) {
@@ -180,7 +180,8 @@ pub(super) fn assert_starts(middleware: &str, environment: &[&str], replaced: &[
     child.wait_line(|line| line.contains("listening"), COMPILED).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// What is asked of services that compare numbers, and of those that compare tokens: numbers are equal within a tenure.
+/// Cases for services that compare numbers, and cases for services that compare tokens. All dispatches of a tenure
+/// have equal numbers.
 const BY_NUMBER_ALONE: [&str; 1] = ["number-suffices"];
 const BY_TOKEN_ALONE: [&str; 6] =
     ["duplicate", "sequence", "number-alone", "dispatch-width", "same-token", "same-token-apart"];

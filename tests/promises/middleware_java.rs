@@ -38,9 +38,9 @@ static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
     // Made last: a folder that was half compiled is compiled again.
     let made = classes.join("made");
     if !made.exists() {
-        // Those of other contents.
+        // Removes classes that were compiled from other sources.
         fs::remove_dir_all(kept("middleware-java")).expect("our own folder");
-        // The filter needs nothing but the interface.
+        // The filter is compiled against the interface alone.
         compile(&sources.join("src"), &classes.join("src"), &jar(SERVLETS));
         for folder in ["test", "sample"] {
             compile(&sources.join(folder), &classes.join(folder), &class_path(&classes, "src"));

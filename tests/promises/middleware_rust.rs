@@ -43,13 +43,13 @@ fn the_vectors_are_what_gateways_and_guards_take_for_good() {
         let keys = read("fencing-key", &|text| ResourceKey::parse_list(text).is_ok());
         let mode = read("fencing-mode", &|text| Mode::parse(text).is_some());
         if vector["accepted"].is_object() {
-            // One key of the vectors would have too long a lock: what a gateway does not stamp may be read here.
+            // One key of the vectors is too long for a lock. The layer may read a key that no gateway would stamp.
             let long = sent(vector, "fencing-key")[0].len() > 90;
             let number_alone = vector["accepted"]["token"].is_null();
             assert!((token || number_alone) && (keys || long) && mode, "{vector}");
             good += 1;
         } else if token && keys && mode && vector["compare"].is_null() {
-            // What is left is wrong in its number, or with look-alikes.
+            // The other rejected vectors are wrong in their number, or have look-alike fields.
             let fields = vector["fields"].as_array().expect("a list").len();
             assert!(fields > 3, "{vector}");
         }

@@ -27,7 +27,7 @@ pub(super) async fn turns(gateway: &Gateway, policy: &Policy) {
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
 }
 
-/// Under the name of the account alone: which keys it had, depends on the plan of the moment.
+/// Names each execution by its account alone. The key of an account depends on the plan of the moment.
 pub(super) fn by_account(mut history: History) -> History {
     for execution in &mut history.executions {
         execution.key = execution.key.split('/').next_back().unwrap_or_default().to_owned();
@@ -63,7 +63,7 @@ async fn a_key_template_moves_under_load_and_no_two_requests_of_one_resource_mee
     by_account(History::of(&log)).with(&told).assert_holds();
 }
 
-/// Old and new have nothing in common; both of them have something in common with what takes both.
+/// The old and the new plan share no key. The plan with both keys shares one with each of them.
 #[tokio::test]
 async fn plain_old_and_plain_new_do_not_serve_beside_each_other() {
     let site = Site::fresh().await;
@@ -77,7 +77,7 @@ async fn plain_old_and_plain_new_do_not_serve_beside_each_other() {
     assert_eq!(second.reload(&[]).await.0, Some(0));
     let served = pays(&second).await;
     assert_eq!(served.status, 200, "{served:?}");
-    // The one lock excludes the other gateway, which knows nothing of the new one.
+    // The shared lock excludes the other gateway, which knows nothing of the new key.
     let held = site.origin.holds_one(&first, Ask::post("/pay/7")).await;
     let waiting = second.begin(Ask::post("/pay/7"));
     tokio::time::sleep(fencegate_tests::patience::QUIET).await;
@@ -86,7 +86,7 @@ async fn plain_old_and_plain_new_do_not_serve_beside_each_other() {
     assert_eq!(waiting.answer().await.status, 200);
 }
 
-/// The operation is what it was, though its repeat has another key.
+/// The operation is the same, although its repeat has another key.
 #[tokio::test]
 async fn what_was_done_under_the_old_key_is_not_done_again_while_it_is_migrated() {
     let site = Site::fresh().await;
@@ -100,7 +100,7 @@ async fn what_was_done_under_the_old_key_is_not_done_again_while_it_is_migrated(
     assert_eq!(gateway.send(&pay("b")).await.status, 200);
     turns(&gateway, &new).await;
     assert_eq!(gateway.send(&pay("b")).await.reason(), "already-done");
-    // It was remembered by nobody who took both locks: it is not done again either.
+    // No gateway that took both locks remembered this operation. It is still not done again.
     assert_eq!(gateway.send(&pay("a")).await.reason(), "idempotency-mismatch");
     assert_eq!(site.origin.count("/pay/7"), 2);
 }

@@ -130,7 +130,7 @@ async fn a_name_that_was_never_found_is_refused_as_not_dispatched_and_heals() {
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
 }
 
-/// A plan that comes after knows what the one before it knew.
+/// The plan after a reload keeps the addresses that the earlier plan knew.
 #[tokio::test]
 async fn a_reload_forgets_no_address() {
     let site = Site::fresh().await;
@@ -142,14 +142,14 @@ async fn a_reload_forgets_no_address() {
     good(&gateway, "/a").await;
     hosts.say(NAME, &[]);
     gateway.looks_up("bad").await;
-    // With other limits they are other endpoints.
+    // Other limits make other endpoints.
     gateway.rewrite(&policy.with("/upstreams/ledger/pool", json!({"max_idle": 0})));
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
     gateway.looks_up("bad").await;
     good(&gateway, "/a").await;
 }
 
-/// The system cannot be told to stop waiting: nothing but the lookup itself waits with it.
+/// A system lookup cannot be cancelled. Only the lookup itself waits for the silent name server.
 #[tokio::test]
 async fn a_name_server_that_falls_silent_holds_up_no_request_and_no_end() {
     let site = Site::fresh().await;

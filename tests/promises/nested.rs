@@ -36,7 +36,7 @@ impl Key {
         self.0.path().join("key.json")
     }
 
-    /// As a gateway that calls itself so signs it, now and for an installation, or at another time.
+    /// Signs a ticket as a gateway would, for an installation and a time.
     fn ticket(&self, ensemble: &str, key: &str, token: Token, at: u64) -> String {
         let keys = [ResourceKey::parse(key).expect("a key")];
         let claims = Claims::new(&keys, token, Mode::Exclusive, 0, ensemble, "gw-1");
@@ -44,7 +44,8 @@ impl Key {
     }
 }
 
-/// Three routes of one key: what is asked, what that calls, and what only reads it; all of them may call back.
+/// Three routes of one key: the route of the client, a route that its service calls, and a route that only reads. All
+/// three may call back.
 fn calling(policy: Policy, key: &Key) -> Policy {
     let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
     let also = |name: &str, mode: &str| {
@@ -106,7 +107,7 @@ async fn a_call_back_for_the_same_key_is_answered_through_either_gateway() {
             assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
             later(&outer.record, &answer);
         }
-        // What it calls can call back as well, and only the innermost can.
+        // The called request can call back as well. Only the innermost request may do so.
         let inner = site.origin.holds_one(&two, from(Ask::post("/call/7"), &outer.record)).await;
         assert_eq!(inner.record.gateway, "gw-1", "whoever has the lock sends");
         let beside = one.send(&from(Ask::post("/call/7"), &outer.record)).await;
@@ -186,7 +187,8 @@ async fn a_reader_never_waits_until_it_may_write_and_a_read_under_a_writer_is_on
     }
 }
 
-/// One side of a crossing: holds `first`, and its service asks for `second` meanwhile. How often it got it.
+/// One side of a crossing: holds `first`, while its service asks for `second`. Returns how often `second` was
+/// granted.
 async fn crosses(site: &Site, gateways: [&Gateway; 2], first: &str, second: &str, rounds: usize) -> usize {
     let mut granted = 0;
     for round in 0..rounds {
@@ -275,10 +277,10 @@ async fn what_no_gateway_has_signed_gains_nothing_and_what_is_over_is_told_so() 
             assert_eq!(said(&answer), refused(412, "stale-token"), "{what}: {answer:?}");
         }
     }
-    // Good for its own key, and for no other.
+    // A ticket is good for its own key only.
     let foreign = one.send(&at(eights, other)).await;
     assert_eq!(said(&foreign), refused(409, "deadlock-avoided"), "{foreign:?}");
-    // Nobody has shown anything: it waits for its own caller, as the documents say.
+    // This request shows no ticket, so it waits for its own caller, as the documents say.
     let silent = Ask::post("/call/7").field("Prefer", "wait=1");
     for (trace, told) in [(None, false), (Some(trace), true)] {
         let ask = trace.map_or(silent.clone(), |trace| silent.clone().field("traceparent", trace));

@@ -163,7 +163,7 @@ async fn what_nobody_saw_the_end_of_is_told_as_unknown_and_never_done_again() {
     assert_eq!(it.executions(), 3);
 }
 
-/// An error of the service leaves open what happened; its words are passed on, and the name stays taken.
+/// An error of the service leaves the outcome open. The error is passed on, and the name stays taken.
 #[tokio::test]
 async fn an_error_of_the_service_is_passed_on_and_not_tried_again() {
     let it = Twice::fresh().await;
@@ -186,13 +186,13 @@ async fn what_was_done_is_replayed_after_the_guard_and_the_gateways_have_died() 
     assert_outcome(&first, 200, Outcome::Done);
     it.one.signal(fencegate::demo::child::Signal::KILL);
     let _guard = it.guard.dies().await.start().await;
-    // Nothing new is let in yet; what is known is told.
+    // The guard admits no new request yet, and replays a known answer.
     let again = it.two.send(&ask("op-1")).await;
     assert_outcome(&again, 200, Outcome::Replayed);
     assert_eq!((again.body, it.guarded.site.origin.count("/pay/7")), (first.body, 1));
 }
 
-/// Nothing is raised for a replay: the guard has never let in the token that it came with.
+/// A replay raises no mark, because the guard has never let its token in.
 #[tokio::test]
 async fn a_replay_under_a_newer_token_does_not_make_the_guard_look_rolled_back() {
     let it = Twice::fresh().await;

@@ -63,7 +63,7 @@ fn assert_told(store: Store, repeat: &Answer, recorded: u16) {
         Store::Guard => {
             assert_eq!((repeat.status, repeat.outcome()), (recorded, Some(Outcome::Replayed)), "{repeat:?}");
         }
-        // It keeps the status and nothing else.
+        // ZooKeeper keeps the status and nothing else.
         Store::ZooKeeper => {
             let (status, reason, outcome) = match recorded {
                 ..400 => (409, "already-done", Outcome::Done),
@@ -94,7 +94,7 @@ async fn what_the_service_did_not_take_up_is_no_end_of_the_operation() {
     }
 }
 
-/// Somebody without the right to pay guesses the name before its owner uses it.
+/// A stranger without the right to pay guesses the name before its owner uses it.
 #[tokio::test]
 async fn a_name_is_not_spoilt_by_who_was_turned_away() {
     for store in [Store::Guard, Store::ZooKeeper] {

@@ -22,14 +22,15 @@ fn assert_told(answer: &Answer, status: u16, outcome: Outcome) {
     assert_eq!((answer.status, answer.outcome()), (status, Some(outcome)), "{answer:?}");
 }
 
-/// The upstream under another name, and nothing else.
+/// Renames the upstream, and changes nothing else.
 fn renamed(policy: Policy) -> Policy {
     let text = policy.to_string();
     assert!(text.contains("\"ledger\""), "{text}");
     Policy::of_yaml(&text.replace("\"ledger\"", "\"ledger-v2\""))
 }
 
-/// The service is asked about a name without a word of whose it is, and knows one of another.
+/// The probe names the operation but not its principal. The service knows an operation of that name from another
+/// principal.
 #[tokio::test]
 async fn nothing_is_decided_by_the_name_that_another_principal_has_used() {
     let guarded = Guarded::fresh().await;
@@ -86,7 +87,7 @@ async fn an_operation_survives_the_renaming_of_its_upstream_in_zookeeper() {
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
-/// A client that repeats all the time has the operation in hand whenever the guard looks.
+/// A client that repeats without a pause has the operation in hand whenever the guard looks.
 #[tokio::test]
 async fn a_guard_finds_out_by_itself_although_a_client_keeps_asking() {
     let guarded = Guarded::fresh().await;
@@ -110,7 +111,7 @@ async fn a_guard_finds_out_by_itself_although_a_client_keeps_asking() {
     assert_eq!((repeat.status, repeat.reason()), (409, "already-done".to_owned()));
 }
 
-/// What a build has written down that had the upstream's name in the identity: a scope of that name is the same.
+/// An earlier build had the upstream's name in the identity. A scope with that name gives the same identity.
 #[tokio::test]
 async fn what_was_named_by_its_upstream_is_known_under_that_name() {
     let guarded = Guarded::fresh().await;
@@ -150,7 +151,8 @@ async fn what_was_named_by_its_upstream_in_zookeeper_is_known_under_that_name() 
     let now = Gateway::start(&policy("gw-2", json!({}))).await;
     assert_told(&now.send(&pay()).await, 409, Outcome::Done);
     assert_told(&now.send(&pay().body("other")).await, 422, Outcome::NotDispatched);
-    // Another one is looked for under both names; when all has been looked through, the old one is still known.
+    // Another operation is looked up under both names. After a look through all operations the old one is still
+    // known.
     assert_told(&now.send(&Ask::post("/pay/7").field("Idempotency-Key", "op-2")).await, 200, Outcome::Done);
     swept(&tree, node, &now).await;
     assert_told(&now.send(&pay()).await, 409, Outcome::Done);

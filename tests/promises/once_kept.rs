@@ -39,7 +39,7 @@ fn reference(body: &[u8]) -> String {
     problem["operation_ref"].as_str().expect("a reference").to_owned()
 }
 
-/// By every gateway, also by one that was not there, until somebody has decided.
+/// Every gateway counts the unknown operations, also one that was started later, until an operator has decided.
 #[tokio::test]
 async fn gateways_count_what_nobody_knows_the_outcome_of() {
     let site = Site::fresh().await;
@@ -51,7 +51,7 @@ async fn gateways_count_what_nobody_knows_the_outcome_of() {
     site.origin.script("/pay/7", [Act::Reset, Act::now(broken)]);
     assert_eq!(one.send(&pay("broken")).await.status, 502);
     one.gauge_becomes(UNKNOWN, 1.0).await;
-    // Its tenure is kept for others, so that the lock alone does not tell.
+    // The tenure of this operation is kept for other requests, so the lock alone does not show the end.
     assert_eq!(one.send(&pay("failed")).await.status, 500);
     one.gauge_becomes(UNKNOWN, 2.0).await;
     two.gauge_becomes(UNKNOWN, 2.0).await;
@@ -104,7 +104,8 @@ async fn a_guard_counts_what_nobody_knows_the_outcome_of() {
 pub(crate) async fn swept(tree: &Tree, node: &str, gateway: &Gateway) {
     let mut record: Value = serde_json::from_slice(&tree.data(node).await).expect("JSON");
     record["keep"] = json!(0);
-    // Beside it what is over by any clock; the second one is forgotten by a look that has begun after the first.
+    // Two operations beside the node are over by every clock. The second one is forgotten by a look that began after
+    // the first was forgotten.
     for digits in ["beef", "cafe"] {
         let over = format!("{}{digits}", &node[..node.len() - 4]);
         tree.create(&over, b"{}").await;
@@ -118,7 +119,7 @@ pub(crate) async fn swept(tree: &Tree, node: &str, gateway: &Gateway) {
     }
 }
 
-/// By the gateway's clock an operation is long over; by that of ZooKeeper it ended a moment ago.
+/// By the gateway's clock, the operation ended long ago. By ZooKeeper's clock, it ended a moment ago.
 #[tokio::test]
 async fn a_gateway_whose_clock_is_ahead_forgets_nothing_early() {
     let site = Site::fresh().await;
@@ -128,7 +129,7 @@ async fn a_gateway_whose_clock_is_ahead_forgets_nothing_early() {
     let nodes = tree.paths().await;
     let node = nodes.iter().find(|path| path.starts_with("/ops/") && path.len() > 10).expect("one");
     let mut record: Value = serde_json::from_slice(&tree.data(node).await).expect("JSON");
-    // As a clock shows it that is two days ahead of the one that wrote it.
+    // The record as a gateway reads it whose clock is two days ahead of the writer's clock.
     record["state"]["at"] = json!(record["state"]["at"].as_u64().expect("seconds") - 2 * 24 * 60 * 60);
     for _ in 0..3 {
         tree.set(node, &serde_json::to_vec(&record).expect("JSON")).await;
@@ -139,7 +140,7 @@ async fn a_gateway_whose_clock_is_ahead_forgets_nothing_early() {
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
-/// One that floods a route leaves room for others, and is told which bound it has met.
+/// A client that floods a route leaves room for other clients, and is told which bound it has met.
 #[tokio::test]
 async fn one_client_has_a_share_of_what_is_remembered_and_so_has_a_route() {
     let site = Site::fresh().await;
@@ -168,7 +169,7 @@ async fn one_client_has_a_share_of_what_is_remembered_and_so_has_a_route() {
     assert_eq!(gateway.send(&other).await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 5);
 
-    // Another gateway finds out what was let in by this one.
+    // Another gateway learns which operations this one has let in.
     let two = Gateway::start(&policy.clone().with("/name", "gw-2")).await;
     let known = async {
         let mut n = 10;

@@ -146,7 +146,7 @@ async fn of_many_repeats_at_once_one_is_sent() {
     }
 }
 
-/// It slept through the end of its session while the upstream worked, and gets the answer afterwards.
+/// The issuer was stopped past the end of its session while the upstream worked. It gets the answer afterwards.
 #[tokio::test]
 async fn an_issuer_that_comes_back_writes_down_what_came_of_it_under_its_next_session() {
     let site = Site::fresh().await;
@@ -202,7 +202,7 @@ async fn there_are_only_so_many_operations_in_zookeeper() {
     for n in 0..400 {
         client.create(&path(n), b"{}", &persistent).await.expect("made");
     }
-    // The first one shows how many there are.
+    // The first request shows the gateway how many operations there are.
     assert_eq!(gateway.send(&pay(&first)).await.status, 200);
     assert_eq!(told(&gateway.send(&pay(&second)).await), (503, "operations-full".into()));
     assert_eq!(told(&gateway.send(&pay(&first)).await), already_done());

@@ -56,12 +56,12 @@ async fn check_online_tells_that_two_names_are_one_service_and_how_to_write_them
     assert!(one["remedy"].as_str().is_some_and(|remedy| remedy.contains("alike")), "{one:#}");
     let said = told(&elsewhere, &hosts).await;
     assert!(shared(&said).is_empty(), "another port is another service: {said:#}");
-    // Nothing can be gone round where nothing is fenced.
+    // An unfenced upstream has no fences to bypass.
     let open = same.with("/routes/0/fence", "none");
     assert!(shared(&told(&open, &hosts).await).is_empty());
 }
 
-/// A service may read such a path as that of a fenced route.
+/// A service may read an ambiguous path as the path of a fenced route.
 #[tokio::test]
 async fn an_ambiguous_path_is_refused_where_a_lookup_leads_to_a_service_with_fences() {
     const AMBIGUOUS: &str = "/reports/..%2fpay/7";

@@ -104,7 +104,7 @@ async fn a_pooled_connection_that_the_upstream_closed_while_idle_costs_nothing()
     }
 }
 
-/// More than kernel buffers take. The rest must not follow in the time of the next holder.
+/// The body is larger than the kernel buffers. Its rest must not follow in the time of the next holder.
 #[tokio::test]
 async fn a_request_that_was_answered_before_it_was_read_is_not_sent_to_its_end() {
     const LENGTH: usize = 48 << 20;

@@ -138,7 +138,7 @@ async fn no_verb_panics_where_its_words_cannot_be_written() {
             let (code, said) = (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned());
             let context = format!("{line:?} {stdout:?} {stderr:?}: {code:?}\n{said}");
             assert!(!said.contains("panicked"), "{context}");
-            // What prints its own help does not tell.
+            // A verb that prints its own help does not report the failed write.
             let help = line[0].starts_with("--") || line[0] == "help";
             match stdout {
                 Outlet::Full if !help && !plain.stdout.is_empty() && plain.status.success() => {
@@ -151,7 +151,7 @@ async fn no_verb_panics_where_its_words_cannot_be_written() {
     }
 }
 
-/// What was asked for is done all the same.
+/// The drain happens although its answer cannot be printed.
 #[tokio::test]
 async fn a_drain_that_cannot_say_so_is_one() {
     let site = Site::fresh().await;
@@ -172,7 +172,7 @@ impl Drop for Running {
     }
 }
 
-/// Whoever collects the log is started anew now and then, and its pipe breaks.
+/// The collector of the log is restarted now and then, and its pipe breaks.
 #[tokio::test]
 async fn a_gateway_goes_on_when_nobody_reads_its_log_any_more() {
     let site = Site::fresh().await;

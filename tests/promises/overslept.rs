@@ -26,7 +26,7 @@ enum Accident {
     CutOff,
 }
 
-/// The key is warm: no word to ZooKeeper stands between a request and its first byte.
+/// The key is warm: the gateway needs no word of ZooKeeper between a request and its first byte.
 async fn a_warm_key_after(accident: Accident) {
     let site = Site::fresh().await;
     let link = FaultyLink::to(site.zookeeper).await;
@@ -43,7 +43,7 @@ async fn a_warm_key_after(accident: Accident) {
     }
     let taken = site.origin.holds_one(&next, Ask::post("/pay/7")).await;
     let newer = taken.record.stamped();
-    // Read by a stopped victim only when it wakes.
+    // A stopped victim reads these requests only when it wakes.
     let asked: Vec<_> = (0..8).map(|_| victim.begin(Ask::post("/pay/7").field("Prefer", "wait=1"))).collect();
     victim.signal(Signal::CONT);
 

@@ -28,7 +28,7 @@ fn refused(status: &str, reason: &str) -> (String, String, String) {
     (status.to_owned(), reason.to_owned(), "not-dispatched".to_owned())
 }
 
-/// Reads to the end of the connection; what came.
+/// Reads to the end of the connection, and returns the answer if one came.
 async fn ends(gateway: &Gateway, mut client: Raw) -> Option<Message> {
     let last = patiently("the end of the connection", client.answer(), || gateway.log()).await.ok()?;
     patiently("the end of the connection", client.answer(), || gateway.log()).await.expect_err("closed");
@@ -49,7 +49,7 @@ async fn a_head_that_comes_too_slowly_is_told_so_on_every_request_of_a_connectio
             client.say("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
             assert_eq!(client.answer().await.expect("answered").word(1), "200");
         }
-        // Bytes that come do not make the time longer.
+        // Bytes that arrive do not extend the time.
         let began = Instant::now();
         client.say("GET /x HTTP/1.1\r\n").await.expect("connected");
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -89,7 +89,7 @@ async fn an_idle_connection_is_closed_without_a_word_and_a_busy_one_is_not() {
     assert_eq!(timed_out(&gateway, "idle").await, 3.0);
 }
 
-/// The upstream has a part of it already, so nobody can say that nothing was sent.
+/// The upstream already has a part of the body, so the outcome is unknown.
 #[tokio::test]
 async fn an_unfenced_upload_may_take_long_and_may_not_pause() {
     let site = Site::alone().await;
@@ -132,7 +132,7 @@ async fn a_client_that_takes_nothing_of_its_answer_is_reset_and_forgotten() {
         patiently("the reset", slow.body(&mut rest), || gateway.log()).await.expect_err("not the whole");
     assert_eq!(cut.kind(), std::io::ErrorKind::ConnectionReset, "{cut}");
 
-    // The same where the window of one stream is closed: its connection goes.
+    // The same where the window of one stream is closed: the gateway ends the connection.
     let streams = Bare::without_window(gateway.public).await;
     streams.asks_and_takes_nothing("/large").await;
     assert_eq!(timed_out(&gateway, "response_write").await, 2.0);
@@ -158,7 +158,7 @@ async fn what_the_http_library_cannot_read_is_refused_in_our_words_and_counted()
     ];
     for (word, status, bytes) in &cases {
         let mut client = Raw::connect(gateway.public).await.expect("listens");
-        // After an answer, and in one piece with the request before.
+        // The bad bytes follow an answered request, and arrive in one piece with it.
         client.say(format!("GET /x HTTP/1.1\r\nHost: a\r\n\r\n{bytes}")).await.expect("connected");
         assert_eq!(client.answer().await.expect("answered").word(1), "200");
         let answer = ends(&gateway, client).await.expect("told");
@@ -185,7 +185,7 @@ async fn an_answer_that_imitates_the_librarys_refusal_passes_as_it_is() {
     site.origin.script("/x", [Act::now(bare.clone()), within(imitated), Act::now(bare), within(imitated)]);
     let mut client = Raw::connect(gateway.public).await.expect("listens");
     let get = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
-    // All at once, with what cannot be read behind them.
+    // All requests arrive at once, with garbage behind them.
     client.say(format!("{get}{get}{get}{get}GARBAGE\r\n\r\n")).await.expect("connected");
     for body in ["", imitated, "", imitated] {
         let answer = patiently("an answer", client.answer(), || gateway.log()).await.expect("answered");

@@ -16,12 +16,12 @@ use tokio::time::sleep;
 
 use super::link::HOLDS;
 
-/// Long beside a round trip, also on a busy machine, and short beside the session, which takes every node along, and beside
-/// the wait of whoever waits in vain.
+/// Longer than a round trip takes on a busy machine. Shorter than the session, whose end removes every node, and
+/// shorter than a waiter's time limit.
 const SOON: Duration = Duration::from_secs(8);
 const WAIT: &str = "30s";
 
-/// Of a gateway whose session outlives the test: it ends none of its waits, however busy the machine is.
+/// The policy of a gateway whose session outlives the test and ends none of its waits.
 fn patient(site: &Site, name: &str) -> Policy {
     site.unswept(name).with("/routes/0/fence/wait", WAIT).with("/upstreams/ledger/response_timeout", "30s")
 }
@@ -72,10 +72,11 @@ async fn panicking_over_a_set(site: &Site, failpoint: &str) -> Gateway {
     gateway
 }
 
-/// Returns when it has panicked, and whoever waited then is refused: who comes next waits for the next tenure.
+/// Returns when the gateway has panicked and the waiters of that tenure are refused. A later request waits for the
+/// next tenure.
 async fn panics(gateway: &Gateway) {
     gateway.says("the panic", |line| line.message().starts_with("lock.failed")).await;
-    // What is held is told to whoever asks, there is no event.
+    // Polls: no event tells which keys are held.
     let given_up = async {
         while takes_more(gateway).await {
             sleep(Duration::from_millis(10)).await;
@@ -84,7 +85,7 @@ async fn panics(gateway: &Gateway) {
     patiently("the tenure to end", given_up, || gateway.log()).await;
 }
 
-/// Whether a request that comes now may be one of those under a tenure that is kept.
+/// True if a new request may join a tenure that is kept.
 async fn takes_more(gateway: &Gateway) -> bool {
     let answer = gateway.admin("/api/v1/locks").await;
     let told: Value = serde_json::from_slice(&answer.body).expect("JSON");
@@ -103,7 +104,7 @@ async fn a_panic_while_the_nodes_of_a_set_are_made_costs_one_request_and_leaves_
     tree.no_lock_is_left().await;
 }
 
-/// The request in flight knows nothing of it; who comes next waits for its end, here and elsewhere.
+/// The request in flight is not disturbed. Later requests wait for its end, at this gateway and at the other one.
 #[tokio::test]
 async fn a_panic_while_a_key_is_held_gives_it_on_when_its_request_is_over_and_not_before() {
     for hold in HOLDS {
@@ -126,7 +127,8 @@ async fn a_panic_while_a_key_is_held_gives_it_on_when_its_request_is_over_and_no
     }
 }
 
-/// Of its two keys one is wanted here and one elsewhere: neither is given on before its request is over.
+/// One of the two keys is wanted here, and the other one elsewhere. The gateway gives on neither before its request
+/// is over.
 #[tokio::test]
 async fn a_panic_while_a_set_is_held_gives_on_none_of_its_keys_before_its_request_is_over() {
     let site = Site::fresh().await;
@@ -147,7 +149,8 @@ async fn a_panic_while_a_set_is_held_gives_on_none_of_its_keys_before_its_reques
     History::of(&site.origin.log()).assert_holds();
 }
 
-/// Who waits is refused and gives up its place at all of its keys; the holder elsewhere is not disturbed.
+/// The waiting request is refused and gives up its place at all of its keys. The holder at the other gateway is not
+/// disturbed.
 #[tokio::test]
 async fn a_panic_while_a_key_is_waited_for_costs_one_request_and_leaves_no_node() {
     for hold in HOLDS {
@@ -160,13 +163,13 @@ async fn a_panic_while_a_key_is_waited_for_costs_one_request_and_leaves_no_node(
     waits_and_panics(&site, &gateway, &other, "/move/6/7").await;
 }
 
-/// The other gateway holds one of its keys.
+/// The other gateway holds one of the keys.
 async fn waits_and_panics(site: &Site, gateway: &Gateway, other: &Gateway, path: &str) {
     let tree = site.tree().await;
     let holder = site.origin.holds_one(other, Ask::post("/pay/7")).await;
     let told = gateway.send(&Ask::post(path)).await;
     assert_eq!((told.status, told.reason().as_str()), (503, "lock-service"), "{told:?}");
-    // Who waits in vain is told 423.
+    // A request that waits in vain gets 423.
     assert_eq!(told.outcome(), Some(Outcome::NotDispatched));
     tree.so_many_wait(0).await;
     assert_eq!(holder.finishes().await.status, 200);
@@ -175,8 +178,8 @@ async fn waits_and_panics(site: &Site, gateway: &Gateway, other: &Gateway, path:
     History::of(&site.origin.log()).assert_holds();
 }
 
-/// The task that worked for the request has gone, and its upstream works: where nobody compares tokens, the key is nobody's
-/// until that has had its time.
+/// The task of the request has ended, and its upstream still works. Where no service compares tokens, the key rests
+/// until the upstream has had its time.
 #[tokio::test]
 async fn a_panic_behind_the_head_of_an_answer_keeps_the_key_until_the_upstream_has_had_its_time() {
     const TIME: Duration = Duration::from_millis(1500);

@@ -63,7 +63,7 @@ async fn sets_of_keys_that_are_used_once_leave_nothing_behind() {
     nothing_is_left(&tree).await;
 }
 
-/// Whoever leaves last takes the parent along, while others are about to make a node below it.
+/// The gateway that leaves last removes the parent, while others are about to make a node below it.
 #[tokio::test]
 async fn keys_that_are_fought_for_leave_nothing_behind_and_refuse_nobody() {
     let site = Site::fresh().await;

@@ -26,7 +26,7 @@ enum Accident {
     CutOff,
 }
 
-/// The victim stands before the check of its proof when the accident happens: it must notice.
+/// The victim is stopped before it checks its proof. After the wake-up it has to notice the loss.
 async fn a_pause_before_the_check(accident: Accident) {
     let site = Site::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
@@ -64,7 +64,7 @@ async fn a_holder_cut_off_from_zookeeper_before_its_check_writes_not_one_byte() 
     a_pause_before_the_check(Accident::CutOff).await;
 }
 
-/// No check can close the gap between itself and the write; a comparing upstream does.
+/// No check closes the gap between the check and the write. An upstream that compares tokens closes it.
 #[tokio::test]
 async fn what_a_holder_stopped_after_its_check_writes_is_refused_by_its_token() {
     let site = Site::fresh().await.comparing();
@@ -111,7 +111,7 @@ async fn waiters_that_slept_through_their_grant_write_not_one_byte() {
     for first in firsts {
         assert_eq!(first.finishes().await.status, 200);
     }
-    // Read by the victim only when it wakes.
+    // The victim reads these requests only when it wakes.
     asked.extend(paths.iter().map(|path| victim.begin(Ask::post(path))));
     let mut successors = Vec::new();
     for path in &paths {
@@ -162,7 +162,7 @@ async fn stopping_a_gateway_that_keeps_tenures_under_load_breaks_no_promise() {
     stopping_under_load(Policy::cached).await;
 }
 
-/// A cut network and a pause are told apart by this line.
+/// This log line tells a pause from a cut network.
 #[tokio::test]
 async fn a_zookeeper_that_does_not_answer_is_no_pause_of_the_process() {
     let site = Site::fresh().await;

@@ -21,13 +21,13 @@ fn listening(site: &Site, name: &str) -> Policy {
     site.policy(name).cached().with("/peer", peer)
 }
 
-/// Where other gateways reach it.
+/// The address at which other gateways reach this one.
 async fn door(gateway: &Gateway) -> SocketAddr {
     let line = gateway.says("where gateways are listened to", |line| line.field("listener") == "peer").await;
     line.field("address").parse().expect("an address")
 }
 
-/// What its member nodes say of it: address and pass.
+/// The address and the pass in the member node of a gateway.
 async fn told(tree: &Tree, name: &str) -> (String, String) {
     let members = tree.members().await;
     let node = members.iter().find(|node| node.contains(&format!("/{name}-"))).expect("it is registered");
@@ -75,7 +75,7 @@ async fn who_does_not_show_the_pass_is_refused_however_often() {
     }
     assert_eq!(site.origin.count("/pay/7"), 0, "it was dispatched");
     assert!(!gateway.log().contains(&pass), "the pass stands in the log");
-    // Whoever tries has used up nothing that a client needs.
+    // Rejected attempts use up nothing that a client needs.
     assert_eq!(gateway.send(&Ask::post("/pay/8")).await.status, 200);
 }
 
@@ -131,7 +131,7 @@ async fn gateways_show_each_other_certificates_where_the_policy_says_so() {
             Client::over(stream, door).await?.send(&Ask::post("/pay/7")).await
         };
         let answer = patiently(who, asked, || gateway.log()).await;
-        // Shown a certificate, it asks for the pass.
+        // With a certificate that it accepts, the gateway asks for the pass.
         assert_eq!(answer.as_ref().is_ok_and(is_forbidden), comes_in, "{who}: {answer:?}");
     }
     let mut plain = Raw::connect(door).await.expect("listens");

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 const PERMITS: usize = 3;
 
-/// What fits into the time of one promise. The whole ten thousand are among the faults.
+/// A storm short enough for this suite. The full ten thousand requests are among the faults.
 const STORM: Storm = Storm { accounts: 3, clients: 18, rounds: 3, requests: 400 };
 
 fn several(policy: Policy) -> Policy {
@@ -37,7 +37,7 @@ async fn so_many_work_at_once_each_under_a_key_of_its_own_and_the_next_one_waits
     assert_eq!((refused.status, refused.outcome()), (423, Some(Outcome::NotDispatched)));
     let next = two.begin(Ask::post("/pay/7"));
     let tree = site.tree().await;
-    // Four in line, three of them with a permit.
+    // Four requests are in the queue, and three of them hold a permit.
     tree.locks_become("four in line", |locks| locks.len() == PERMITS * 2 + 1).await;
     let shown: Value =
         serde_json::from_slice(&one.admin("/api/v1/locks/account%2F7").await.body).expect("JSON");

@@ -1,4 +1,5 @@
-//! Places for connections: one client that takes all of them keeps nobody out, and nobody who is answered loses his.
+//! Places for connections: one client that takes all places keeps nobody out. A client in the middle of a request
+//! keeps its place.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -40,7 +41,7 @@ async fn idle_connections_of_one_client_make_room_for_others() {
     let mut busy = connect("127.0.0.2", &gateway).await.expect("a place");
     let slow = tokio::spawn(async move { busy.send(&Ask::get("/slow")).await });
     site.origin.request("/slow", 1).await;
-    // All places are taken, by one client that asks nothing more.
+    // One client takes all places, and asks nothing more.
     for address in ["127.0.0.1", "127.0.0.3", "127.0.0.4"] {
         let mut other = connect(address, &gateway).await.expect("listens");
         assert_eq!(asks(&mut other).await, Ok(200), "{address}");
@@ -53,7 +54,7 @@ async fn idle_connections_of_one_client_make_room_for_others() {
     assert_eq!(slow.status, 200);
 }
 
-/// All of its connections are somebody else's.
+/// The connections of a trusted proxy belong to other clients.
 #[tokio::test]
 async fn a_proxy_that_is_trusted_has_no_share_and_waits_for_a_place() {
     let site = Site::fresh().await;
@@ -74,7 +75,7 @@ async fn a_proxy_that_is_trusted_has_no_share_and_waits_for_a_place() {
         told.push(tokio::spawn(async move { client.send(&Ask::get(path)).await }));
         site.origin.request(path, 1).await;
     }
-    // Every place is at work. Who stands behind the proxy cannot know, and has maybe sent a POST with it.
+    // Every place is at work. The client behind the proxy cannot know that, and may have sent a POST.
     let mut fifth = connect("127.0.0.2", &gateway).await.expect("listens");
     let waits = tokio::spawn(async move { asks(&mut fifth).await });
     tokio::time::sleep(QUIET).await;
@@ -85,7 +86,7 @@ async fn a_proxy_that_is_trusted_has_no_share_and_waits_for_a_place() {
     for answer in told.into_iter().chain([slow]) {
         assert_eq!(answer.await.expect("no panic").expect("answered").status, 200);
     }
-    // Others have theirs.
+    // Other clients have places of their own.
     let mut first = connect("127.0.0.3", &gateway).await.expect("a place");
     assert_eq!(asks(&mut first).await, Ok(200));
     let mut second = connect("127.0.0.3", &gateway).await.expect("listens");

@@ -53,7 +53,7 @@ async fn of_two_templates_for_one_resource_the_older_gateway_s_is_served() {
     );
     assert_eq!(pays(&first).await.status, 200);
     assert_eq!(first.metrics().await.sum(REFUSED, &[]), 0.0);
-    // What the younger one refuses does not keep it from serving what both lock alike.
+    // The younger gateway refuses one route, and still serves a route that both lock alike.
     second.rewrite(&other(&site, "gw-2").route(also()));
     first.rewrite(&site.policy("gw-1").route(also()));
     for gateway in [&first, &second] {
@@ -100,13 +100,13 @@ async fn who_allows_it_serves_all_the_same_and_says_so() {
     let second = Gateway::start(&other(&site, "gw-2").with("/allow_mixed", true)).await;
     second.says("that it is let be", |line| line.field("code") == "FG0254").await;
     assert_eq!((pays(&first).await.status, pays(&second).await.status), (200, 200));
-    // Taken back, it counts at once.
+    // The consent is taken back, and the refusal counts at once.
     second.rewrite(&other(&site, "gw-2"));
     assert_eq!(second.reload(&[]).await.0, Some(0));
     is_refused(&second).await;
 }
 
-/// Neither has seen the other before it makes its own node, and both look behind that: so one of them knows.
+/// Each gateway makes its own node before it looks at the others. So at least one of two gateways sees the other.
 #[tokio::test]
 async fn of_two_that_start_at_once_never_both_serve() {
     let site = Site::fresh().await;
@@ -125,7 +125,7 @@ async fn of_two_that_start_at_once_never_both_serve() {
                 assert_eq!(answer.reason(), "config-mismatch");
             }
         }
-        // Whoever is alone serves.
+        // A gateway that is alone serves.
         stops(one).await;
         serves_again(&two).await;
         stops(two).await;
@@ -145,14 +145,14 @@ async fn a_dry_run_says_who_of_the_fleet_locks_otherwise() {
     let (code, report) = first.reload(&["--dry-run", "--fleet"]).await;
     let unlike = json!([{"route": "pay", "agrees": false, "unlike": ["gw-2"]}]);
     assert_eq!((code, told(&report)), (Some(3), (json!(false), unlike)), "{report}");
-    // Nothing was changed by looking.
+    // The dry run changed nothing.
     assert_eq!((pays(&first).await.status, pays(&second).await.status), (200, 200));
     stops(second).await;
     let (code, report) = first.reload(&["--dry-run", "--fleet"]).await;
     assert_eq!((code, &report["fleet"]["safe"]), (Some(0), &json!(true)), "{report}");
 }
 
-/// Whoever changes its templates is the younger one from then on, and nothing that began before is still under way.
+/// A gateway that changes its templates is the younger one from then on, and first ends its earlier requests.
 #[tokio::test]
 async fn who_reloads_other_templates_gives_way_until_all_have_them() {
     let site = Site::fresh().await;
@@ -160,7 +160,7 @@ async fn who_reloads_other_templates_gives_way_until_all_have_them() {
     let begun = site.origin.holds_one(&first, Ask::post("/pay/9")).await;
     first.rewrite(&other(&site, "gw-1"));
     assert_eq!(first.reload(&[]).await.0, Some(0));
-    // What it has begun under the old template is still its own, and nobody is told yet.
+    // The requests that began under the old template go on, and no gateway is told of the new one yet.
     assert_eq!(second.metrics().await.sum(REFUSED, &[]), 0.0);
     assert_eq!(begun.finishes().await.status, 200);
     is_refused(&first).await;
@@ -174,7 +174,7 @@ async fn who_reloads_other_templates_gives_way_until_all_have_them() {
     assert_eq!(keys, ["account/7", "konto/7", "konto/7"]);
 }
 
-/// Requests of the process before may still run: its node says so until its session is over.
+/// Requests of the dead process may still run. Its node says so until its session is over.
 #[tokio::test]
 async fn a_gateway_that_died_is_waited_for_by_whoever_takes_its_place_with_other_templates() {
     let site = Site::fresh().await;
@@ -191,7 +191,7 @@ async fn a_gateway_that_died_is_waited_for_by_whoever_takes_its_place_with_other
     serves_again(&next).await;
 }
 
-/// A build before this one looks at nobody: so whoever looks gives way, however old it is.
+/// An earlier build looks at no other plans. So a gateway that does look gives way, however old it is.
 #[tokio::test]
 async fn a_gateway_that_cannot_give_way_is_given_way_to() {
     let site = Site::fresh().await;
@@ -213,7 +213,7 @@ async fn a_gateway_that_cannot_give_way_is_given_way_to() {
     serves_again(&gateway).await;
 }
 
-/// The nodes go by themselves, and what a gateway names is there.
+/// The nodes of a session go with the session, and a plan that a gateway names exists.
 #[tokio::test]
 async fn what_is_published_is_named_by_each_session_and_goes_with_it() {
     let site = Site::fresh().await;

@@ -21,7 +21,7 @@ routes:
 unmatched: reject
 "#;
 
-/// One mistake: what it replaces, with `»` before the place that the caret must mark.
+/// One mistake: the replaced text, and its replacement with `»` before the place that the caret must mark.
 struct Mistake {
     replaces: &'static str,
     with: &'static str,

@@ -103,10 +103,10 @@ async fn every_command_of_the_documents_is_one() {
             let [program, rest @ ..] = words.as_slice() else { continue };
             count += 1;
             match program.as_str() {
-                // With `--help` behind it a command is read and not run: unknown verbs and options are refused all the same.
-                // Those of the runbook are run elsewhere.
+                // With `--help` behind it a command is parsed and not run. Unknown verbs and options are refused all
+                // the same. The commands of the runbook are run elsewhere.
                 "fencegate" => {
-                    // What stands behind `--` is another program's.
+                    // The words behind `--` belong to another program.
                     let ours = rest.iter().map(String::as_str).take_while(|word| *word != "--");
                     let rest = ours.filter(|word| *word != "...");
                     let rest = rest.map(|word| if word == "E" { "1" } else { word });

@@ -77,7 +77,7 @@ async fn at_level_none_a_request_with_half_an_answer_is_abandoned_before_the_nex
     is_abandoned_before_the_next_holder_begins(within_the_body).await;
 }
 
-/// More than kernel buffers take: the gateway is stuck with the client when the proof ends.
+/// The answer is larger than the kernel buffers, so the gateway waits for its client when the proof ends.
 #[tokio::test]
 async fn at_level_none_an_answer_that_nobody_reads_is_abandoned_before_the_next_holder_begins() {
     let site = Site::fresh().await;
@@ -96,7 +96,7 @@ async fn at_level_none_an_answer_that_nobody_reads_is_abandoned_before_the_next_
     reader.body(&mut answer).await.expect_err("cut off, not completed");
 }
 
-/// More than kernel buffers take, so that the gateway still writes when its proof ends.
+/// The body is larger than the kernel buffers, so the gateway still writes when the proof ends.
 #[tokio::test]
 async fn a_request_half_written_when_the_proof_ends_is_never_completed() {
     let site = Site::fresh().await;

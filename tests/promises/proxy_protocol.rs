@@ -43,7 +43,7 @@ async fn the_client_is_who_a_trusted_proxy_names() {
         (b"PROXY UNKNOWN\r\n".to_vec(), "127.0.0.1"),
     ];
     for (n, (header, client)) in headers.into_iter().enumerate() {
-        // In one piece with the request: not a byte behind the header is lost.
+        // Header and request arrive in one piece, and no byte behind the header is lost.
         let mut raw = Raw::connect(gateway.public).await.expect("listens");
         raw.say([&header[..], GET.as_bytes()].concat()).await.expect("connected");
         let answer = patiently("an answer", raw.answer(), || gateway.log()).await.expect("answered");

@@ -10,7 +10,7 @@ use fencegate_tests::foreign_readings::{
     reading::Part,
 };
 
-/// What is stored of a part is compared, and is worth comparing.
+/// Compares the stored readings of one part of a request, and asserts that they have enough different cases.
 fn compared(part: Part, least: Seen) {
     let mut rows = part.stored();
     if env::var_os("REWRITE").is_some() {

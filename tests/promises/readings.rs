@@ -31,7 +31,7 @@ async fn gateway(site: &Site) -> Gateway {
     Gateway::start(&policy).await
 }
 
-/// Sends each of them: refused so, and not one arrives.
+/// Sends each request, asserts this refusal, and asserts that nothing arrives.
 async fn refused(site: &Site, gateway: &Gateway, path: &str, reason: &str, asks: Vec<Ask>) {
     let before = site.origin.log().records.len();
     for ask in asks {
@@ -102,7 +102,8 @@ async fn a_field_that_some_server_does_not_see_is_not_the_field() {
     let alone = |name: &str| Ask::post("/field").field(name, "2");
     let names = ["X_Account", "X.Account", "x~account"];
     refused(&site, &gateway, "/field", "key-invalid", names.map(alone).into()).await;
-    // Taken for the condition, it would pass without a lock, and the service would do it for good.
+    // If the gateway took the field for the condition, the request would pass without a lock and the service would
+    // execute it.
     let put = |name: &str| Ask::with_method("PUT", "/dry-field").field(name, "yes");
     let names = ["X_Dry_Run", "X.Dry.Run", "x-dry_run"];
     refused(&site, &gateway, "/dry-field", "malformed", names.map(put).into()).await;

@@ -21,7 +21,7 @@ struct Recipe {
 
 /// A connection that statements are told one after the other.
 pub(crate) trait Session {
-    /// How many rows it changed, or the database's code for what went wrong.
+    /// The number of changed rows, or the database's error code.
     fn changed(&mut self, statement: &str) -> Result<u64, String>;
 
     /// The rows that it answers.
@@ -73,7 +73,7 @@ impl Recipe {
         runs(session, "DROP TABLE fence; DROP TABLE fence_floor;");
     }
 
-    /// Once of those that are to be run again and again.
+    /// Runs the statements that have to be run again and again, once.
     fn forget(&self, session: &mut dyn Session, seconds: u32) {
         runs(session, &self.section("forget").replace(":seconds", &seconds.to_string()));
     }
@@ -93,7 +93,7 @@ fn tells_all_stories(database: &str, session: &mut dyn Session) {
 }
 
 impl Recipe {
-    /// Where a claim passes that should not, or the other way round.
+    /// The first step of a story whose claim passes but should not, or the reverse.
     fn wrong(&self, session: &mut dyn Session) -> Option<String> {
         Story::all(self.form).into_iter().find_map(|story| {
             self.make(session);
@@ -103,7 +103,7 @@ impl Recipe {
         })
     }
 
-    /// Does it pass? In a transaction of its own.
+    /// True if the step passes, in a transaction of its own.
     fn plays(&self, step: &Step, session: &mut dyn Session) -> bool {
         let mark = step.mark(self.form);
         runs(session, "BEGIN;");
@@ -125,7 +125,7 @@ fn the_pages_show_the_statements_that_are_run() {
     }
 }
 
-/// What is deleted is refused by the floor, and nothing is deleted or refused before its time.
+/// A deleted row is refused by the floor. Nothing is deleted or refused before its time.
 fn forgets_nothing(database: &str, session: &mut dyn Session) {
     for (form, [first, second, third, fourth]) in [
         (Form::Token, ["05", "09", "0a", "0b"].map(token)),
@@ -143,7 +143,7 @@ fn forgets_nothing(database: &str, session: &mut dyn Session) {
         assert!(passes(session, Mode::Shared, "read", &second));
         recipe.forget(session, 3600);
         assert!(passes(session, Mode::Exclusive, "late", &first), "no floor before its time");
-        // The first of these only looks how far all marks are; the second one raises the floor to it.
+        // The first call only records how far all marks are. The second call raises the floor to that.
         recipe.forget(session, 0);
         assert!(passes(session, Mode::Exclusive, "new", &fourth));
         recipe.forget(session, 0);

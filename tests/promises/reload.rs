@@ -48,7 +48,7 @@ async fn a_bad_file_changes_nothing_and_is_told() {
     assert_eq!(metric(&gateway, "fencegate_config_last_reload_successful", &[]).await, 1.0);
 }
 
-/// Everything was in order but the last file, which is only read when connections are prepared.
+/// The plan was in order except for the last file, which is only read when connections are prepared.
 #[tokio::test]
 async fn a_file_that_is_refused_at_the_last_step_does_not_let_the_log_tell_keys() {
     const CANARY: &str = "canary-5c1e";
@@ -64,7 +64,7 @@ async fn a_file_that_is_refused_at_the_last_step_does_not_let_the_log_tell_keys(
     gateway.rewrite(&secured);
     let (code, report) = gateway.reload(&[]).await;
     assert_eq!((code, &report["result"]), (Some(78), &json!("refused")), "{report}");
-    // A tenure that retires is told with its key.
+    // The log line of a retired tenure contains its key.
     let path = format!("/pay/{CANARY}");
     site.origin.script(&path, [Act::Reset]);
     assert_eq!(gateway.send(&Ask::post(&path)).await.status, 502);
@@ -94,7 +94,7 @@ async fn a_dry_run_says_what_would_change_and_changes_nothing() {
     assert_eq!(gateway.send(&Ask::with_method("PUT", "/ping")).await.status, 200);
 }
 
-/// What stands outside of routes and upstreams is no less in force.
+/// A reload also takes over settings outside of routes and upstreams.
 #[tokio::test]
 async fn limits_of_the_listener_are_taken_over() {
     let site = Site::fresh().await;
@@ -138,7 +138,8 @@ async fn what_runs_ends_under_the_plan_it_began_with() {
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
     assert_eq!(gateway.send(&Ask::get("/slow")).await.status, 200);
     assert_eq!((elsewhere.count("/slow"), site.origin.count("/slow")), (1, 1));
-    // The key is the same, so the next one waits for the first, and goes where the new plan says.
+    // The key is the same in both plans. The next request waits for the first one, and goes to the endpoint of the
+    // new plan.
     let next = gateway.begin(Ask::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(elsewhere.count("/pay/7"), 0);
@@ -151,7 +152,7 @@ async fn what_runs_ends_under_the_plan_it_began_with() {
     assert_eq!((elsewhere.count("/pay/7"), site.origin.count("/pay/7")), (1, 1));
 }
 
-/// What is not in use is told as often as somebody asks, and no longer than that.
+/// Each reload reports the settings that need a restart, until the file takes them back.
 #[tokio::test]
 async fn a_change_that_needs_a_restart_is_told_until_it_is_taken_back() {
     let site = Site::fresh().await;

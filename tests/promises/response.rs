@@ -82,7 +82,7 @@ async fn a_client_that_leaves_within_a_large_answer_frees_nothing_before_the_ups
     History::of(&site.origin.log()).assert_holds();
 }
 
-/// More than kernel buffers take: the gateway cannot have sent it before the client reads.
+/// The answer is larger than the kernel buffers: the gateway cannot have sent all of it before the client reads.
 #[tokio::test]
 async fn a_large_answer_holds_its_resource_until_a_slow_reader_has_it() {
     let site = Site::fresh().await;
@@ -118,8 +118,8 @@ async fn a_reader_that_stopped_reading_holds_its_resource_no_longer_than_the_idl
     assert!(second.stamped().number() > first.stamped().number());
 }
 
-/// It took a piece now and then, which was enough to hold the key for hours; and its slowness made the outcome of a
-/// request unknown that was done.
+/// Earlier, a reader that took a piece now and then could hold the key for hours. Its slowness also made the outcome
+/// of a finished request unknown.
 #[tokio::test]
 async fn a_reader_that_drips_holds_its_resource_for_a_total_time_and_makes_no_outcome_unknown() {
     let site = Site::fresh().await;

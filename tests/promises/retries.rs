@@ -43,7 +43,7 @@ impl Client {
     }
 }
 
-/// Reads each request, and ends its connection without a word. Nobody knows what came of such a request.
+/// Reads each request, and closes the connection without an answer. The outcome of such a request is unknown.
 fn breaks_off() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}/pay/9", listener.local_addr().expect("bound"));
@@ -60,7 +60,8 @@ fn breaks_off() -> (String, Arc<AtomicUsize>) {
     (url, seen)
 }
 
-/// Asks for a key that another request has, for one whose outcome nobody knows, and over a connection that breaks.
+/// Sends a request for a key that is held, a request with an unknown outcome, and a request over a connection that
+/// breaks.
 async fn repeats_what_was_not_dispatched_and_nothing_else(client: &Client) {
     let site = Site::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "100ms")).await;

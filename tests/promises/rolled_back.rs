@@ -18,7 +18,7 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-/// Pays until the tokens are far above what a session and its beats cost; the last of them.
+/// Pays until the tokens are far above the transactions of a session and its heartbeats. Returns the last token.
 async fn pays(gateway: &Gateway) -> Token {
     let mut paid = Vec::new();
     while paid.len() < 60 {
@@ -71,7 +71,7 @@ async fn stops(gateway: Gateway) {
     assert!(gateway.exit().await.success(), "{}", gateway.log());
 }
 
-/// With memory alone: the process has seen what ZooKeeper has forgotten.
+/// Only the memory of the process knows the tokens that ZooKeeper has forgotten.
 #[tokio::test]
 async fn a_running_gateway_notices_a_restored_zookeeper_and_tells_all_others() {
     let (zookeeper, site) = Site::on_its_own().await;
@@ -83,7 +83,7 @@ async fn a_running_gateway_notices_a_restored_zookeeper_and_tells_all_others() {
 
     let _zookeeper = zookeeper.restored(&backup).await;
     refuses(&site, &gateway).await;
-    // One that has seen nothing itself.
+    // This gateway has seen no tokens itself.
     let other = Launch::new(&site.policy("gw-2")).start().await;
     refuses(&site, &other).await;
     let meta: Value = serde_json::from_slice(&site.tree().await.data("/meta").await).expect("JSON");
@@ -93,7 +93,7 @@ async fn a_running_gateway_notices_a_restored_zookeeper_and_tells_all_others() {
     assert_eq!((&shown["suspect"], &shown["suspected_by"]), (&meta["suspect"]["highest"], &json!("gw-1")));
     assert!(shown["floor"].as_u64() >= shown["suspect"].as_u64(), "{shown}");
 
-    // The server has taken the sessions of before back, and ends them by their timeout.
+    // The restored server has the sessions of the backup, and ends each one by its timeout.
     let tree = site.tree().await;
     let ended = async {
         while !tree.members().await.is_empty() {
@@ -102,7 +102,7 @@ async fn a_running_gateway_notices_a_restored_zookeeper_and_tells_all_others() {
     };
     patiently("the sessions of before to end", ended, || gateway.log()).await;
 
-    // The mark says how far tokens had come: nobody has to remember it.
+    // The mark in `meta` says how far tokens had come, so nobody has to remember that.
     let (code, bumped, log) = era(&site.policy("gw-1"), &["bump"]).await;
     assert_eq!((code, &bumped["era"]), (Some(0), &Value::from(1)), "{log}");
     assert!(bumped["base"].as_u64() >= Some(last.number() + (1 << 32)), "{bumped}");
@@ -130,7 +130,7 @@ async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was
     stops(gateway).await;
 
     let _zookeeper = zookeeper.wiped().await;
-    // `--init` does not make a new one in the place of what was wiped.
+    // `--init` makes no new installation in the place of a wiped one.
     let gateway = Launch::new(&policy).start().await;
     refuses(&site, &gateway).await;
     assert_eq!(site.tree().await.paths().await, [""; 0]);
@@ -141,7 +141,7 @@ async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was
     let gateway = Launch::new(&policy).start().await;
     refuses(&site, &gateway).await;
 
-    // As from another machine, which has no state.
+    // The command runs as on another machine, without a `state_dir`.
     let number = last.number().to_string();
     let (code, bumped, log) = era(&site.policy("gw-1"), &["bump", "--at-least", &number]).await;
     assert_eq!(code, Some(0), "{log}");
@@ -150,14 +150,14 @@ async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was
     assert_eq!(answer.status, 200, "{answer:?}");
     assert!(answer.token().map(Token::number) > bumped["base"].as_u64(), "{answer:?}");
     History::of(&site.origin.log()).assert_holds();
-    // What it has seen since is written down as well.
+    // The tokens that the gateway has seen since are written down as well.
     stops(gateway).await;
     let (_, shown, _) = era(&policy, &["show"]).await;
     assert_eq!(shown["state"]["installation"], shown["ensemble"], "{shown}");
     assert!(shown["state"]["highest"].as_u64() >= answer.token().map(Token::number), "{shown}");
 }
 
-/// A gateway that has seen nothing cannot know it: those that have tell it.
+/// A gateway that has seen no tokens cannot notice the older era. Gateways that have seen tokens mark it.
 #[tokio::test]
 async fn a_restored_older_era_is_marked_for_those_that_have_seen_nothing() {
     let (zookeeper, state) = (OwnZooKeeper::start(), scratch::place());

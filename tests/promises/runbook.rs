@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 use super::printed::told;
 
-/// When a command can be run: some of them end what others ask.
+/// The moment when a command can be run. Some commands end the process that others need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum When {
     /// The gateway holds a key, and does not know what came of some operations.
@@ -45,7 +45,7 @@ struct Told {
 }
 
 impl Told {
-    /// Words in running text that are no whole command, such as `fencegate check`, have no option.
+    /// Words in running text, such as `fencegate check`, have no option and are no whole command.
     fn of(text: &str) -> Option<Self> {
         let rest = text.strip_prefix("fencegate ")?;
         rest.contains(" -").then(|| Self { text: text.to_owned(), words: words(rest) })
@@ -58,7 +58,7 @@ impl Told {
             ["era", "bump", ..] => When::Afterwards,
             ["era", "init", ..] => When::Wiped,
             ["guard", ..] if words.contains(&"--init") => When::Starts,
-            // Of a guard that does not run any more; `guard_backup` runs it.
+            // The guard of this command has ended; `guard_backup` runs the command.
             ["guard", "restore", ..] => When::Starts,
             ["guard", "migrate", ..] => When::Starts,
             _ => When::AtWork,
@@ -74,7 +74,7 @@ struct Night {
     /// Of another installation; remembers operations in ZooKeeper.
     _other: Gateway,
     held: Option<(Pending, Latch)>,
-    /// That nobody gives back.
+    /// A lease that nobody gives back.
     lease: Lease,
     _tokens: Tokens,
     /// Files as a machine would have them, with the addresses that the processes got.
@@ -98,7 +98,7 @@ impl Night {
         let (guarded, tokens) = (Guarded::fresh().await, Tokens::default());
         let guard = guarded.launch().await.asking_for_a_token().start().await;
         let once = json!({"store": "guard", "key": "{header.idempotency-key}"});
-        // One route remembers its operations; what is held is not one.
+        // One route remembers its operations. The request that is held belongs to an operation of its own.
         let policy = tokens.grant(guarded.policy("gw-1", &[guard.public])).with("/routes/0/fence/once", once);
         let gateway = Gateway::start(&policy).await;
         for (n, path) in ["/pay/7", "/pay/8"].into_iter().enumerate() {
@@ -163,7 +163,7 @@ impl Night {
                 _ => word.clone(),
             });
         }
-        // It would run until somebody stops it, or asks a database: it is read, and not run.
+        // The command would run until it is stopped, or asks a database. It is parsed with `--help`, and not run.
         if told.when() == When::Starts {
             typed.push("--help".to_owned());
         }
@@ -183,7 +183,7 @@ impl Night {
     }
 }
 
-/// The first that is unknown.
+/// The reference of the first unknown operation.
 async fn reference(list: &[&str]) -> String {
     let told = json(list).await;
     let operations = told["operations"].as_array().or(told.as_array());
@@ -192,7 +192,7 @@ async fn reference(list: &[&str]) -> String {
     first.unwrap_or_else(|| panic!("nothing is unknown: {told}")).to_owned()
 }
 
-/// Nobody knows what came of it.
+/// Sends an operation whose outcome stays unknown.
 async fn lost(site: &Site, gateway: &Gateway, path: &str, n: usize) {
     site.origin.script(path, [Act::Reset]);
     let ask = Ask::post(path).field("idempotency-key", &format!("op-{n}"));
@@ -204,7 +204,8 @@ async fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&said).expect("JSON")
 }
 
-/// Some wait for something to pass: an operation may still be running, a gateway may still be registered.
+/// Repeats the command until it succeeds. Some commands wait for the end of an operation or of a gateway's
+/// registration.
 async fn succeeds(typed: &[String], told: &Told) {
     let arguments: Vec<&str> = typed.iter().map(String::as_str).collect();
     let done = async {

@@ -17,7 +17,7 @@ use super::clients::venv;
 
 const POLICIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies");
 
-/// What is wrong with the form of a file alone.
+/// The errors that a schema can see: those in the form of a file.
 const SEEN: [Code; 7] = [
     Code::UnknownField,
     Code::UnknownValue,
@@ -28,7 +28,7 @@ const SEEN: [Code; 7] = [
     Code::LockedStatus,
 ];
 
-/// Files that the YAML reader of the validator makes something else of, or refuses: merge keys.
+/// Files that the validator's YAML reader refuses or reads differently, because of merge keys.
 const BEYOND: [&str; 1] = ["merge_key"];
 
 fn files(folder: &str) -> Vec<PathBuf> {
@@ -39,7 +39,7 @@ fn files(folder: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// True for a file that fits; what the validator says of it beside.
+/// True if all files fit, with the output of the validator.
 async fn fits(python: &str, schema: &str, files: &[PathBuf]) -> (bool, String) {
     let mut command = Command::new("timeout");
     let schema = format!("{POLICIES}/{schema}");

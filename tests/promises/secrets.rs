@@ -142,7 +142,7 @@ async fn no_secret_is_seen_in_any_log_page_metric_or_answer() {
     }
 }
 
-/// What a log line of a later version might print.
+/// The debug output of types that hold secrets, which a later version might log.
 #[tokio::test]
 async fn no_secret_is_seen_in_what_holds_it() {
     let mut secrets = Secrets::new();
@@ -164,7 +164,8 @@ async fn no_secret_is_seen_in_what_holds_it() {
     }
 }
 
-/// Whoever puts the wrong thing into a file of secrets is told so, without a word of it.
+/// An operator who puts the wrong content into a file of secrets is told so. The message repeats no word of the
+/// content.
 #[tokio::test]
 async fn a_file_of_secrets_that_cannot_be_used_is_not_quoted() {
     const LINES: [&str; 3] =

@@ -54,7 +54,7 @@ async fn a_gateway_has_started_when_it_can_grant_locks() {
     let zookeeper = zookeeper.stop().await;
     let manager = Manager::listens();
     let gateway = Launch::new(&site.policy("gw-1")).telling(&manager.path()).start().await;
-    // The end of a reload is told as that of a start is: it must not be taken for that.
+    // The end of a reload and the end of a start send the same word. A reload must not be taken for a start.
     gateway.rewrite(&site.policy("gw-1").with("/defaults/wait", "3s"));
     let (code, report) = gateway.reload(&[]).await;
     assert_eq!((code, &report["result"]), (Some(0), &"applied".into()), "{report}");
@@ -86,7 +86,7 @@ async fn a_guard_has_started_when_its_quarantine_is_over() {
     assert_eq!(manager.hears().await, "STOPPING=1");
 }
 
-/// Keys that were at work wait; the others are what a guard is started for.
+/// Keys that were at work have to wait. A guard has started when it serves the other keys.
 #[tokio::test]
 async fn a_guard_that_was_killed_has_started_when_it_serves_the_keys_that_were_not_at_work() {
     let (manager, beside) = (Manager::listens(), Beside::fresh().await);
@@ -121,18 +121,18 @@ async fn a_reload_is_told_from_its_begin_to_its_end() {
     let at: u128 = at.parse().expect("a number");
     assert!((before..=monotonic()).contains(&at), "{before} {at}");
     assert_eq!(manager.hears().await, "READY=1");
-    // What is only looked at is no reload.
+    // A dry run is no reload.
     assert_eq!(gateway.reload(&["--dry-run"]).await.0, Some(0));
     manager.hears_nothing().await;
 }
 
-/// After so long without a word a process counts as hung.
+/// A process that sends no word for this long counts as hung.
 const WITHIN: Duration = Duration::from_secs(1);
-/// For so long a thread stands still.
+/// The time for which a thread stands still.
 const HANGS: Duration = Duration::from_secs(4);
 
 impl Manager {
-    /// It hears that all threads turn, for as long as it listens here.
+    /// The manager hears four times that all threads turn.
     async fn hears_of_turns(&self) {
         for _ in 0..4 {
             let told = tokio::time::timeout(WITHIN, self.hears()).await;
@@ -140,7 +140,8 @@ impl Manager {
         }
     }
 
-    /// A thread has begun to stand still: what is told now was asked before, and then nothing is told until it goes on.
+    /// A thread stands still. The manager may still get words that were under way, and then hears nothing until the
+    /// thread goes on.
     async fn hears_of_a_hang(&self) {
         let mut before = 0;
         while tokio::time::timeout(WITHIN, self.hears()).await.is_ok() {
@@ -152,7 +153,7 @@ impl Manager {
     }
 }
 
-/// `place`: where the thread passes that stands still, for what is asked.
+/// `place`: the failpoint at which a thread stands still. `asked`: the request that takes the thread there.
 async fn hangs(place: &'static str, asked: Ask) {
     let (site, manager, tokens) = (Site::fresh().await, Manager::listens(), Tokens::default());
     let policy = tokens.policy(&site, "gw-1").with("/zookeeper/session_timeout", "8s");
@@ -165,7 +166,7 @@ async fn hangs(place: &'static str, asked: Ask) {
     gateway.stands_at(place).await;
     manager.hears_of_a_hang().await;
     drop(request);
-    // The end takes its time, and threads that have ended need not turn.
+    // The end takes some time. Threads that have ended need not turn.
     gateway.signal(Signal::TERM);
     while manager.hears().await != "STOPPING=1" {}
     assert!(gateway.exit().await.success());

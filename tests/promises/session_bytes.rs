@@ -21,7 +21,7 @@ use fencegate_tests::{
 use serde_json::json;
 use tokio::task::JoinSet;
 
-/// In each run, and where there is time for all.
+/// The number of keys in each run, and in a run that has time for all.
 const KEYS: [usize; 2] = [8000, 20_000];
 const CLIENTS: usize = 64;
 const MOST_BYTES: usize = 512 * 1024;

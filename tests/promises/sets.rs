@@ -46,7 +46,7 @@ async fn keys_come_from_path_query_header_and_body_and_all_of_them_are_held() {
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     let tree = site.tree().await;
     let latch = site.origin.holds("/swap/e?two=d");
-    // A number and a text, and one that is there twice.
+    // A number and a text. The key `d` is named twice.
     let body = json!({"items": [{"id": 42}], "last": "d"});
     let swapping = one.begin(ask("e", "d", "c", &body));
     let record = site.origin.request("/swap/e?two=d", 1).await;
@@ -93,7 +93,7 @@ async fn a_set_that_lacks_a_value_is_refused_before_any_lock() {
     assert_eq!(site.tree().await.locks().await, [""; 0]);
 }
 
-/// What it waits for is one key; the others are taken meanwhile, and nothing of it stays when it gives up.
+/// The set waits for one key and takes the others meanwhile. When the set gives up, nothing of it stays.
 #[tokio::test]
 async fn a_set_waits_for_its_last_key_and_gives_up_as_a_whole() {
     let site = Site::fresh().await;
@@ -117,14 +117,14 @@ async fn a_set_waits_for_its_last_key_and_gives_up_as_a_whole() {
 }
 
 const ACCOUNTS: u32 = 12;
-/// In each run, and where there is time for all.
+/// The number of transfers in each run, and in a run that has time for all.
 const TRANSFERS: [usize; 2] = [2000, 10_000];
-/// A machine that is busy with other things as well need not do all of them.
+/// After this time a busy machine need not do all transfers.
 const LONG_ENOUGH: Duration = Duration::from_secs(150);
 const LEAST_TRANSFERS: usize = 1000;
 const CLIENTS: usize = 24;
 
-/// Two accounts in either direction, and cents.
+/// Two accounts in random order, and cents.
 fn random_transfer() -> (u32, u32, u32) {
     let mut bytes = [0; 12];
     getrandom::fill(&mut bytes).expect("the kernel has randomness");
@@ -151,8 +151,8 @@ async fn transfer(gateway: SocketAddr, client: usize, end: Instant) -> Vec<Strin
     operations
 }
 
-/// The ledger compares the token with both accounts' in the transaction that moves the money: one stale transfer, and
-/// this fails.
+/// The ledger compares the token with the marks of both accounts, in the transaction that moves the money. A single
+/// stale transfer fails this test.
 #[tokio::test]
 async fn transfers_in_both_directions_over_three_gateways_end_without_a_deadlock_or_a_lost_cent() {
     let site = Site::fresh().await;

@@ -1,4 +1,4 @@
-//! Readers of a key work beside each other and never beside a writer, and nobody overtakes who waits.
+//! Readers of a key work beside each other and never beside a writer. No request overtakes a waiting one.
 
 use std::time::Duration;
 
@@ -98,7 +98,8 @@ async fn a_waiting_writer_is_not_overtaken(hold: Value, elsewhere: bool) {
     if elsewhere {
         tree.locks_become("a reader and a writer", |locks| locks.len() == 2).await;
     }
-    // Elsewhere nobody knows of a writer that waits here behind our own reader; it has no node yet.
+    // A writer that waits behind a reader of its own gateway has no node yet. The other gateway cannot know that
+    // writer.
     let mut late = vec![one.begin(Ask::get("/stock/lamp").field("x-attempt", "reader 2"))];
     if elsewhere {
         late.push(two.begin(Ask::get("/stock/lamp").field("x-attempt", "reader 3")));
@@ -108,7 +109,7 @@ async fn a_waiting_writer_is_not_overtaken(hold: Value, elsewhere: bool) {
         let log = site.origin.log();
         log.records.iter().filter_map(|record| record.request.field("x-attempt")).map(str::to_owned).collect()
     };
-    // A holder may let its own readers in for `max_hold`, when the writer waits elsewhere.
+    // When the writer waits at another gateway, the holder may let its own readers in for `max_hold`.
     let others = begun(&site).into_iter().filter(|name| !elsewhere || name != "reader 2");
     assert_eq!(others.collect::<Vec<_>>(), ["reader 1"]);
     assert_eq!(reading.finishes().await.status, 200);
@@ -165,14 +166,14 @@ async fn a_writer_is_not_starved_by_readers_that_never_pause() {
     History::of(&site.origin.log()).with(&told).assert_holds();
 }
 
-/// Sleeps through the end of its session with the first byte not yet written, and writes it then.
+/// The write of a victim that was stopped past the end of its session, with its first byte unwritten.
 struct Late {
     token: Token,
     status: u16,
     stale: bool,
 }
 
-/// `next` runs through another gateway between the check of the victim's request and its first byte.
+/// Another gateway serves `next` between the check of the victim's request and its first byte.
 async fn late(victim: Ask, next: Ask) -> (Late, Token) {
     let site = Site::fresh().await.comparing();
     let sleeping = site.pausing(&policy(&site, "victim", cached()), "after_proof_check", PAUSE).await;
@@ -203,7 +204,7 @@ async fn a_late_reader_is_refused_by_the_mark_of_a_newer_writer() {
     assert_eq!((late.status, late.stale), (412, true));
 }
 
-/// Both hold at the same time; the older one is only slower.
+/// The old and the new reader hold the key together. The older one is only slower, and is not stale.
 #[tokio::test]
 async fn a_younger_reader_does_not_invalidate_an_older_one() {
     let site = Site::fresh().await.comparing();

@@ -87,7 +87,7 @@ async fn a_state_dir_that_goes_while_the_gateway_runs_is_counted_and_refuses_nob
     assert_eq!(records(&path).len(), 1);
 }
 
-/// As in a rolling restart: neither waits for the other, and the older one takes nothing away.
+/// Two processes as in a rolling restart. Neither waits for the other, and the older one removes nothing.
 #[tokio::test]
 async fn two_processes_with_one_state_dir_keep_a_record_each() {
     let (site, state) = (Site::fresh().await, scratch::place());

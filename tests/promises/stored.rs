@@ -60,13 +60,13 @@ async fn a_gateway_knows_how_far_an_earlier_version_had_seen_tokens_come() {
     let read = gateway.says("what it found", |line| line.message() == "state.read").await;
     let read: Value = serde_json::from_str(&read.text()).expect("JSON");
     assert_eq!(read["fields"]["highest"], seen["highest"], "{read}");
-    // Each of its four sessions finds it out.
+    // Each of the four sessions notices the rollback.
     gateway.series_becomes("fencegate_zk_rolled_back", &[], 4.0).await;
     let answer = gateway.send(&Ask::post("/pay/7").field("Idempotency-Key", "new").body("{}")).await;
     assert_eq!((answer.status, answer.reason()), (503, "rolled-back".into()));
 }
 
-/// Where the number of each written form stands, by what VERSIONS.md says of where it is written.
+/// The file with the format number of each stored form, by the name that VERSIONS.md uses.
 const FORMS: [(&str, &str); 9] = [
     ("`meta` in ZooKeeper", "gateway/lock/src/meta.rs"),
     ("`ops/...` in ZooKeeper", "gateway/lock/src/once/record.rs"),
@@ -86,7 +86,8 @@ fn forms_in(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
             forms_in(&entry, found);
         } else if entry.extension().is_some_and(|kind| kind == "rs") {
             let text = fs::read_to_string(&entry).expect("text");
-            // A database goes from form to form by steps; the others say their number.
+            // A database moves from form to form by steps, so the number of steps counts. The other files have a
+            // format number.
             let number = text.lines().find_map(|line| {
                 let line = line.trim_start_matches("pub ").trim_start_matches("pub(super) ");
                 let steps =

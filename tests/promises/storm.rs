@@ -21,7 +21,7 @@ use self::{
     weather::{Storm, Weather},
 };
 
-/// Repeatable in its rolls, not in its races; a failing run names its seed.
+/// A seed repeats the random choices, and not the races. A failing run names its seed.
 fn seed() -> u64 {
     let given = env::var("FENCEGATE_SEED").ok().map(|text| text.parse().expect("a number"));
     let seed = given.unwrap_or_else(|| {
@@ -50,7 +50,7 @@ async fn a_storm_of_repeats_executes_nothing_twice_and_tells_nobody_what_is_not_
         told.expect("no panic").into_iter().for_each(|told| judge.hears(told));
     }
     weather.clears().await;
-    // Whoever still does not know asks once more.
+    // The operations without a final answer are asked for once more.
     for operation in judge.undecided() {
         judge.hears(clients::last(&storm, operation).await);
     }

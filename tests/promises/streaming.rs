@@ -1,4 +1,4 @@
-//! What is streamed is not kept: memory stays flat however large a body is, and however slow its reader.
+//! Streamed bodies are not kept: memory stays flat, however large a body is and however slowly it is read.
 
 use std::{
     net::SocketAddr,
@@ -25,14 +25,14 @@ use tokio::{
 
 const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
-/// Buffers of one exchange on both sides take less than one of them; the rest is slack of the allocator.
+/// The buffers of one exchange, on both sides together, take less than a MiB. The rest is slack of the allocator.
 pub(crate) const FLAT: usize = 16 << 20;
 
-/// A service that keeps nothing: `GET` gets a gibibyte, and of anything else it counts the body. It has a thread of its
-/// own, so that those who ask do not wait for it.
+/// A service that keeps nothing. A `GET` gets a gibibyte; any other request has its body counted. The service has its
+/// own thread, so clients do not wait for it.
 pub(crate) struct Gibibyte {
     pub(crate) address: SocketAddr,
-    /// Bytes of body that it has written or read.
+    /// Bytes of bodies that the service has written or read.
     moved: Arc<AtomicU64>,
     /// Dropped with the service: the thread ends.
     _running: oneshot::Sender<()>,
@@ -65,7 +65,8 @@ impl Gibibyte {
 
 fn listener() -> TcpListener {
     let socket = TcpSocket::new_v4().expect("a socket");
-    // Little waits in the kernel: what was taken for a slow reader is what the gateway took.
+    // A small send buffer keeps few bytes in the kernel. The bytes that the service has sent are then those that the
+    // gateway took.
     socket.set_send_buffer_size(64 << 10).expect("a socket");
     socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
     socket.listen(1024).expect("bound")
@@ -74,7 +75,7 @@ fn listener() -> TcpListener {
 async fn accept(listener: TcpListener, counter: Arc<AtomicU64>) {
     while let Ok((stream, _)) = listener.accept().await {
         let counter = counter.clone();
-        // Who hangs up in the middle is what some tests are about.
+        // Clients that hang up in the middle belong to some tests, so an error here is fine.
         tokio::spawn(async move { drop(serve(stream, &counter).await) });
     }
 }
@@ -102,7 +103,7 @@ fn add(counter: &AtomicU64, count: u64) {
 
 const PIECE: usize = 64 << 10;
 
-/// The byte at a place of the body: neighbours differ, and so do pieces, so that one that is lost or doubled shows.
+/// The byte at a position of the body. Neighbouring bytes and pieces differ, so a lost or doubled piece is seen.
 fn byte_at(place: u64) -> u8 {
     (place ^ (place >> 8) ^ (place >> 16)).to_le_bytes()[0]
 }
@@ -111,7 +112,7 @@ fn piece_at(place: u64) -> Vec<u8> {
     (place..place + PIECE as u64).map(byte_at).collect()
 }
 
-/// All pieces repeat after this many, so that the test spends its time elsewhere.
+/// The pieces repeat after this number, which saves time for the test.
 const CYCLE: u64 = 256;
 
 static PIECES: LazyLock<Vec<Vec<u8>>> =
@@ -168,12 +169,12 @@ async fn connect(gateway: &Gateway) -> BufReader<TcpStream> {
     BufReader::with_capacity(PIECE, TcpStream::connect(gateway.public).await.expect("listens"))
 }
 
-/// How much more than at first was in use at once.
+/// The growth of the peak memory since `before`.
 pub(crate) fn grown(gateway: &Gateway, before: usize) -> usize {
     gateway.peak().saturating_sub(before)
 }
 
-/// Before something is measured, as it is in the long run.
+/// Sends a first request, so that the memory is as in the long run. Returns the memory in use.
 pub(crate) async fn warm(gateway: &Gateway) -> usize {
     let mut client = connect(gateway).await;
     client.write_all(b"GET /nowhere\\ HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
@@ -182,7 +183,7 @@ pub(crate) async fn warm(gateway: &Gateway) -> usize {
     gateway.resident()
 }
 
-/// A gateway before the service, what it has in use before anything is streamed, and a client.
+/// A gateway before the service, its memory before anything is streamed, and a client.
 async fn measured(site: &Site, service: &Gibibyte) -> (Gateway, usize, BufReader<TcpStream>) {
     let gateway = gateway(site, service).await;
     let before = warm(&gateway).await;
@@ -222,7 +223,7 @@ async fn a_gibibyte_comes_down_intact_and_leaves_memory_flat() {
     assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
 }
 
-/// The upstream is held back by the reader, and not by our memory.
+/// The reader holds the upstream back. The gateway's memory does not take up the rest.
 #[tokio::test]
 async fn a_reader_that_stops_holds_the_upstream_back_and_memory_flat() {
     let site = Site::fresh().await;
@@ -231,7 +232,7 @@ async fn a_reader_that_stops_holds_the_upstream_back_and_memory_flat() {
     client.write_all(b"GET /down HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     head(&mut client).await;
     hear(&mut client, MIB, |_| ()).await.expect("the first of it");
-    // Until nothing moves any more; no event tells of that.
+    // Waits until no byte moves any more. No event tells that.
     let mut moved = 0;
     let still = async {
         while moved != service.moved() {
@@ -240,7 +241,7 @@ async fn a_reader_that_stops_holds_the_upstream_back_and_memory_flat() {
         }
     };
     patiently("the service to be held back", still, || service.moved()).await;
-    // What the kernel keeps for two connections on loopback, and what we do.
+    // The bound includes the kernel's buffers for two connections on loopback, and those of the gateway.
     assert!(
         service.moved() < 64 * MIB,
         "{} MiB were taken for a client that reads nothing",
@@ -251,7 +252,7 @@ async fn a_reader_that_stops_holds_the_upstream_back_and_memory_flat() {
     assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
 }
 
-/// What was held back goes on where it stood.
+/// Reads on, and asserts that the stream continues where it was held back.
 async fn hear_on(client: &mut BufReader<TcpStream>) {
     let begun = usize::try_from(MIB).expect("64 bits") / PIECE;
     let mut got = vec![0; PIECE];

@@ -134,7 +134,7 @@ async fn who_a_certificate_says_the_client_is_stands_in_the_access_log() {
     for (path, secure, known) in [("/till", till, true), ("/nobody", keys.client(), false)] {
         let stream = secure.connect(gateway.public, "pay.example").await.expect("accepted");
         let mut client = Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1");
-        // What it says of itself is nobody's word.
+        // The field that the client sends about itself proves nothing.
         let ask = Ask::get(path).field("host", "pay.example").field("client-identity", "DNS:boss.example");
         assert_eq!(client.send(&ask).await.expect("answered").status, 200);
         let line = gateway.says("a line", move |line| line.text().contains(path)).await.text();
@@ -226,7 +226,7 @@ async fn a_reload_takes_certificates_over_before_it_is_answered_and_says_what_is
         stream.get_ref().1.peer_certificates().expect("shown")[0].to_vec()
     };
     let mut before = shown().await;
-    // A look by the clock can come first now and then, not each time.
+    // The regular look at the file may come first in one round, and not in every round.
     for round in 0..4 {
         keys.write("a", "pay.example");
         let (code, report) = gateway.reload(&[]).await;
@@ -271,7 +271,8 @@ async fn what_is_no_tls_is_told_so_and_who_says_nothing_is_not_waited_for() {
     assert_eq!(site.origin.log().records.len(), 0);
 }
 
-/// Whoever has seen a request in early data can send it again; a proxy before us says so (RFC 8470).
+/// An attacker who has seen a request in early data can send it again. A proxy before the gateway marks such a
+/// request (RFC 8470).
 #[tokio::test]
 async fn early_data_is_not_accepted_on_fenced_routes() {
     let site = Site::fresh().await;
@@ -307,7 +308,7 @@ async fn a_gateway_does_not_start_with_files_that_it_cannot_use() {
     }
 }
 
-/// A client of TLS 1.3 has sent its request before it learns that it is not let in. Its unread bytes turned the end of
+/// A TLS 1.3 client sends its request before it learns of the refusal. Earlier, its unread bytes turned the end of
 /// the connection into a reset, which overtook the alert.
 #[tokio::test]
 async fn a_client_without_a_certificate_is_told_so_by_an_alert() {

@@ -39,7 +39,7 @@ impl Collector {
         spans.map(|span| serde_json::from_str(span).expect("JSON")).collect()
     }
 
-    /// Those with this attribute, once there are so many; by kind.
+    /// The spans of the trace of this route, ordered by kind, once there are `count` of them.
     async fn told(&self, name: &str, count: usize) -> Vec<Value> {
         let of = |span: &Value| span["attributes"]["fencegate.route"] == name;
         let found = || {
@@ -174,7 +174,7 @@ async fn no_request_waits_for_a_collector_and_what_it_does_not_take_is_counted()
             gateway.series_reaches("fencegate_spans_lost_total", &[], 40.0).await;
             gateway.says("that the collector is away", |line| line.text().contains("spans.not_taken")).await;
         }
-        // The last spans are not waited for without end.
+        // The gateway does not wait for ever to hand over its last spans.
         let began = std::time::Instant::now();
         gateway.signal(fencegate::demo::child::Signal::TERM);
         assert_eq!(gateway.exit().await.code(), Some(0));

@@ -96,7 +96,7 @@ async fn the_time_limits_of_http_do_not_end_a_tunnel() {
     let gateway =
         Gateway::start(&policy(&site, "gw-1", &echo).with("/listeners/public/timeouts", brief)).await;
     let mut stream = opened(&gateway, "/chat").await;
-    // The silence that each of them would have ended.
+    // A silence longer than each of these time limits.
     tokio::time::sleep(Duration::from_millis(1200)).await;
     stream.write_all(b"still here").await.expect("open");
     hears(&mut stream, "still here").await;
@@ -108,7 +108,7 @@ async fn a_tunnel_takes_a_place_among_the_connections_of_its_listener() {
     let one = policy(&site, "gw-1", &echo).with("/listeners/public/limits", json!({"connections": 1}));
     let gateway = Launch::new(&one).workers(1).start().await;
     let stream = opened(&gateway, "/chat").await;
-    // Another client: who has a place already is turned away at once.
+    // The request comes from another client: a client that has a place already would be turned away at once.
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind("127.0.0.3:0".parse().expect("an address")).expect("an address of loopback");
     let mut waits = socket.connect(gateway.public).await.expect("the kernel queues it");
@@ -119,7 +119,7 @@ async fn a_tunnel_takes_a_place_among_the_connections_of_its_listener() {
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
 }
 
-/// Nothing was promised to it; but to who comes after the change.
+/// The tunnel without a lock has no promise. A request after the change has one.
 #[tokio::test]
 async fn who_comes_when_a_route_no_longer_only_observes_waits_for_a_tunnel_without_a_lock() {
     let (site, echo) = (Site::fresh().await, Echo::start().await);
@@ -141,7 +141,7 @@ async fn who_comes_when_a_route_no_longer_only_observes_waits_for_a_tunnel_witho
     assert_eq!(first.answer().await.status, 200);
 }
 
-/// Below TLS on both sides nothing is lost either: not what comes with the switch, not a large piece, and not the end.
+/// With TLS on both sides nothing is lost: no byte that comes with the switch, no large piece, and no end.
 #[tokio::test]
 async fn tunnels_pass_through_tls_to_client_and_upstream() {
     let (site, echo, keys) = (Site::fresh().await, Echo::start().await, Keys::new());

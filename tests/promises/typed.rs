@@ -74,7 +74,7 @@ async fn what_an_operator_of_a_gateway_is_told_to_type() {
     for path in ["/pay/7", "/pay/8"] {
         site.origin.request(path, 1).await;
     }
-    // The name of a hidden key would be a comment to a shell.
+    // A shell would read the name of a hidden key as a comment.
     let first = typed_well(&format!("fencegate locks --limit 1 --admin {admin}")).await;
     let [more] = &commands(first.rsplit("There are more: ").next().expect("it says so"))[..] else {
         panic!("{first}")
@@ -94,7 +94,7 @@ async fn what_an_operator_of_a_gateway_is_told_to_type() {
     }
 }
 
-/// The words of the command line, not those of HTTP.
+/// The message uses the words of the command line, not those of HTTP.
 #[tokio::test]
 async fn what_has_to_be_forced_is_said_as_it_is_typed() {
     let site = Site::fresh().await;
@@ -126,7 +126,7 @@ async fn what_is_told_of_an_installation_and_of_operations() {
     }
     typed_well(&format!("fencegate era init -c '{file}'")).await;
 
-    // The file of the guard is named as the reference calls it, in the folder that one is in.
+    // The message calls the guard's file as the reference does. The command runs in the folder of that file.
     let shown = typed_well(&format!("fencegate era show -c '{file}'")).await;
     let [guard] = &commands(&shown)[..] else { panic!("{shown}") };
     let store = home.path().join("guard.redb");
@@ -158,13 +158,13 @@ async fn the_environment_names_file_and_process_where_nobody_does() {
     assert_eq!(commands(&text(&by_file)).len(), 1, "{by_file:?}");
     let checked = command_in(&[("FENCEGATE_CONFIG", &file)], &["check"]).await.expect("started");
     assert_eq!(text(&checked), format!("{file}: good\n"));
-    // The file says port 0, where nobody is; so the address is what counted.
+    // The file says port 0, where no process listens. So the command used the address.
     let both = [("FENCEGATE_ADMIN", &*admin), ("FENCEGATE_CONFIG", &*file)];
     let both = command_in(&both, &["lock", "show", "account/7"]).await.expect("started");
     assert!(text(&both).contains("nobody holds or wants"), "{both:?}");
     let named = command_in(&[("FENCEGATE_ADMIN", "127.0.0.1:1")], &["locks", "--admin", &admin]).await;
     assert!(named.expect("started").status.success());
-    // Nobody has named anything, and no package has put a file there.
+    // No file is named, and no package has installed one.
     let nothing = command(&["era", "show"]).await.expect("started");
     let said = text(&nothing);
     assert_eq!(nothing.status.code(), Some(2), "{said}");

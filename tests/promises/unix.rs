@@ -83,7 +83,7 @@ async fn requests_go_by_two_sockets_through_a_guard_that_dies_and_comes_back() {
     assert_refused(&stale, "stale");
     assert_eq!(guarded.site.origin.count("/stale"), 0);
 
-    // In order: nothing is left, and nothing is sent to where nobody is.
+    // After an orderly stop, the socket file is removed, and the gateway sends nothing.
     let launch = guard.stops().await;
     assert!(!sockets.path("guard").exists(), "it takes its file along");
     let refused = gateway.send(&pay).await;
@@ -93,7 +93,7 @@ async fn requests_go_by_two_sockets_through_a_guard_that_dies_and_comes_back() {
     let guard = launch.start().await;
     guard.becomes_ready().await;
     assert_eq!(gateway.send(&pay).await.status, 200, "{}", gateway.log());
-    // Killed: the file stays, and says nothing.
+    // After a kill, the socket file stays, and no process answers.
     let launch = guard.dies().await;
     assert!(is_socket(&sockets.path("guard")));
     let refused = gateway.send(&pay).await;

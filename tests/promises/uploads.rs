@@ -1,5 +1,5 @@
-//! Bodies that go up under the lock: intact and under one token, or seen to break off, and never in the way for longer
-//! than they may be.
+//! Uploads under the lock: a body arrives intact and under one token, or visibly broken off. No upload holds a key
+//! longer than its time limit.
 
 mod broken;
 mod client;
@@ -28,7 +28,7 @@ use super::{
 
 const MIB: usize = 1 << 20;
 
-/// Takes 64 KiB of a body in full, and streams what is larger.
+/// Bodies up to 64 KiB are taken in full. Larger bodies are streamed.
 fn streaming(policy: Policy) -> Policy {
     policy
         .with("/listeners/public/limits/max_body", "64KiB")
@@ -40,7 +40,7 @@ async fn gateway(site: &Site, name: &str) -> Gateway {
     Gateway::start(&streaming(site.policy(name))).await
 }
 
-/// Neighbours differ, and so do pieces: what is lost or doubled shows.
+/// Neighbouring bytes and pieces differ, so a lost or doubled piece is seen.
 fn body(length: usize) -> Vec<u8> {
     (0..length).map(|place| (place ^ (place >> 8) ^ (place >> 16)).to_le_bytes()[0]).collect()
 }
@@ -131,13 +131,13 @@ async fn an_upstream_that_reads_slowly_holds_the_client_back_and_memory_flat() {
     assert!(stuck.is_err(), "not exercised: everything was taken");
     assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
     latch.let_go();
-    // Half of it is gone with the future above, so this one ends here; another one is not held up.
+    // The future above was dropped with half of the body, so this upload ends here. The next request is not held up.
     drop(upload);
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
     assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
 }
 
-/// As a proxy in front of the gateway has them.
+/// Many uploads share one connection, as behind a proxy.
 #[tokio::test]
 async fn uploads_that_wait_on_the_connection_of_the_holder_do_not_keep_the_rest_of_its_body_away() {
     const WAITERS: usize = 24;
@@ -152,7 +152,7 @@ async fn uploads_that_wait_on_the_connection_of_the_holder_do_not_keep_the_rest_
     for _ in 0..WAITERS {
         let mut upload = shared.upload("/pay/7").await;
         let body = body.clone();
-        // As much as may be sent; the rest when it is its turn.
+        // The upload sends as much as it may. The rest follows when it has the key.
         waiting.push(tokio::spawn(async move {
             upload.send(&body).await;
             upload.finish().await
@@ -171,7 +171,7 @@ async fn uploads_that_wait_on_the_connection_of_the_holder_do_not_keep_the_rest_
     History::of(&log).assert_holds();
 }
 
-/// Some stream, some do not; each gateway keeps the key between its requests.
+/// Some bodies are streamed and some are not. Each gateway keeps the key between its requests.
 #[tokio::test]
 async fn uploads_of_one_key_never_overlap() {
     let site = Site::fresh().await;
@@ -194,7 +194,7 @@ async fn uploads_of_one_key_never_overlap() {
     assert!(history.hand_overs() > 0, "not exercised");
 }
 
-/// It does not read meanwhile, so it has to look.
+/// The gateway does not read the body while it waits, so it has to look whether the client is there.
 #[tokio::test]
 async fn a_client_that_goes_while_its_upload_waits_for_the_lock_leaves_the_queue_within_a_second() {
     let site = Site::alone().await;
@@ -203,7 +203,7 @@ async fn a_client_that_goes_while_its_upload_waits_for_the_lock_leaves_the_queue
     let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     for (framing, resets) in [(Framing::Length, false), (Framing::Chunked, true), (Framing::Http2, false)] {
         let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
-        // More than is taken in full, and no more than a stream may send before the rest of it is wanted.
+        // More than the gateway takes in full, and within the first window of a stream.
         upload.send(&body(96 << 10)).await;
         tree.so_many_wait(1).await;
         let left = Instant::now();
@@ -236,7 +236,7 @@ async fn an_upload_that_begins_before_sigterm_is_finished() {
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
 
-/// The time for its answer begins when all of it is up, and a client that thinks is not the upstream's fault.
+/// The time for the answer begins at the end of the upload. A slow client is not the upstream's fault.
 #[tokio::test]
 async fn a_slow_upload_may_take_longer_than_the_upstream_may_for_its_answer() {
     let site = Site::alone().await;
@@ -251,7 +251,7 @@ async fn a_slow_upload_may_take_longer_than_the_upstream_may_for_its_answer() {
         upload.send(&body[MIB / 2..]).await;
         assert_eq!(upload.finish().await, (200, "done".to_owned()), "{framing:?}");
     }
-    // And then it does run.
+    // The time for the answer begins at that moment, and can run out.
     let latch = site.origin.holds("/pay/7");
     let late = streams.send(&Ask::post("/pay/7").body(body)).await.expect("answered");
     assert_eq!((late.status, late.reason().as_str()), (504, "outcome-unknown"));

@@ -47,7 +47,7 @@ async fn requests_arrive_stamped_and_answers_come_back_with_their_trailers() {
     assert!(!origin.on("/plain")[0].fields.contains_key("te"), "nobody asked for trailers");
 }
 
-/// What was written on a connection is then what was written of this one request.
+/// With one exchange per connection, all bytes of the connection belong to one request.
 #[tokio::test]
 async fn a_connection_carries_one_exchange_at_a_time() {
     let (site, origin) = (Site::fresh().await, OriginH2::start());
@@ -61,7 +61,8 @@ async fn a_connection_carries_one_exchange_at_a_time() {
     assert_eq!(got.iter().map(|got| got.connection).collect::<BTreeSet<_>>().len(), 8);
 }
 
-/// Its answer is the truth. More than the windows hold comes only if the gateway says that there is room.
+/// The answer is true, because all of the request had left. A body larger than the windows arrives only if the
+/// gateway opens them.
 #[tokio::test]
 async fn the_answer_to_what_has_left_in_full_is_taken_whole_after_the_proof_has_ended() {
     const LARGE: usize = 1 << 20;
@@ -82,7 +83,7 @@ async fn the_answer_to_what_has_left_in_full_is_taken_whole_after_the_proof_has_
     assert!(outcome.starts_with("done") && outcome.contains("proof=lost"), "{outcome}");
 }
 
-/// The rest must not follow in the time of the next holder.
+/// The rest of the body must not follow in the time of the next holder.
 #[tokio::test]
 async fn a_request_that_was_answered_before_it_was_read_is_not_sent_to_its_end() {
     let (site, origin) = (Site::fresh().await, OriginH2::start());
@@ -126,15 +127,15 @@ async fn a_connection_that_the_upstream_is_about_to_close_costs_nothing() {
     for n in 0..20 {
         let answer = gateway.send(&Ask::post("/pay/7/last")).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "request {n}");
-        // The farewell is on its way to the gateway.
+        // The upstream's GOAWAY is on its way to the gateway.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let used = origin.got().iter().map(|got| got.connection).collect::<BTreeSet<_>>().len();
-    // A farewell that has not arrived yet is no mistake: the upstream takes what came before its second word.
+    // The gateway may use a connection whose GOAWAY has not arrived yet. The upstream takes such a request.
     assert!(used >= 15, "{used}");
 }
 
-/// It would take the beginning of HTTP/2 for a request, and answer.
+/// An upstream without HTTP/2 would take the HTTP/2 preface for a request, and answer it.
 #[tokio::test]
 async fn nothing_of_a_request_is_written_to_who_does_not_speak_http2() {
     let site = Site::fresh().await;
@@ -177,7 +178,7 @@ async fn the_upstream_chooses_the_protocol_where_it_may() {
     assert_eq!((refused.status, refused.outcome()), (502, Some(Outcome::NotDispatched)));
 }
 
-/// The gate lies below the frames as well.
+/// The check of the proof lies below the frames as well.
 #[tokio::test]
 async fn no_frame_of_a_request_leaves_after_the_session_is_lost() {
     let (site, origin) = (Site::fresh().await, OriginH2::start());

@@ -1,4 +1,5 @@
-//! TLS to an upstream: only to who can prove its name, with our own certificate where asked, and files that change.
+//! TLS to an upstream: only to a server that proves its name, with our own certificate where asked, and with files
+//! that change.
 
 use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
@@ -99,7 +100,7 @@ async fn who_asks_for_a_certificate_is_shown_ours() {
     assert_eq!(site.origin.count("/pay/8"), 0);
 }
 
-/// First another authority signs, and nobody else is believed any more; then somebody writes half of a file.
+/// First another authority signs, and only that authority is trusted. Then the file is written half.
 #[tokio::test]
 async fn files_that_change_are_taken_over_and_bad_ones_change_nothing() {
     let (site, home) = (Site::fresh().await, scratch::place());
@@ -148,7 +149,8 @@ async fn files_that_cannot_be_used_stop_the_start_with_their_reason() {
     assert!(readable.contains("chmod 600"), "{readable}");
 }
 
-/// The gate lies below TLS: what was encrypted before the session was lost does not leave after it.
+/// The check of the proof lies below TLS: bytes that were encrypted before the session was lost do not leave after
+/// it.
 #[tokio::test]
 async fn no_byte_leaves_through_tls_after_the_session_is_lost() {
     let (site, home) = (Site::fresh().await, scratch::place());

@@ -95,10 +95,10 @@ async fn a_service_without_a_fault_passes() {
     );
 }
 
-/// A fault, what else is said of the service, the case that names it, and others that it may make fail.
+/// A fault, further options of the command, the case that names the fault, and other cases that may fail.
 type Planted = (Fault, &'static [&'static str], &'static str, &'static [&'static str]);
 
-/// So many at once: each has a process, and two instances of a service.
+/// The number of runs at once. Each run has a process, and two instances of a service.
 const AT_ONCE: usize = 3;
 
 async fn fail_with_their_case(planted: &[Planted], more: &[&str]) {
@@ -116,7 +116,7 @@ async fn fail_with_their_case(planted: &[Planted], more: &[&str]) {
     }
 }
 
-/// Asked everything, they fail with the case that names them, and with none that is about something else.
+/// In a full run, each fault fails with the case that names it, and with no unrelated case.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_planted_fault_fails_with_the_case_that_names_it() {
     const RACES: &[&str] = &["overtaken", "writers", "same-token-apart", "overtaken-apart"];
@@ -141,7 +141,7 @@ async fn each_planted_fault_fails_with_the_case_that_names_it() {
     fail_with_their_case(planted, &[]).await;
 }
 
-/// Those that are wrong in other ways, each asked what names it.
+/// Further faults, each checked with the one case that names it.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_faults_fail_as_well() {
     let planted: &[Planted] = &[

@@ -21,7 +21,7 @@ use super::{admin_page::tells_of_lost_sessions, tls::Keys};
 
 const OLD: &str = "the-old-one";
 
-/// What Grafana would put in the place of its variables: everything, four scrapes, and the time that is shown.
+/// The values that Grafana would put in the place of its variables: everything, four scrapes, and the time range.
 const VARIABLES: [(&str, &str); 6] = [
     ("$__rate_interval", "4s"),
     ("$__range", "300s"),
@@ -45,7 +45,7 @@ impl Watched {
         let guard = guarded.guard().await;
         let relay = Relay::start(guard.public).expect("a relay");
         let policy = |name: &str, upstream| guarded.policy(name, &[upstream]).cached();
-        // Nobody asks it anything; it has a certificate.
+        // This gateway gets no requests. It has a certificate.
         let secured = policy("secured", guard.public)
             .with("/listeners/public/tls", json!({"certificates": [keys.write("a", "pay.example")]}));
         let (victim, next) = (policy("victim", relay.address()), policy("next", guard.public));
@@ -74,7 +74,7 @@ impl Watched {
         };
         let load_apart = Load::start("apart", &apart);
         assert_eq!(next.send(&Ask::post("/nowhere")).await.status, 404);
-        // What counts from zero has to be seen at zero.
+        // A counter has to be seen at zero before it grows.
         has(&prometheus, "rate(fencegate_zk_session_expirations_total[4s])", 3).await;
 
         let hold = relay.hold_containing(OLD);

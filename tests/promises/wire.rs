@@ -51,7 +51,7 @@ async fn holds(file: &str) {
             wrong.push_str(&judge::story(&case, &played, &complaints));
         }
     }
-    // What came late belongs to no case, and should not have come.
+    // A request that arrived late belongs to no case, and is an error.
     assert!(wrong.is_empty(), "{wrong}");
     assert_eq!(
         service.requests().len(),

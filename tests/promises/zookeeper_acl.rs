@@ -1,4 +1,4 @@
-//! Nodes that gateways make are theirs alone where the policy says so: strangers neither read nor take nor give away a lock.
+//! With closed ACLs, the gateways' nodes are theirs alone: strangers can neither read, take nor give away a lock.
 
 use std::{fs, path::PathBuf};
 
@@ -29,7 +29,7 @@ async fn comes_as(servers: &Secured, name: &str) -> Client {
     connector.secure_connect(&servers.addresses().join(",")).await.expect("it is let in")
 }
 
-/// Everything that would be of use to a stranger, at every node below a root.
+/// Tries everything that would help a stranger, at every node below a root.
 async fn is_refused_everything(stranger: &Client, root: &str, paths: &[String]) {
     let open = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     for path in [""].into_iter().chain(paths.iter().map(String::as_str)) {
@@ -55,7 +55,7 @@ async fn run(verbs: &[&str], policy: &Policy) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
-/// Whether the check has nothing to say, and what it said.
+/// True if the strict check finds nothing, with its output.
 async fn strictly_checked(policy: &Policy) -> (bool, Value) {
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
@@ -73,7 +73,8 @@ fn closed(site: &Site, servers: &Secured, name: &str, identities: &[&str]) -> Po
     policy.with("/zookeeper/acl", "closed").with("/zookeeper/identities", json!(identities))
 }
 
-/// Two gateways with a certificate each, and both in the list of both; a lock of each, one that waits, and operations.
+/// Two gateways with a certificate each, and both in the lists of both. Each has a lock, one request waits, and there
+/// are operations.
 #[tokio::test]
 async fn a_strangers_certificate_can_neither_read_nor_take_a_lock() {
     let (site, servers) = (Site::secured().await, shared());
@@ -93,7 +94,7 @@ async fn a_strangers_certificate_can_neither_read_nor_take_a_lock() {
     is_refused_everything(&strangers, &site.root, &paths).await;
     for path in &paths {
         let mut access = tree.access(path).await;
-        // Ourselves we are listed twice: as who we are, and by name.
+        // The ACL lists our own identity twice: as the session's own, and by name.
         access.sort();
         access.dedup();
         assert_eq!(access, both, "{path}");
@@ -108,7 +109,7 @@ async fn a_strangers_certificate_can_neither_read_nor_take_a_lock() {
     one.says("that nobody else may write", |line| line.message().contains("zookeeper.nodes_closed")).await;
 }
 
-/// One that uses the crate of locks by itself.
+/// A program that uses the crate of locks directly.
 #[tokio::test]
 async fn a_program_that_is_no_gateway_has_locks_of_its_own_over_tls() {
     let (site, servers) = (Site::secured().await, shared());
@@ -137,7 +138,7 @@ async fn a_program_that_is_no_gateway_has_locks_of_its_own_over_tls() {
     assert!(told.err().is_some_and(|error| error.to_string().contains("/nowhere.pem")));
 }
 
-/// Refused at once, in the words of the cause: it has a session, and is let in to nothing.
+/// The gateway is refused at once, with the cause: it has a session and may read nothing.
 #[tokio::test]
 async fn a_gateway_with_another_identity_is_told_and_does_not_wait() {
     let (site, servers) = (Site::secured().await, shared());
@@ -181,7 +182,7 @@ async fn an_open_installation_is_closed_while_its_gateways_work() {
     drop(old);
     let old = Gateway::start(&shut("gw-1")).await;
     let held = site.origin.holds_one(&old, Ask::post("/pay/8")).await;
-    // One that somebody forgot: what the others publish is closed to it already.
+    // A gateway that was forgotten: the plans of the other gateways are closed to it already.
     let forgotten = site.policy("gw-4").with("/zookeeper/tls", servers.known_as("forgotten"));
     let forgotten = Launch::new(&forgotten).start().await;
     let (set, told) = run(&["acl", "set"], &shut("gw-3")).await;
@@ -200,7 +201,7 @@ async fn an_open_installation_is_closed_while_its_gateways_work() {
     let (green, said) = strictly_checked(&shut("gw-3")).await;
     assert!(green, "{said:#}");
 
-    // The next era keeps what was set.
+    // A new era keeps the ACLs.
     let members = tree.access("/members").await;
     drop((old, new));
     tree.locks_become("none", <[String]>::is_empty).await;
@@ -210,10 +211,10 @@ async fn an_open_installation_is_closed_while_its_gateways_work() {
     assert_eq!(members, ["x509:CN=rolled"]);
 }
 
-/// A name and a secret, on a server that knows neither: what a node is closed to is made of both.
+/// A name and a secret, on a server that knows neither. The ACL of a node is made of both.
 #[tokio::test]
 async fn without_the_secret_of_a_digest_nobody_reads_or_deletes_a_lock_node() {
-    // Not below a node that other tests share.
+    // The root is not below a node that other tests share.
     let mut site = Site::fresh().await;
     site.root = fresh_root().replace("/t/", "/digest-");
     let home = scratch::place();
@@ -233,7 +234,7 @@ async fn without_the_secret_of_a_digest_nobody_reads_or_deletes_a_lock_node() {
     }
     assert_eq!(held.finishes().await.status, 200);
 
-    // The file says that the password is not encrypted, and nothing else is wrong.
+    // The check finds one thing: the password crosses the network as plain text.
     let (_, said) = strictly_checked(&policy).await;
     assert_eq!(codes(&said), ["FG0408"], "{said:#}");
     let (_, said) = strictly_checked(&with_password(&site, &home, "another")).await;

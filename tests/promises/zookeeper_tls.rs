@@ -45,7 +45,7 @@ impl Shown {
     }
 }
 
-/// Nobody tells when `/ready` says something else.
+/// Polls: no event tells that `/ready` has changed.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 async fn said_at_ready(gateway: &Gateway, words: &str) {
@@ -57,7 +57,7 @@ async fn said_at_ready(gateway: &Gateway, words: &str) {
     patiently(&format!("/ready to say {words}"), told, || gateway.log()).await;
 }
 
-/// What `check --online` tells of a policy.
+/// The output of `check --online` for a policy.
 async fn checked(policy: &Policy) -> Value {
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
@@ -70,7 +70,7 @@ fn messages(said: &Value, code: &str) -> Vec<String> {
     all.filter(|one| one["code"] == code).map(|one| one["message"].to_string()).collect()
 }
 
-/// By two gateways; and the verbs that ask ZooKeeper themselves speak it as well.
+/// Two gateways use TLS, and so do the verbs that ask ZooKeeper themselves.
 #[tokio::test]
 async fn requests_are_serial_under_locks_that_are_had_over_tls() {
     let site = Site::secured().await;
@@ -92,7 +92,8 @@ async fn requests_are_serial_under_locks_that_are_had_over_tls() {
     assert!(valid.count() >= 2, "ours and that of each server: {said:#}");
 }
 
-/// Signed by nobody whom the servers know, or known and expired, or none at all: told as such, in log, `/ready` and check.
+/// Certificates that fail: signed by an unknown authority, expired, or missing. The log, `/ready` and the check name
+/// the cause.
 #[tokio::test]
 async fn a_certificate_that_is_not_believed_is_told_as_such() {
     let (site, servers) = (Site::secured().await, shared());
@@ -123,7 +124,7 @@ async fn a_certificate_that_is_not_believed_is_told_as_such() {
     assert!(!era.status.success() && error.contains("has expired"), "{error}");
 }
 
-/// `tls` that shows nothing.
+/// A `tls` section without a certificate of our own.
 fn believing(servers: &Secured, beside: &Shown) -> serde_json::Map<String, Value> {
     let ca = beside.file("believed.pem");
     servers.authority.write(&ca);
@@ -144,8 +145,8 @@ async fn servers_that_are_not_believed_are_told_as_such() {
     assert!(messages(&said, "FG0521").concat().contains("a port without TLS"), "{said:#}");
 }
 
-/// The connection breaks while the session lives: the next one shows what the file says then, an expired certificate
-/// included.
+/// The connection breaks while the session lives. The next connection shows the certificate that the file then has,
+/// even an expired one.
 #[tokio::test]
 async fn a_session_that_comes_back_shows_the_certificate_of_the_moment() {
     let (site, servers) = (Site::secured().await, shared());
@@ -169,7 +170,7 @@ async fn a_session_that_comes_back_shows_the_certificate_of_the_moment() {
     assert_eq!(gateway.metrics().await.sum("fencegate_zk_session_expirations_total", &[]), 0.0);
 }
 
-/// Whoever calls itself that when it is asked.
+/// A server that only calls itself ZooKeeper when it is asked.
 #[tokio::test]
 async fn what_only_speaks_like_zookeeper_is_told() {
     let site = Site::fresh().await;

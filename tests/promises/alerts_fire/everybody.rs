@@ -1,4 +1,4 @@
-//! What is told of all that a Prometheus sees. It is one of their own.
+//! Alerts about everything that one Prometheus sees. These tests have a Prometheus of their own.
 
 use std::net::SocketAddr;
 
@@ -17,11 +17,12 @@ async fn a_token_that_is_made_up_and_a_gateway_that_is_killed() {
     let policy = guarded.policy("gw-1", &[guard.public]).with("/admin/address", admin.to_string());
     let gateway = Gateway::start(&policy).await;
     here.looks_at(&[gateway.admin, guard.admin]).await;
-    // What was started a quarter of an hour ago explains nothing any more: fifteen seconds here.
+    // A start more than a quarter of an hour ago explains no stale token. With the hurried times, a quarter of an
+    // hour is fifteen seconds.
     here.sees(&format!("fencegate_build_info{{job=\"{}\"}} offset 16s", here.job())).await;
 
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
-    // Whoever reaches a guard without tickets can make a token up; what gateways have is older then.
+    // A client that reaches a guard without tickets can invent a token. The tokens of the gateways are then older.
     let made_up = Dispatch::new("account/7", guarded.floor + (1 << 20)).post("/pay/7");
     assert_eq!(guard.send(&made_up).await.status, 200);
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.reason(), "fenced");

@@ -25,7 +25,7 @@ async fn clients_that_take_nearly_every_file() {
     let open = gateway.metrics().await.sum("process_open_fds", &[]) as usize;
     let mut clients = Vec::new();
     for _ in open..FILES * 9 / 10 {
-        // Who has asked something may stay for a while.
+        // A client that has sent a request may keep its connection for a while.
         let mut client = Client::connect(gateway.public).await.expect("listens");
         assert_eq!(client.send(&Ask::get("/x")).await.expect("answered").status, 200);
         clients.push(client);

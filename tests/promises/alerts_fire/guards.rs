@@ -10,7 +10,7 @@ use fencegate_tests::{
     watch::Watch,
 };
 
-/// A doubt ends within seconds, and lasts for longer than the rules let pass.
+/// A doubt ends within seconds here, and lasts long enough for the rules to fire.
 async fn launch(beside: &Beside) -> Launch {
     quick(beside.launch().await).with("/max_execution", "4s").staying()
 }
@@ -41,7 +41,7 @@ async fn an_exchange_whose_end_nobody_saw() {
     let doubt = here.fires("FencegateInDoubt").await;
     let unknown = here.fires("FencegateOperationUnknown").await;
     here.ends(&doubt).await;
-    // It waits for a person, who follows the section to its end.
+    // The operation waits for a person. The person follows the section to its end.
     assert_eq!(here.fires("FencegateOperationUnknown").await.annotations, unknown.annotations);
     let walk = Walk::of(&unknown).without("fencegate once");
     let walk = walk.without("fencegate guard resolve REF --as not-done").with("REF", operation_reference(1));

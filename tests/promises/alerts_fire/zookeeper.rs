@@ -20,7 +20,7 @@ async fn a_gateway_that_is_cut_off() {
     let gateway = Gateway::start(&site.policy("gw-1").through(link.address())).await;
     here.looks_at(&[gateway.admin]).await;
 
-    // The connection of one session breaks, and it finds no other.
+    // The connection of one session breaks, and the session finds no other connection.
     link.turn_away();
     let broken = link.trap(Operation::Create, Fate::AnswerLost);
     let asked = gateway.begin(Ask::post("/pay/7"));
@@ -76,7 +76,7 @@ async fn a_zookeeper_that_was_restored() {
     }
     let _zookeeper = zookeeper.restored(&backup).await;
     let firing = here.fires("FencegateRolledBack").await;
-    // The server has taken the sessions of before back, and ends them by their timeout.
+    // The restored server has the sessions of the backup, and ends each one by its timeout.
     let tree = site.tree().await;
     let ended = async {
         while !tree.members().await.is_empty() {

@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 
 use super::super::{clients::venv, middleware::kept};
 
-/// Which lock it takes.
+/// The lock that the program takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     CuratorMutex,
@@ -26,7 +26,7 @@ pub(super) enum Kind {
     KazooRead,
 }
 
-/// It takes turns until this is dropped.
+/// The program takes turns until this value is dropped.
 pub(super) struct Program(Arc<Child>);
 
 const SOURCES: [(&str, &str); 2] =
@@ -61,7 +61,8 @@ pub(super) fn lock_path(site: &Site) -> String {
 }
 
 impl Program {
-    /// At the lock of account 7. `name`: of its door at the origin; `pause`: milliseconds between two turns.
+    /// Starts at the lock of account 7. `name`: the program's door at the origin. `pause`: milliseconds between two
+    /// turns.
     pub(super) async fn start(site: &Site, kind: Kind, name: &str, pause: u32) -> Self {
         Self::at(site, kind, name, &lock_path(site), pause).await
     }

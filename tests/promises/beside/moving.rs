@@ -49,7 +49,7 @@ fn asked_for_twice(path: &str) -> Ask {
 
 const OPERATION: &str = "idempotency-key";
 
-/// Of those whose repeat is told that they are done, or at work.
+/// Asserts that each operation was done once. A repeat may be told that the operation is done or at work.
 fn assert_done_once(site: &Site, told: &[Told]) {
     let mut repeats = BTreeMap::<String, usize>::new();
     for told in told {
@@ -96,7 +96,7 @@ async fn a_service_that_took_curators_lock_moves_behind_gateways_under_load() {
     served().await;
     let mut told = Vec::new();
     for (number, fence) in fences.iter().enumerate().skip(1) {
-        // Before the gateways leave Curator's lock nobody else may take it any more.
+        // Before the gateways stop taking Curator's lock, direct callers of the service have to stop.
         if number == 3 {
             told.extend(direct.take().expect("begun").stop().await);
         }
@@ -118,7 +118,8 @@ async fn a_service_that_took_curators_lock_moves_behind_gateways_under_load() {
     by_account(History::of(&log)).with(&told).assert_holds();
 }
 
-/// From where the gateways have the lock. While they still leave it to the service they record no operations.
+/// Starts at the step where the gateways have the lock. While the service still takes the lock, the gateways record
+/// no operations.
 #[tokio::test]
 async fn no_operation_is_done_twice_while_the_lock_moves_from_curators_to_the_gateways() {
     let site = Site::fresh().await;

@@ -1,4 +1,4 @@
-//! Holds what was said of a request against what came of it.
+//! Compares the explanation of a request with its real outcome.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::spelled::{HOST, Spelled};
 
-/// What was said and what came, in the same words.
+/// Compares the explanation with the answer and the record.
 pub(super) fn compare(said: &Explained, spelled: &Spelled, came: &Message, record: Option<&Record>) {
     let context = || format!("{spelled:?}\nsaid {said:#?}\ncame {came:?}\nrecorded {record:?}");
     let status: u16 = came.word(1).parse().expect("a status");
@@ -38,7 +38,8 @@ pub(super) fn compare(said: &Explained, spelled: &Spelled, came: &Message, recor
     }
 }
 
-/// Lower case; a token counts as a token whichever it is.
+/// The fields of a record, with names in lower case. Values that differ in each run, such as tokens, become
+/// placeholders.
 fn fields_of(record: &Record) -> BTreeSet<(String, String)> {
     let plain = |(name, value): &(String, String)| match name.to_lowercase().as_str() {
         name @ "fencing-token" => (name.to_owned(), "<token>".to_owned()),
@@ -53,7 +54,8 @@ fn fields_of(record: &Record) -> BTreeSet<(String, String)> {
     record.request.fields.iter().map(plain).collect()
 }
 
-/// The client's own fields but for those that end here, and what was added.
+/// The fields that the service should get: the client's own fields except those that the gateway removes, and the
+/// added fields.
 fn expected(said: &Explained, spelled: &Spelled) -> BTreeSet<(String, String)> {
     let sent = said.sent.as_ref().expect("it is sent");
     let written = spelled.fields.iter().filter_map(|field| field.split_once(':'));
@@ -68,7 +70,7 @@ fn expected(said: &Explained, spelled: &Spelled) -> BTreeSet<(String, String)> {
     kept.filter(|(name, _)| !gone(name)).chain(sent.added.iter().cloned()).collect()
 }
 
-/// What the gateway itself writes down of a request.
+/// Compares the explanation with the line of the gateway in its access log.
 pub(super) fn compare_line(said: &Explained, line: &Value) {
     let context = || format!("said {said:#?}\nwritten {line:#}");
     assert_eq!(
@@ -79,7 +81,7 @@ pub(super) fn compare_line(said: &Explained, line: &Value) {
     );
     if let Some(refused) = &said.refused {
         assert_eq!(line["reason"].as_str(), refused.reason, "{}", context());
-        // Of what takes no lock, nothing is to be told.
+        // A request without a lock has no outcome in the log.
         let outcome = line["outcome"].as_str().unwrap_or(refused.outcome);
         assert_eq!(outcome, refused.outcome, "{}", context());
     }

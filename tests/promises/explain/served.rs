@@ -1,4 +1,5 @@
-//! Of the examples, as they are written and at other levels, everything that is said of requests at random is what is done.
+//! For random requests to every example, as written and at other levels, the gateway does exactly what `explain`
+//! says.
 
 use std::collections::BTreeSet;
 
@@ -60,13 +61,13 @@ fn local(example: &str, level: Option<&str>, site: &Site, key: &str) -> Policy {
     policy
 }
 
-/// Of the upstreams of an example.
+/// The names of the upstreams of an example.
 fn names(example: &str) -> Vec<String> {
     let plan = file::load(example).plan.expect("the examples are sound");
     plan.serving.upstreams.iter().map(|upstream| upstream.name.to_string()).collect()
 }
 
-/// What gateways are told who ask the recording upstream whether it is a guard.
+/// Sets the announcement that gateways get when they ask the recording upstream whether it is a guard.
 fn announce(guarded: &Guarded) {
     let announcement = Announcement {
         format: 1,
@@ -90,7 +91,7 @@ async fn answer(gateway: &Gateway, spelled: &Spelled) -> Message {
     let mut connection = Raw::connect(gateway.public).await.expect("a connection");
     connection.say(spelled.bytes(HOST)).await.expect("sent");
     let mut answer = connection.head().await.expect("an answer");
-    // These have none, and no length that would say so.
+    // Such an answer has no body, although its fields do not say so.
     if !spelled.line.starts_with("HEAD ") && answer.word(1) != "204" {
         connection.body(&mut answer).await.expect("a whole answer");
     }
@@ -154,7 +155,7 @@ async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) ->
     agreed
 }
 
-/// The dice have to leave something to compare.
+/// Asserts that the random requests were varied enough for a comparison.
 fn assert_told(agreed: &Agreed) {
     let Agreed { sent, fenced, written } = *agreed;
     assert!((20..=190).contains(&sent), "{sent} of {ROLLS} were sent: the dice prove little");

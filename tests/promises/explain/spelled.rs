@@ -20,7 +20,7 @@ impl Dice {
     }
 }
 
-/// Whom they all ask for.
+/// The host of all requests.
 pub(super) const HOST: &str = "b.shops.example";
 
 /// A request as it is spelled on the wire.

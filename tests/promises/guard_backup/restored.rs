@@ -17,13 +17,13 @@ use tokio::task::spawn_blocking;
 
 use super::scene::{Elsewhere, Kept};
 
-/// Refused with a token that is new to all of them.
+/// Asserts that a token which is new to every store is refused by the quarantine.
 async fn is_closed(guard: &Guard, epoch: u64) {
     let answer = guard.send(&Dispatch::new("never/seen", epoch).post("/early")).await;
     assert_refused(&answer, "quarantine");
 }
 
-/// How a gateway is refused, and comes back with a newer token: until the store's quarantine is over, and once more.
+/// The answer of a gateway that repeats its request. The gateway is refused while the quarantine of the store lasts.
 async fn served(gateway: &Gateway, path: &str) -> Answer {
     let asked = async {
         loop {
@@ -99,7 +99,8 @@ async fn an_operation_of_before_is_answered_as_ever_and_one_of_after_is_not_know
     Process::becomes_ready(&guard).await;
     let repeat = guard.send(&Dispatch::new("a", 50).once(1).post("/before")).await;
     assert_eq!((repeat.status, beside.origin.count("/before")), (200, 1), "{repeat:?}");
-    // As it is printed and written: nothing can know it, and whoever restores has to ask the service.
+    // This operation came after the backup, so the restored store cannot know it. The documents tell the operator to
+    // ask the service.
     let repeat = guard.send(&Dispatch::new("a", 51).once(2).post("/after")).await;
     assert_eq!((repeat.status, beside.origin.count("/after")), (200, 2));
 }
@@ -219,7 +220,7 @@ async fn a_store_that_is_there_is_not_lost_and_a_guard_at_work_is_not_robbed_of_
     let highest = old.marks.values().map(Epochs::highest).max();
     assert_eq!((highest, old.floor), (Some(51), FLOOR), "it is what it was");
 
-    // Also one that cannot be read any more.
+    // An unreadable store is replaced as well.
     fs::write(there.launch.store(), b"no store at all").expect("our own file");
     there.refuses(&floor, "FG0614").await;
     there.restored(&["--floor", "60", "--replace"]).await;

@@ -75,7 +75,7 @@ pub(super) fn names(folder: &Path) -> Vec<String> {
     entries.map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Another machine, where the store was not.
+/// Another machine, without the store.
 pub(super) struct Elsewhere {
     pub(super) launch: Launch,
     pub(super) file: PathBuf,
@@ -83,7 +83,7 @@ pub(super) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Where the store of this guard was lost.
+    /// The machine on which the store of this guard was lost.
     pub(super) fn lost(launch: Launch, backup: &Path) -> Self {
         fs::remove_file(launch.store()).expect("it was there");
         Self::at(launch, backup)

@@ -45,7 +45,7 @@ impl Alone {
         let remembered = file.load(TERMS.max_execution).expect("readable");
         let register = Register::new(&remembered, clock.now(), TERMS.max_execution);
         let mut alone = Self { register, file, clock, random: Random::seeded(seed), running: Vec::new() };
-        // A new store lets nothing in at first.
+        // A new store lets nothing in at first, so this time is waited for.
         alone.pass(TERMS.max_execution + Duration::from_secs(1));
         alone
     }
@@ -96,7 +96,7 @@ impl Alone {
         }
     }
 
-    /// As a guard leaves that drains nothing.
+    /// Ends as a guard that drains nothing.
     fn ends(mut self, end: End) {
         if end == End::Killed {
             return;

@@ -58,7 +58,7 @@ async fn killed_before_the_file_says_that_it_has_gone_the_old_guard_may_go_on() 
         it.passes(&alone, Dispatch::new("a", 30)).await;
         alone.stops().await;
         it.no_guard_joins().await;
-        // What it has let in meanwhile goes along.
+        // The dispatches that the guard has let in meanwhile are copied as well.
         it.migration.comes_to("moved").await;
         it.goes_on_in_the_database(30).await;
     }
@@ -92,7 +92,7 @@ async fn killed_behind_it_the_command_ends_what_it_began() {
     }
 }
 
-/// A standby that took over may have the copy and nothing of what guards have done with the store since.
+/// A standby that took over may have the copy, and lack everything that guards have done with the store since.
 #[tokio::test]
 async fn a_copy_that_another_server_has_taken_over_closes_every_key_as_after_any_failover() {
     let it = House::used().await;

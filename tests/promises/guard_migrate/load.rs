@@ -37,7 +37,7 @@ struct Moving {
     sharing: Sharing,
     guard: Guard,
     gateways: [Gateway; 2],
-    /// Who goes on at the same address, and who joins at another one.
+    /// The guard that goes on at the same address, and the guard that joins at another one.
     heirs: [Launch; 2],
     load: Load,
 }
@@ -58,7 +58,7 @@ impl Moving {
         let doors = [0, 1].map(|at| address(ports[at]).parse().expect("an address"));
         let policy = |name| {
             let policy = guarded.through(name, &doors);
-            // An address where no guard was is asked again so often.
+            // Sets how often a gateway asks again for an address where no guard was.
             let policy = policy.with("/upstreams/ledger/dns", json!({"refresh": "200ms"}));
             // The second guard is away for most of the time.
             let policy = policy.with("/upstreams/ledger/eject", json!({"failures": 5, "for": "100ms"}));

@@ -29,7 +29,7 @@ async fn an_admission_of_which_the_answer_is_lost_is_found_again_by_its_name() {
         assert_eq!(store.run("SELECT count(*) FROM at_work"), "1", "{lost:?}: once");
         let again = admit(&guard, &asked).await;
         assert!(matches!(again, Look::Refused(Refused::Duplicate { .. })), "{lost:?}: {again:?}");
-        // And the answer to its end.
+        // The same for the answer to the end of the dispatch.
         cut.next(&first.name.to_string(), lost);
         guard.end(&first, Ended::Known);
         let next = claim("acct/7", 21, 1);

@@ -93,7 +93,7 @@ async fn nobody_overlaps_or_comes_late_and_nobody_waits_for_each_other_for_ever(
     let store = SharedStore::fresh().await;
     let clock: SharedClock = Arc::new(MachineClock);
     let guards = [store.guard(clock.clone(), "one").await, store.guard(clock.clone(), "other").await];
-    // Nothing was there before it.
+    // The store is new, so no earlier guard has to be waited for.
     store.run("UPDATE store SET closed_why = NULL, closed_until = NULL");
     for guard in guards.clone() {
         tokio::spawn(async move { guard.tend().await });
@@ -106,7 +106,7 @@ async fn nobody_overlaps_or_comes_late_and_nobody_waits_for_each_other_for_ever(
             let mut in_ = 0;
             while Instant::now() < until {
                 let epoch = epochs.fetch_add(1, Ordering::SeqCst);
-                // Some of the keys, by the digits of a number that has no order.
+                // Some of the keys, chosen by the bits of a scrambled number.
                 let some = epoch.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58 | 1 << (epoch % KEYS);
                 let keys = (0..KEYS).filter(|key| some >> key & 1 == 1);
                 let keys: Vec<_> =

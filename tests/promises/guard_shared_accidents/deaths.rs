@@ -55,7 +55,8 @@ async fn what_a_dead_guard_let_in_closes_its_keys_until_it_is_over_and_no_others
     runs(&other, &claim("a", 24, 1)).await;
 }
 
-/// It was taken for dead, and has not noticed: what it lets in all the same counts from then.
+/// The others took this guard for dead, and the guard has not noticed. Its next claim is refused, and nothing is
+/// recorded as at work.
 #[tokio::test]
 async fn a_dead_guard_that_has_not_noticed_lets_nothing_in() {
     let store = SharedStore::fresh().await;
@@ -69,7 +70,7 @@ async fn a_dead_guard_that_has_not_noticed_lets_nothing_in() {
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
 }
 
-/// All of them were cut off alike: the first one that is back does not take the others for dead.
+/// All guards were cut off alike. The first guard that comes back does not take the others for dead.
 #[tokio::test]
 async fn guards_outlive_a_database_that_was_away_for_longer_than_a_lease() {
     let store = SharedStore::fresh().await;
@@ -82,7 +83,7 @@ async fn guards_outlive_a_database_that_was_away_for_longer_than_a_lease() {
     pass(&clock, &[&other], Duration::from_secs(3)).await;
     assert_eq!(one.beat().await, Ok(()), "it had no database, as the other");
     runs(&one, &claim("a", 20, 1)).await;
-    // Who does not come back is dead all the same.
+    // A guard that does not come back still counts as dead.
     pass(&clock, &[&other], Duration::from_millis(4500)).await;
     assert_eq!(one.beat().await, Err(Unavailable::Lost(Gone::Dead)));
 }
@@ -111,7 +112,7 @@ async fn only_one_guard_decides_over_an_operation_and_a_dead_one_does_not() {
     let Ok(Look::Running { dispatch, .. }) = look else { panic!("{look:?}") };
     assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry.clone())), "in one transaction");
     assert_eq!((other.unknown(9).await, other.unfinished(9).await), (Ok(0), Ok(vec![])), "it is in hand");
-    // Dropped, the right goes back.
+    // A dropped right goes back to the store.
     drop(reserved(&one, operation(2)).await);
     barrier(&one).await;
     drop(reserved(&other, operation(2)).await);

@@ -66,7 +66,7 @@ async fn what_one_guard_writes_of_an_operation_the_other_reads_until_it_is_forgo
         assert_eq!(other.operation(&id).await, Ok(Some(entry.clone())), "with all of its body");
         assert_eq!(other.by_reference(&id.reference()).await, Ok(Some((id, entry))));
     }
-    // Its guard has let go of this one, and nobody knows what came of it.
+    // The guard has let go of this operation without an outcome.
     let (held, dispatch) = admitted(&one, third, "c", 22).await;
     assert_eq!((other.unknown(9).await, other.forget(&third).await), (Ok(0), Ok(false)), "it is in hand");
     one.end(&dispatch, Ended::Known);

@@ -1,4 +1,4 @@
-//! No doubt ends before its time has really passed, whoever stood still.
+//! No doubt ends before its time has really passed, even if a guard or the database stood still.
 
 use std::{sync::Arc, time::Duration};
 

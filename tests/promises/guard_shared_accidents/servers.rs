@@ -175,7 +175,7 @@ async fn a_commit_of_which_the_wait_for_a_standby_was_cancelled_is_no_answer() {
         }
         own.store.database.run(&format!("SELECT pg_cancel_backend({waits})"));
     };
-    // A guard whose heartbeat waited as well, for too long, has decided nothing: then nobody is there to be cancelled.
+    // A guard whose heartbeat waited too long as well has decided nothing. Then no backend is there to be cancelled.
     let cancelled = patiently("a decision that waits for a standby", cancelled, || "none waits");
     let (look, ()) = tokio::join!(guard.admit(&asked, guard.name(), None), cancelled);
     assert!(look.is_err(), "a standby may not have it: {look:?}");

@@ -10,7 +10,7 @@ use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::ManualClock;
 use fencegate_tests::{patience::patiently, shared_store::SharedStore};
 
-/// So long after what was let in, nothing of it goes on.
+/// The time after which no admitted request is still at work.
 pub(super) const OVER: Duration = Duration::from_secs(5);
 
 pub(super) fn claim(name: &str, epoch: u64, dispatch: u32) -> Claim {
@@ -34,12 +34,12 @@ pub(super) async fn runs(guard: &Postgres, claim: &Claim) -> InFlight {
     }
 }
 
-/// Everything that it was asked before is done.
+/// Returns when the guard has done everything that it was asked before.
 pub(super) async fn barrier(guard: &Postgres) {
     guard.resolve(&[], claim("nobody", 1, 1).token).await.expect("the database answers");
 }
 
-/// On a clock that goes when told, past the time in which a new store lets nothing in.
+/// Opens a guard on a manual clock, and passes the time in which a new store lets nothing in.
 pub(super) async fn opened(store: &SharedStore, clock: &Arc<ManualClock>, name: &str) -> Postgres {
     clock.go(Duration::from_secs(1));
     let guard = store.guard(clock.clone(), name).await;

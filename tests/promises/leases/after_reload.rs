@@ -1,5 +1,5 @@
-//! Another plan is taken over: no lease is held beside what runs under the plan before, and none that has waited is held
-//! beside a gateway that locks the key otherwise.
+//! After a reload, no lease is held beside requests under the earlier plan. A waiting lease is not granted beside a
+//! gateway that locks the key otherwise.
 
 use fencegate_tests::{
     gateway::Gateway,

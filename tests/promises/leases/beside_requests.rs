@@ -27,7 +27,7 @@ async fn a_request_waits_behind_any_number_of_leases_as_its_route_says() {
     let tree = site.tree().await;
     let request = gateway.begin(Ask::post("/pay/7").field("prefer", "wait=20"));
     tree.locks_become("the request waits with the leases", |locks| locks.len() == 5).await;
-    // Its route lets one wait.
+    // The route of this request allows one waiter.
     let full = gateway.send(&pay()).await;
     assert_eq!((full.status, full.reason().as_str()), (429, "queue-full"));
     for lease in waiting.iter().chain([&holder]) {

@@ -26,7 +26,7 @@ async fn an_unknown_outcome_ends_the_lease_under_which_it_happened() {
     assert_eq!(over(&lease, &gateway).await, "retired");
     let late = gateway.send(&lease.under(pay())).await;
     assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"));
-    // Its client may work elsewhere for as long as it was told.
+    // The client of the lease may work elsewhere for the time that it was told.
     let told = Instant::now();
     let held_for = lease.document["held_for_ms"].as_u64().expect("a number");
     assert!(held_for > 500, "nothing to be seen with {held_for}");
@@ -134,7 +134,7 @@ async fn a_lease_that_an_operator_breaks_is_held_for_as_long_as_its_client_was_t
 async fn a_lease_that_ends_before_its_client_hears_of_it_is_no_answer() {
     let (site, tokens) = (Site::fresh().await, Tokens::default());
     let policy = tokens.policy(&site, "gw-1");
-    // It stands between the grant and the answer for longer than the lease lasts.
+    // The gateway stands still between the grant and the answer, for longer than the lease lasts.
     let gateway = Launch::new(&policy).failpoint("after_lease_granted", "1*sleep(2000)").start().await;
     gateway.becomes_ready().await;
     let brief = asking(&json!({"keys": ["job/1"], "ttl_ms": 300}));

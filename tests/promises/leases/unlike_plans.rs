@@ -15,14 +15,14 @@ use super::pay;
 /// Routes and patterns that are refused because of other gateways.
 pub(super) const REFUSED: &str = "fencegate_config_refused_routes";
 
-/// Its requests take the lock of another program, and it leases nothing.
+/// A gateway whose requests take the lock of another program, and which leases nothing.
 pub(super) fn with_a_route(site: &Site) -> Policy {
     let fence = json!({"key": "account/{path.account}", "wait": "5s", "layout": "curator-mutex",
         "lock_path": "/locks/account-{path.account}", "hold": {"mode": "strict"}});
     site.policy("with-a-route").with("/routes/0/fence", fence)
 }
 
-/// It leases that key, and has no route for it.
+/// A gateway that leases the key, and has no route for it.
 pub(super) fn with_leases(site: &Site, tokens: &Tokens) -> Policy {
     tokens.policy(site, "with-leases").with("/routes/0/fence", "none")
 }
@@ -44,7 +44,7 @@ async fn what_an_older_gateway_locks_otherwise_is_not_leased() {
     let refused = younger.send(&account).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "config-mismatch"));
     assert_eq!(older.send(&pay()).await.status, 200);
-    // What nobody locks otherwise is nobody else's business.
+    // A key that no other gateway locks otherwise is leased as usual.
     Lease::alone(&younger, "job/1").await;
     stops(older).await;
     younger.gauge_becomes(REFUSED, 0.0).await;
@@ -82,7 +82,7 @@ async fn a_pattern_that_a_reload_takes_away_is_given_way_to_until_its_last_lease
     assert_eq!(younger.send(&pay()).await.status, 200);
 }
 
-/// A route of its own for each.
+/// Adds one route for each resource.
 fn taking(policy: Policy, resources: &[&str]) -> Policy {
     resources.iter().fold(policy, |policy, resource| {
         policy.route(json!({
@@ -92,7 +92,7 @@ fn taking(policy: Policy, resources: &[&str]) -> Policy {
     })
 }
 
-/// A lease may live for hours yet.
+/// A lease may live for hours, and the reload does not wait for it.
 #[tokio::test]
 async fn what_a_reload_adds_waits_for_no_lease_of_a_pattern_that_it_takes_away() {
     let (site, tokens) = (Site::fresh().await, Tokens::default());
@@ -100,7 +100,7 @@ async fn what_a_reload_adds_waits_for_no_lease_of_a_pattern_that_it_takes_away()
     let older = Gateway::start(&policy).await;
     let lease = Lease::alone(&older, "account/7").await;
     let withdrawn = policy.with("/leases/principals/0/keys", json!(["job/*"]));
-    // The second one waits for nothing that the first one left.
+    // The second reload does not wait for anything from the first one.
     for resources in [&["book"][..], &["book", "shelf"]] {
         older.rewrite(&taking(withdrawn.clone(), resources));
         assert_eq!(older.reload(&[]).await.0, Some(0));
@@ -109,7 +109,7 @@ async fn what_a_reload_adds_waits_for_no_lease_of_a_pattern_that_it_takes_away()
             assert_eq!(answer.status, 200, "{resource}: {answer:?}");
         }
     }
-    // Whoever comes is told of the lease all the same.
+    // A gateway that starts later is still told of the lease.
     let younger = Gateway::start(&with_a_route(&site)).await;
     younger.gauge_becomes(REFUSED, 1.0).await;
     assert_eq!(younger.send(&pay()).await.status, 503);
@@ -119,7 +119,7 @@ async fn what_a_reload_adds_waits_for_no_lease_of_a_pattern_that_it_takes_away()
     assert_eq!(younger.send(&pay()).await.status, 200);
 }
 
-/// Whoever publishes another plan is the youngest, and gives way. A client that holds a lock does not.
+/// A gateway that publishes another plan is the youngest, and gives way. A client that holds a lock does not.
 #[tokio::test]
 async fn a_lease_whose_key_another_pattern_covers_now_is_given_way_to_as_before() {
     let (site, tokens) = (Site::fresh().await, Tokens::default());
@@ -140,8 +140,8 @@ async fn a_lease_whose_key_another_pattern_covers_now_is_given_way_to_as_before(
     older.gauge_becomes(REFUSED, 1.0).await;
 }
 
-/// What the gateways were told before, they go on believing for as long as a request of that plan is at work. A lease under the plan of
-/// now would be no lock beside it.
+/// Other gateways believe the earlier plan while a request of that plan is at work. A lease under the new plan would
+/// exclude nothing there.
 #[tokio::test]
 async fn a_key_whose_route_a_reload_takes_away_is_not_leased_under_another_lock() {
     let (site, tokens) = (Site::fresh().await, Tokens::default());
@@ -149,7 +149,7 @@ async fn a_key_whose_route_a_reload_takes_away_is_not_leased_under_another_lock(
     leases_as_was_told(site, tokens, after).await;
 }
 
-/// What it grants stays as it is until a restart.
+/// The leases that a gateway grants stay in force until its restart.
 #[tokio::test]
 async fn a_file_without_leases_does_not_lease_under_another_lock() {
     let (site, tokens) = (Site::fresh().await, Tokens::default());
@@ -157,7 +157,7 @@ async fn a_file_without_leases_does_not_lease_under_another_lock() {
     leases_as_was_told(site, tokens, after).await;
 }
 
-/// `after`: without the route by which the key has several permits.
+/// `after`: the plan without the route whose key has several permits.
 async fn leases_as_was_told(site: Site, tokens: Tokens, after: Policy) {
     let fence =
         json!({"key": "account/{path.account}", "wait": "5s", "permits": 3, "hold": {"mode": "strict"}});

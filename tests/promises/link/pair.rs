@@ -47,7 +47,7 @@ impl Pair {
         pair
     }
 
-    /// Whoever asks elsewhere gets the key: an orphan would block it.
+    /// Another gateway gets the key. An orphan would block it.
     pub(crate) async fn key_is_free(&self) {
         assert_eq!(self.other.send(&Ask::post("/pay/7")).await.status, 200, "the key is blocked");
         self.nothing_is_left().await;
@@ -80,7 +80,7 @@ impl Pair {
         (request, record, latch)
     }
 
-    /// A request of the other gateway holds the key, and one of ours waits for it: that one comes second.
+    /// A request of the other gateway holds the key, and a request of our gateway waits behind it.
     pub(crate) async fn waits(&self) -> (Held, Pending) {
         let holder = self.site.origin.holds_one(&self.other, Ask::post("/pay/7")).await;
         let waiter = self.ours.begin(Ask::post("/pay/7"));

@@ -26,7 +26,7 @@ async fn run(arguments: Vec<String>, input: &'static str, environment: &[(&str, 
     let run = spawn_blocking(move || {
         let mut running = command.spawn().expect("coreutils");
         let given = running.stdin.take().expect("piped").write_all(input.as_bytes());
-        // Who does not read it may be gone.
+        // A program that does not read its input may have ended already.
         given.ok();
         running.wait_with_output().expect("our own child")
     });

@@ -1,4 +1,5 @@
-//! `fencegate elect`: one leads, the next one follows when it is gone, and who has lost the lead has its command ended.
+//! `fencegate elect`: one candidate leads, and the next one follows after it. A candidate that loses the lead ends
+//! its command.
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
@@ -35,7 +36,7 @@ async fn who_stands_again_leads_again_until_it_is_asked_to_end() {
                 exec sleep 61";
     let candidate = Charged::shell(&policy, &[&["elect", "billing", "--again"], &GRACE[..]].concat(), line);
     candidate.says("led 2").await;
-    // Its lead is lost, and won again.
+    // The candidate loses the lead and wins it again.
     signal(candidate.watchman(), Signal::KILL);
     candidate.says("led 3").await;
     assert!(candidate.log().contains("FG0622"), "{}", candidate.log());

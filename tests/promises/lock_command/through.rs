@@ -120,7 +120,7 @@ async fn a_command_is_dead_before_the_next_one_whatever_becomes_of_its_gateway()
     let path = format!("/.fencegate/v1/leases/{}/break", reference(&one).await);
     let breaks = Ask::post(&path).field("authorization", &format!("Bearer {OPERATOR}")).body("{}");
     assert!(one.send(&breaks).await.status < 300);
-    // Its client was told for how long it holds, and the next one waits for that.
+    // The client of the lease was told how long it holds the key. The next holder waits for that time.
     assert_eq!(broken.exit().await, 123, "{}", broken.log());
 
     let stopped = begin("job/stopped");

@@ -11,7 +11,7 @@ use fencegate_tests::{
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
-/// One key: three that want it, of whom each that has it is killed. The lives of all commands.
+/// Three commands want one key, and each holder is killed in turn. Returns the lives of all commands.
 async fn killed_in_turn(policy: &Policy, key: &str, rounds: usize) -> Vec<Life> {
     let verb = [&["lock", key, "--wait", "forever"], &GRACE[..]].concat();
     let begin = || Charged::living(policy, &verb, Manner::Stubborn);

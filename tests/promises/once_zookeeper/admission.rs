@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::operation::{already_done, beside_each_other, once, pay, policy, remembered, told, unknown};
 
-/// It is written down, and the gateway is not told so.
+/// The operation is recorded, and the gateway does not learn that.
 #[tokio::test]
 async fn an_admission_whose_answer_is_lost_is_sent_once() {
     for fate in [Fate::AnswerLost, Fate::Vanishes] {
@@ -25,7 +25,7 @@ async fn an_admission_whose_answer_is_lost_is_sent_once() {
         let servers = json!([link.address().to_string()]);
         let policy = once(site.unswept("gw-1").with("/zookeeper/servers", servers));
         let gateway = Gateway::start(&policy).await;
-        // From here on the operation has its parent, and the next transaction is the one in question.
+        // The parent node exists from here on, so the next transaction is the admission itself.
         assert_eq!(gateway.send(&pay(&before)).await.status, 200);
         let sprung = link.trap(Operation::Admission, fate.clone());
         let asked = gateway.begin(pay(&name));
@@ -104,8 +104,8 @@ async fn a_client_that_goes_away_before_the_admission_is_answered_has_sent_nothi
     assert_eq!(gateway.send(&pay(&name)).await.status, 200);
 }
 
-/// It is written down, its answer is lost, and its session as well: its issuer says that nothing was sent, and looks under
-/// the next session what became of it. Until then others cannot know.
+/// The admission is recorded, and its answer and its session are lost. The issuer says that nothing was sent, and
+/// looks under the next session for the record. Until then other gateways cannot know the outcome.
 #[tokio::test]
 async fn an_admission_whose_answer_is_lost_with_its_session_is_taken_back_and_its_repeat_is_sent() {
     let site = Site::fresh().await;
@@ -140,7 +140,7 @@ async fn an_admission_whose_answer_is_lost_with_its_session_is_taken_back_and_it
     assert_eq!(site.origin.count("/pay/7"), 2, "the first one, and this one once");
 }
 
-/// A cached tenure could send without a word to ZooKeeper; an operation must not.
+/// A cached tenure could send a request without asking ZooKeeper. An operation may not.
 #[tokio::test]
 async fn without_zookeeper_no_operation_is_sent() {
     let site = Site::fresh().await;

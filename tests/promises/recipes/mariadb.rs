@@ -39,7 +39,8 @@ impl MariaDb {
         let mut words = front.to_vec();
         words.extend(["/usr/sbin/mariadbd", "--no-defaults", &data, "--skip-networking"].map(str::to_owned));
         words.push(format!("--socket={}", home.path().join("socket").display()));
-        // What stays of it is of no use to anybody. A latin collation that takes `a` for `A` is what most servers have.
+        // The data of the test may be lost. The latin collation, which takes `a` for `A`, is the default of most
+        // servers.
         words.extend(
             ["--innodb-flush-log-at-trx-commit=0", "--collation-server=latin1_swedish_ci"].map(str::to_owned),
         );
@@ -132,7 +133,7 @@ fn mariadb_lets_in_what_is_newer_and_nothing_else() {
     what_was_read_before_the_claim_is_old(&mariadb);
 }
 
-/// Why the claim comes first: the mark is the newest, and a balance that was read before it is not.
+/// The claim has to come first. A balance that was read before the claim may be old.
 fn what_was_read_before_the_claim_is_old(mariadb: &MariaDb) {
     const READ: &str = "SELECT cents FROM balance;";
     let recipe = Recipe::read("mariadb", Form::Token);

@@ -16,7 +16,7 @@ fn session(postgres: &Database) -> Terminal {
     // Each line is told as soon as it is written.
     client.args(["--pdeathsig", "KILL", "--", "stdbuf", "-oL", "psql", "-X", "-q", "-A", "-t"]);
     client.args(postgres.arguments());
-    // Who waits in vain is told so, and the test with it.
+    // A statement that waits in vain fails, and the test fails with it.
     client.env("PGOPTIONS", format!("-c statement_timeout={}", PATIENCE.as_millis()));
     Terminal::open(&mut client, "\\echo ended :ROW_COUNT :SQLSTATE")
 }
@@ -65,7 +65,7 @@ fn race(postgres: &Database, recipe: &Recipe) {
         runs(&mut one, COMMITTED);
         assert_eq!(recipe.raise(&mut one, mode, &key, first), Ok(true), "{at}");
         runs(&mut other, isolation);
-        // What it sees is fixed by its first question.
+        // The first query fixes the snapshot of the transaction.
         other.told("SELECT count(*) FROM fence;");
         let waiting = other.begin_claim(recipe, other_mode, &key, second);
         postgres.sees_one_wait();

@@ -92,7 +92,7 @@ fn redis_lets_in_what_is_newer_and_nothing_else() {
     let redis = Redis::start();
     for form in [Form::Token, Form::Number] {
         for story in Story::all(form) {
-            // What a script has done stays done.
+            // A script cannot be rolled back, so stories with a rollback are left out.
             if story.steps.iter().any(|step| step.end == End::Rollback) {
                 continue;
             }
@@ -159,7 +159,7 @@ fn the_effect_in_redis_happens_with_the_claim_or_not_at_all() {
     assert_eq!(redis.asked(&["GET", "account/7"]), "70");
     assert!(debit(&token("06"), "80").starts_with("POOR"), "told, and nothing older may take some later");
     assert!(debit(&token("05"), "10").starts_with("STALE"));
-    // The limit that the README names: an effect that fails halfway takes nothing back, its mark neither.
+    // The README names this limit: an effect that fails halfway is not undone, and its mark stays.
     redis.asked(&["SET", "account/7", "no number"]);
     assert!(debit(&token("08"), "10").contains("ERR"));
     assert!(debit(&token("08"), "10").starts_with("STALE"));

@@ -26,7 +26,7 @@ impl Session for Connection {
 
 fn open(file: &Path) -> Connection {
     let connection = Connection::open(file).expect("a database");
-    // Who meets another writer is told so at once.
+    // A session that meets another writer is told so at once.
     connection.busy_timeout(Duration::ZERO).expect("SQLite takes it");
     connection.pragma_update(None, "journal_mode", "WAL").expect("SQLite takes it");
     connection
@@ -37,7 +37,7 @@ fn sqlite_lets_in_what_is_newer_and_nothing_else() {
     tells_all_stories("sqlite", &mut Connection::open_in_memory().expect("a database"));
 }
 
-/// The stories would tell a recipe that is wrong.
+/// The stories detect a recipe with a fault.
 #[test]
 fn a_recipe_with_a_fault_is_told_from_one_without() {
     for (form, section, right, wrong) in [
@@ -106,13 +106,13 @@ fn of_two_connections_the_second_waits_or_begins_anew() {
     recipe.make(&mut one);
     runs(&mut one, "BEGIN;");
     assert_eq!(recipe.raise(&mut one, Mode::Exclusive, "a", &token("09")), Ok(true));
-    // Immediate: who would have to wait is told so before anything has been read.
+    // `BEGIN IMMEDIATE`: a session that would have to wait is told so before it reads anything.
     assert_eq!(other.changed("BEGIN IMMEDIATE;"), Err("busy".to_owned()));
-    // Deferred, and the claim first: the same.
+    // Deferred, and the claim comes first: the same error.
     runs(&mut other, "BEGIN;");
     assert_eq!(recipe.raise(&mut other, Mode::Shared, "a", &token("05")), Err("busy".to_owned()));
     runs(&mut other, "ROLLBACK;");
-    // Deferred, and something read before: this transaction can never claim any more, however long it waits.
+    // Deferred, and a read comes first: this transaction can never claim, however long it waits.
     runs(&mut other, "BEGIN;");
     assert_eq!(other.told("SELECT resource FROM fence;"), Vec::<String>::new());
     runs(&mut one, "COMMIT;");

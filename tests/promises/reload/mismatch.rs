@@ -1,4 +1,5 @@
-//! Gateways that lock other keys than we do are counted and named, and we are not taken for one of them ourselves.
+//! Gateways that lock other keys than this gateway are counted and named. Several sessions of one gateway are not
+//! counted as other gateways.
 
 use std::time::Duration;
 
@@ -8,13 +9,14 @@ use serde_json::json;
 /// How many gateways have other locks.
 const UNLIKE: &str = "fencegate_config_mismatch";
 
-/// Its sessions tell of the new plan with their next heartbeats: until then they differ among themselves.
+/// The sessions publish the new plan with their next heartbeats. Until then the sessions of one gateway differ among
+/// themselves.
 #[tokio::test]
 async fn a_gateway_of_several_sessions_that_changes_its_keys_is_not_taken_for_another_one() {
     let site = Site::fresh().await;
     let policy = |key: &str| {
         site.policy("gw-1")
-            // Many, so that their heartbeats do not come at one time.
+            // There are many sessions, so that their heartbeats come at different times.
             .with("/zookeeper/sessions", 48)
             .with("/zookeeper/session_timeout", "12s")
             .with("/routes/0/fence/key", format!("{key}/{{path.account}}"))
@@ -40,7 +42,7 @@ async fn gateways_that_lock_other_keys_are_counted_and_named_until_they_agree() 
     assert_eq!((named.field("code"), named.field("gateways")), ("FG0515", "gw-2"));
     first.gauge_becomes(UNLIKE, 1.0).await;
     third.gauge_becomes(UNLIKE, 1.0).await;
-    // Who is alone with its keys differs from both others.
+    // The gateway that is alone with its keys differs from both others.
     second.gauge_becomes(UNLIKE, 2.0).await;
     second.rewrite(&site.policy("gw-2"));
     let (code, report) = second.reload(&[]).await;

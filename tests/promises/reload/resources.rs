@@ -1,4 +1,5 @@
-//! A resource is never worked on under its old and its new key at once, nor with a lock beside a request without one.
+//! A resource is never worked on under its old and its new key at once. A locked request never overlaps with an
+//! unlocked one.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-/// The resource is the same, the lock is not: only waiting keeps the two apart.
+/// The resource is the same and the lock is another one. Only waiting keeps the requests apart.
 #[tokio::test]
 async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
     let site = Site::fresh().await;
@@ -42,7 +43,7 @@ async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
     by_account(History::of(&log)).assert_holds();
 }
 
-/// Whatever was taken over before it, and whatever is after it: who runs under the old key is waited for.
+/// Reloads before and after the change of the key make no difference: a request under the old key is waited for.
 #[tokio::test]
 async fn changes_that_move_no_key_neither_hide_who_runs_under_an_old_one_nor_let_anybody_in() {
     let site = Site::fresh().await;
@@ -68,8 +69,8 @@ async fn changes_that_move_no_key_neither_hide_who_runs_under_an_old_one_nor_let
     by_account(History::of(&site.origin.log())).assert_holds();
 }
 
-/// Whichever service the account lives at, and whatever it is called there: who still works on it under the first plan is
-/// waited for, though the plan in between knew nothing of it.
+/// A request that still works on the account under the first plan is waited for. Neither the service of the account,
+/// nor its name there, nor a plan without the account in between makes a difference.
 #[tokio::test]
 async fn a_route_that_went_and_came_back_at_another_service_waits_for_who_began_before() {
     let site = Site::fresh().await;
@@ -98,7 +99,7 @@ async fn a_route_that_went_and_came_back_at_another_service_waits_for_who_began_
     assert_eq!(elsewhere.count("/pay/7"), 1);
 }
 
-/// Looking on refuses nothing; but what is told to stop takes nothing on.
+/// A route that only observes refuses nothing. A gateway that stops still takes no new request.
 #[tokio::test]
 async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_last_plan() {
     let site = Site::fresh().await;
@@ -129,7 +130,7 @@ async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_
     assert_eq!(site.origin.count("/pay/7"), 2);
 }
 
-/// Nothing was promised to what passed without a lock; but to who comes after the change.
+/// A request that passed without a lock has no promise. A request after the change has one.
 #[tokio::test]
 async fn who_comes_when_a_route_no_longer_only_observes_waits_for_what_passed_without_a_lock() {
     let site = Site::fresh().await;
@@ -145,7 +146,7 @@ async fn who_comes_when_a_route_no_longer_only_observes_waits_for_what_passed_wi
     assert_eq!(first.answer().await.status, 200);
 }
 
-/// Under the name of the account alone: which key it had, depends on the plan of the moment.
+/// Names each execution by its account alone. The key of an account depends on the plan of the moment.
 fn by_account(mut history: History) -> History {
     for execution in &mut history.executions {
         execution.key = execution.key.split('/').next_back().unwrap_or_default().to_owned();
@@ -156,7 +157,8 @@ fn by_account(mut history: History) -> History {
 #[tokio::test]
 async fn under_load_no_reload_fails_a_request_or_lets_two_keys_of_one_resource_meet() {
     let site = Site::fresh().await;
-    // No session ends where the machine is busy for a second: the next one gives way to what the last one has published.
+    // Sessions are long enough that a busy machine ends none. A new session would give way to the plan that the last
+    // one has published.
     let site_policy = site.policy("gw-1").with("/zookeeper/session_timeout", "8s");
     let policy = |round: usize| {
         let prefix = if round % 3 == 1 { "konto" } else { "account" };

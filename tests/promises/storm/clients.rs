@@ -53,7 +53,8 @@ impl Client {
         told
     }
 
-    /// Asks again and again, each time at the other gateway; now and then also for what it has been told.
+    /// Asks again and again, each time at the other gateway. Sometimes the client also repeats an operation with a
+    /// final answer.
     async fn insists(&self, operation: Operation) -> Vec<Told> {
         let dice = &self.storm.dice;
         let mut door = dice.index(2);
@@ -102,7 +103,7 @@ async fn ask(storm: &Storm, operation: Operation, attempt: usize, door: usize, p
 }
 
 impl End {
-    /// Asking again would change nothing.
+    /// True if the client need not ask again.
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Answer(answer) => {

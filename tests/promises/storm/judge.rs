@@ -19,7 +19,7 @@ pub(super) struct Judge {
     told: BTreeMap<usize, Vec<Told>>,
 }
 
-/// How often something happened: a storm in which it did not proves little.
+/// Counts of each kind of event. A storm without such events proves little.
 #[derive(Debug, Default)]
 struct Seen {
     replayed: usize,
@@ -35,7 +35,7 @@ impl Judge {
         self.told.entry(told.operation.0).or_default().push(told);
     }
 
-    /// Those of which no client knows what became of them.
+    /// Operations without a final answer to any client.
     pub(super) fn undecided(&self) -> Vec<Operation> {
         let undecided = self.told.iter().filter(|(_, all)| !all.iter().any(|told| told.end.is_final()));
         undecided.map(|(number, _)| Operation(*number)).collect()

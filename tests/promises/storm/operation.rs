@@ -13,7 +13,7 @@ pub(super) const OPERATIONS: usize = 2000;
 const ACCOUNTS: usize = 50;
 /// How often one operation is asked for, at most; the last time in fair weather.
 pub(super) const ATTEMPTS: usize = 5;
-/// What a hanging service takes: less than the guard takes an execution for over after, and longer than anybody waits.
+/// The time of a hanging service: shorter than the guard's `max_execution`, and longer than any client waits.
 const HANGS: Duration = Duration::from_millis(750);
 
 /// One payment of so many cents.
@@ -29,7 +29,7 @@ impl Operation {
         self.0 % ACCOUNTS
     }
 
-    /// Its own, so that the origin can be told what to do with it.
+    /// A path for each operation, so that the origin can be told how to answer it.
     pub(super) fn target(self) -> String {
         format!("/pay/{}?op={}", self.account(), self.0)
     }
@@ -45,7 +45,7 @@ impl Operation {
             .body(self.cents().to_string())
     }
 
-    /// What the origin does with it each time that it comes; it has a new receipt for each.
+    /// The answers of the origin to this operation, one for each time. Each execution has a new receipt.
     pub(super) fn acts(self, dice: &Dice) -> Vec<Act> {
         let receipt = |time: usize| Reply::with_body(format!("receipt {} of operation {}", time, self.0));
         let first = match dice.below(100) {

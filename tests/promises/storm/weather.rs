@@ -15,15 +15,15 @@ use tokio::sync::watch;
 
 use super::operation::OPERATIONS;
 
-/// What the guard takes an execution for over after.
+/// The guard takes an execution for over after this time.
 const MAX_EXECUTION: Duration = Duration::from_millis(1200);
 
-/// What clients and weather share.
+/// The state that clients and weather share.
 pub(super) struct Storm {
     pub(super) dice: Dice,
-    /// Where the gateways are now.
+    /// The current addresses of the gateways.
     pub(super) doors: [Mutex<SocketAddr>; 2],
-    /// Operations that their clients are through with.
+    /// The number of operations whose clients have finished.
     pub(super) over: watch::Sender<usize>,
 }
 
@@ -58,7 +58,7 @@ impl Weather {
         [self.gateways[0].public, self.gateways[1].public]
     }
 
-    /// Until the last accident has been seen to; each comes when some more of the work is done.
+    /// Runs until the last accident is repaired. Each accident comes after a further part of the work.
     pub(super) async fn rages(&mut self, storm: &Storm) {
         let mut over = storm.over.subscribe();
         for accident in 1..=ACCIDENTS {
@@ -87,7 +87,7 @@ impl Weather {
         self.gateways_killed += 1;
     }
 
-    /// All is up, and nothing is in doubt.
+    /// Waits until all processes are up and no key is in doubt.
     pub(super) async fn clears(&self) {
         let guard = self.guard.as_ref().expect("one runs between accidents");
         guard.becomes_ready().await;

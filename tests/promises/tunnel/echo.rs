@@ -60,7 +60,7 @@ pub(super) async fn converse(
             drop(stream.write_all(&piece[..read]).await);
         }
         if head.contains("/stays") {
-            // At work, though the other side has ended its own.
+            // The service is still at work, although the other side has ended its direction.
             std::future::pending::<()>().await;
         }
         return;
@@ -117,6 +117,6 @@ pub(super) async fn hears(stream: &mut (impl AsyncRead + Unpin), wanted: &str) {
 
 pub(super) async fn ends(stream: &mut (impl AsyncRead + Unpin)) {
     let mut rest = Vec::new();
-    // With a reset or in order: it is over.
+    // The tunnel may end with a reset or in order.
     drop(patiently("the end of the tunnel", stream.read_to_end(&mut rest), || "open").await);
 }

@@ -1,4 +1,4 @@
-//! What ends a tunnel before its two sides do, and when its key is free then.
+//! The ways to end a tunnel before its two sides end it, and the time when its key is free.
 
 use std::{
     net::SocketAddr,
@@ -30,7 +30,7 @@ async fn a_tunnel_ends_with_the_session_that_it_is_under() {
     drop(relay);
     let cut = |line: &Line| line.message() == "tunnel.ended" && line.text().contains("could not be proven");
     gateway.says("the end of the tunnel", cut).await;
-    // It may be told of the end later than it can still write.
+    // The client may learn of the end only after a write that still succeeds.
     drop(stream.write_all(b"too late").await);
     ends(&mut stream).await;
     tokio::time::sleep(QUIET).await;
@@ -52,14 +52,14 @@ async fn a_tunnel_is_cut_when_it_is_idle_or_its_tenure_is_over() {
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the key is free");
 }
 
-/// What nobody takes does not count as passed.
+/// Bytes that the client does not take do not count as traffic.
 #[tokio::test]
 async fn a_tunnel_whose_client_reads_nothing_is_idle() {
     let (site, echo) = (Site::fresh().await, Echo::start().await);
     let idle = policy(&site, "gw-1", &echo).with("/upstreams/ledger/tunnel_idle", "500ms");
     let gateway = Gateway::start(&idle).await;
     let (mut stream, _) = ask(&gateway, "/chat").await;
-    // More than the kernel keeps, and all of it comes back.
+    // More bytes than the kernel keeps. The service sends all of them back.
     let much = vec![7; 64 << 20];
     drop(patiently("the end of the tunnel", stream.write_all(&much), || "open").await);
     gateway.says("why", |line: &Line| line.message() == "tunnel.ended" && line.text().contains("idle")).await;
@@ -79,7 +79,8 @@ async fn a_stopping_gateway_gives_tunnels_half_of_its_drain() {
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
 
-/// Where nobody compares tokens, the service of a tunnel that was cut has its time, also after the client has ended its side.
+/// Where no service compares tokens, the service of a cut tunnel has its time. That is so even if the client has
+/// ended its side.
 #[tokio::test]
 async fn a_stopping_gateway_keeps_the_key_of_a_tunnel_until_its_upstream_has_had_its_time() {
     tokio::join!(cut_by_the_drain(Client::Listens), cut_by_the_drain(Client::HasEnded));
@@ -89,12 +90,12 @@ async fn a_stopping_gateway_keeps_the_key_of_a_tunnel_until_its_upstream_has_had
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Client {
     Listens,
-    /// Its own side of it.
+    /// The client has ended its own direction.
     HasEnded,
 }
 
 async fn cut_by_the_drain(client: Client) {
-    // Longer than the half of the drain that a tunnel has, and shorter than all of it.
+    // Longer than half of the drain, which a tunnel has, and shorter than the whole drain.
     const TIME: Duration = Duration::from_millis(2500);
     let (site, echo) = (Site::fresh().await, Echo::start().await);
     let ours = |name| {
@@ -120,7 +121,7 @@ async fn cut_by_the_drain(client: Client) {
     assert!(after >= TIME, "{client:?}: given on {after:?} after the last byte");
 }
 
-/// The upstream has ended nothing, and may be at work on what it was told.
+/// The upstream has not ended its side, and may be at work on the bytes that it got.
 #[tokio::test]
 async fn where_nobody_compares_tokens_the_key_of_a_tunnel_that_we_end_rests_until_its_upstream_has_had_its_time()
  {
@@ -170,7 +171,7 @@ async fn resetting() -> SocketAddr {
                 read_head(&mut stream).await;
                 let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nhello";
                 drop(stream.write_all(switch.as_bytes()).await);
-                // The word that it has arrived.
+                // A byte of the client shows that the switch has arrived.
                 drop(stream.read_u8().await);
                 stream.set_zero_linger().expect("open");
             });
@@ -179,7 +180,7 @@ async fn resetting() -> SocketAddr {
     address
 }
 
-/// It held the key for as long as an idle tunnel does, ten minutes, and the client was not told.
+/// Earlier, such a tunnel held the key for the idle time of a tunnel, ten minutes, and the client was not told.
 #[tokio::test]
 async fn a_side_that_resets_ends_the_tunnel_and_frees_the_key_at_once() {
     let (site, echo) = (Site::fresh().await, Echo::start().await);
@@ -194,7 +195,7 @@ async fn a_side_that_resets_ends_the_tunnel_and_frees_the_key_at_once() {
         let ended = patiently("the end", stream.read(&mut [0; 8]), || gateway.log()).await;
         assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
     }
-    // The other side: it is told to the service, which then is done.
+    // The client resets. The service is told, and then it is done.
     let gateway = Gateway::start(&policy(&site, "gw-2", &echo)).await;
     for _ in 0..2 {
         let (mut stream, head) = ask(&gateway, "/pay/8").await;

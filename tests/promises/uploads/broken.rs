@@ -1,4 +1,4 @@
-//! A body that breaks off halfway must look like that to the upstream, whatever the end of its client looks like here.
+//! A body that breaks off halfway looks broken to the upstream, however its client ends.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ async fn halfway(site: &Site, gateway: &Gateway, framing: Framing, path: &str) -
     upload
 }
 
-/// The n-th request for the path, once its connection has ended.
+/// The n-th request for the path, after its connection has ended.
 async fn broken_off(site: &Site, path: &str, n: usize) -> Record {
     let over = |log: &fencegate_tests::origin::Log| {
         let record = log.on(path).nth(n - 1)?;
@@ -97,7 +97,7 @@ async fn a_client_that_goes_halfway_leaves_the_upstream_with_half_a_request_and_
     gateway.says("that the outcome is unknown", retired).await;
 }
 
-/// With its answer a client may stop sending, and its stream is over.
+/// A client that has its answer may stop sending, and its stream is over.
 #[tokio::test]
 async fn what_is_answered_before_it_is_all_here_does_not_look_complete() {
     let site = Site::fresh().await;
@@ -113,7 +113,7 @@ async fn what_is_answered_before_it_is_all_here_does_not_look_complete() {
     }
 }
 
-/// What is not fenced is sent to services, too.
+/// Requests on unfenced routes go to services, too.
 #[tokio::test]
 async fn on_an_unfenced_route_half_a_body_does_not_look_complete_either() {
     let site = Site::fresh().await;
@@ -182,7 +182,7 @@ async fn a_client_that_stops_halfway_holds_the_key_no_longer_than_it_may_pause()
     }
 }
 
-/// It never pauses for long.
+/// The client sends slowly and never pauses for long.
 #[tokio::test]
 async fn a_slow_client_holds_the_key_no_longer_than_an_upload_may_take() {
     let site = Site::alone().await;
@@ -202,7 +202,7 @@ async fn a_slow_client_holds_the_key_no_longer_than_an_upload_may_take() {
     assert_eq!(upload.answer().await, (408, "unknown".to_owned()));
 }
 
-/// It takes a little now and then, so that no other limit of time is reached.
+/// The upstream takes a little now and then, so no other time limit is reached.
 #[tokio::test]
 async fn a_slow_upstream_holds_the_key_no_longer_than_an_upload_may_take_and_is_judged_for_it() {
     let site = Site::alone().await;
@@ -228,7 +228,7 @@ async fn a_slow_upstream_holds_the_key_no_longer_than_an_upload_may_take_and_is_
     assert!(began.elapsed() < Duration::from_secs(6), "held for {:?}", began.elapsed());
     assert!(began.elapsed() > Duration::from_secs(2), "not exercised: it ended after {:?}", began.elapsed());
     assert!(broken_off(&site, "/pay/7", 1).await.whole.is_none(), "it looked complete");
-    // Not 408: its client was there all the time.
+    // The status is not 408, because the client kept sending.
     assert_eq!(uploading.await.expect("no panic"), (504, "unknown".to_owned()));
     let metrics = gateway.metrics().await;
     assert_eq!(metrics.sum("fencegate_upstream_errors_total", &["kind=\"timeout\""]), 1.0);
@@ -255,12 +255,13 @@ async fn an_upload_whose_proof_ends_is_cut_off_before_the_next_holder_begins() {
         assert!(late.is_empty(), "{level}: {} bytes came when the key was another's", late.len());
         let (status, outcome) = upload.answer().await;
         assert_eq!((status, outcome.as_str()), (502, "unknown"), "{level}");
-        // Not only when its client goes on, or may no longer pause.
+        // The upload ends at once. It does not wait for the next byte of the client, nor for the limit on its pause.
         assert!(lost.elapsed() < Duration::from_secs(6), "{level}: took {:?}", lost.elapsed());
     }
 }
 
-/// A guard that refuses a stale dispatch makes a gateway send a request once more; not one whose body is gone.
+/// After a stale refusal by a guard, a gateway sends a request once more. A request whose body is gone is not sent
+/// again.
 #[tokio::test]
 async fn a_streamed_dispatch_that_a_guard_refuses_as_stale_is_not_sent_once_more() {
     let guarded = Guarded::fresh().await;
@@ -269,7 +270,7 @@ async fn a_streamed_dispatch_that_a_guard_refuses_as_stale_is_not_sent_once_more
     let victim = Gateway::start(&streaming(guarded.policy("victim", &[relay.address()]))).await;
     let next = Gateway::start(&guarded.policy("next", &[guard.public])).await;
     let hold = relay.hold_containing("the-old-one");
-    // Little enough that all of it is on its way.
+    // The body is small enough that all of it is on its way.
     let asked = victim.begin(Ask::post("/pay/7").field(ATTEMPT, "the-old-one").body(body(100 << 10)));
     hold.captured().await;
     tokio::time::sleep(QUIET).await;
@@ -287,7 +288,7 @@ async fn a_streamed_dispatch_that_a_guard_refuses_as_stale_is_not_sent_once_more
     assert_eq!(guarded.site.origin.log().records.len(), 1, "only the next one's was executed");
 }
 
-/// It would never end by asking again.
+/// Repeating this request would never end.
 #[tokio::test]
 async fn a_guard_that_takes_no_body_so_large_is_the_answer() {
     let guarded = Guarded::fresh().await;

@@ -21,7 +21,7 @@ pub(super) enum Framing {
     Http2Length,
 }
 
-/// A request whose body is on its way. Dropping it hangs up, politely.
+/// A request whose body is on its way. Dropping the value closes the connection in order.
 pub(super) enum Upload {
     Raw(Raw, Framing),
     Stream(Stream),
@@ -31,7 +31,7 @@ pub(super) enum Upload {
 pub(super) struct Stream {
     body: SendStream<Bytes>,
     answer: ResponseFuture,
-    /// Where it is the only one.
+    /// The connection, if this is its only stream.
     _connection: Option<Shared>,
 }
 
@@ -79,7 +79,7 @@ impl Stream {
         Self { body, answer, _connection: Some(connection) }
     }
 
-    /// False once the gateway takes no more.
+    /// False once the gateway takes no more bytes.
     async fn send(&mut self, mut bytes: Bytes) -> bool {
         while !bytes.is_empty() {
             self.body.reserve_capacity(bytes.len());
@@ -94,7 +94,7 @@ impl Stream {
 }
 
 impl Upload {
-    /// `length`: announced, where the framing has it.
+    /// `length`: announced where the framing has a length.
     pub(super) async fn begin(gateway: &Gateway, framing: Framing, path: &str, length: usize) -> Self {
         let announced = match framing {
             Framing::Length => format!("Content-Length: {length}"),
@@ -107,7 +107,7 @@ impl Upload {
         Self::Raw(raw, framing)
     }
 
-    /// Some of the body. A gateway that takes no more is found out at the answer.
+    /// Sends a part of the body. If the gateway takes no more, that shows at the answer.
     pub(super) async fn send(&mut self, bytes: &[u8]) {
         match self {
             Self::Raw(raw, Framing::Chunked) => {
@@ -165,7 +165,7 @@ impl Upload {
         stream.body.send_reset(reason);
     }
 
-    /// A byte now and then, until nobody takes it.
+    /// Sends a byte now and then, until the gateway takes no more.
     pub(super) async fn trickle(&mut self, pause: Duration) -> io::Result<()> {
         let Self::Raw(raw, Framing::Length) = self else { panic!("only where bytes are the body") };
         loop {

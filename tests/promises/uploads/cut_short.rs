@@ -1,4 +1,4 @@
-//! An answer that breaks off, or is none, while the body is still going up: its client is told, and the key is free.
+//! An answer that breaks off, or is none, while the body is still sent. The client is told, and the key is free.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use super::{
     streaming,
 };
 
-/// What a service says before it ends its side: none of it is an answer.
+/// Words of a service before it closes its side. None of them is a complete answer.
 const CUT_SHORT: [&str; 5] = [
     "HTTP/1.1 2",
     "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n",
@@ -57,7 +57,7 @@ async fn an_answer_that_breaks_off_while_the_client_still_sends_is_told_as_unkno
     }
 }
 
-/// More than kernel buffers take, so that it is still going up.
+/// The body is larger than the kernel buffers, so it is still being sent.
 #[tokio::test]
 async fn an_answer_that_breaks_off_while_a_body_that_was_here_goes_up_is_told_as_unknown() {
     let site = Site::fresh().await;
@@ -74,8 +74,8 @@ async fn an_answer_that_breaks_off_while_a_body_that_was_here_goes_up_is_told_as
     }
 }
 
-/// It was begun before anybody knew, so nothing but its end can say it: the client must not take it for complete, nor its
-/// request for one that never arrived.
+/// The answer began before anybody knew of the break, so only its end can show it. The client must not take the
+/// answer for complete, nor the request for one that never arrived.
 #[tokio::test]
 async fn a_large_answer_that_breaks_off_while_the_client_still_sends_does_not_look_complete() {
     const BEGUN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\nhalf";
@@ -98,7 +98,7 @@ async fn a_large_answer_that_breaks_off_while_the_client_still_sends_does_not_lo
     }
 }
 
-/// The service has not ended it, and may be at work on what it has.
+/// The service has not ended the exchange, and may be at work on the part that it has.
 #[tokio::test]
 async fn where_nobody_compares_tokens_the_key_of_an_upload_that_was_cut_off_rests_until_its_upstream_has_had_its_time()
  {
@@ -120,7 +120,7 @@ enum CutOff {
     ForItsAnswer,
 }
 
-/// `answer`: what the service has said by then.
+/// `answer`: the part of an answer that the service has sent by then.
 async fn cut_off(how: CutOff, framing: Framing, answer: Option<&'static str>) {
     const TIME: Duration = Duration::from_millis(1800);
     // What the service reads, it reads a little later than it was written.

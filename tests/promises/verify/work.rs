@@ -23,18 +23,18 @@ use super::fault::Fault;
 pub(super) struct State {
     fault: Fault,
     file: PathBuf,
-    /// It stays until the last request is through.
+    /// The folder stays until the last request is through.
     _home: Arc<TempDir>,
     work: Duration,
-    /// Of this process alone.
+    /// A lock within this process alone.
     one_at_a_time: Mutex<()>,
     cache: Mutex<HashMap<String, String>>,
     connections: Mutex<Vec<AbortHandle>>,
-    /// How often it was killed. What has begun before the last time does nothing any more.
+    /// The number of kills. Work that began before the last kill has no further effect.
     killed: AtomicU64,
-    /// Rows and marks of what was let in, and has had no effect yet.
+    /// Rows and marks of requests that were let in and have had no effect yet.
     under_way: Mutex<Vec<(String, String)>>,
-    /// One of them is through.
+    /// Signalled when one of these requests is through.
     through: Condvar,
     began: Instant,
 }
@@ -42,7 +42,7 @@ pub(super) struct State {
 /// What a request asks for, read from its fields.
 pub(super) struct Ask {
     pub(super) key: String,
-    /// Where its mark is.
+    /// The row of its mark.
     pub(super) row: String,
     pub(super) mark: Option<String>,
     pub(super) shared: bool,
@@ -99,7 +99,7 @@ impl State {
         locked(&self.connections).push(connection);
     }
 
-    /// Connections are cut, this one too, and what is in memory is gone.
+    /// Cuts all connections, this one included, and forgets what is in memory.
     pub(super) fn crash(&self) {
         self.killed.fetch_add(1, SeqCst);
         locked(&self.cache).clear();
@@ -123,7 +123,7 @@ impl State {
         spawn_blocking(look).await.expect("no panic")
     }
 
-    /// What was under way in a crash is never answered: its connection may still be about to be cut.
+    /// A request that was at work during a crash is never answered: its connection may be cut only later.
     pub(super) async fn executed(self: Arc<Self>, ask: Ask) -> Word {
         let (service, life) = (self.clone(), self.killed.load(SeqCst));
         let word = spawn_blocking(move || service.execute(&ask, life)).await.expect("no panic");
@@ -133,7 +133,7 @@ impl State {
         word
     }
 
-    /// `life`: in which it began. What ends after that was not committed.
+    /// `life`: the number of kills when the request began. A request that ends in a later life was not committed.
     fn execute(&self, ask: &Ask, life: u64) -> Word {
         let mut connection = connect(&self.file);
         let Some(mark) = ask.mark.as_deref() else {
@@ -195,8 +195,8 @@ impl State {
         effect(connection, &ask.key);
     }
 
-    /// Between being let in and its effect there is time, and what is overtaken in it comes second. How busy the machine is
-    /// does not decide which of two is first.
+    /// Time passes between the admission and the effect, and an overtaken request always comes second. So the speed
+    /// of the machine does not decide the order.
     fn loses(&self, ask: &Ask, mark: &str, effect: impl FnOnce()) {
         locked(&self.under_way).push((ask.row.clone(), mark.to_owned()));
         thread::sleep(WINDOW);
@@ -209,7 +209,7 @@ impl State {
         }
         drop(under_way);
         if overtaken {
-            // The newer one is answered, and what it has done is looked at.
+            // The newer request is answered first, and its effect is checked.
             thread::sleep(WINDOW);
         }
         effect();
@@ -287,7 +287,7 @@ impl State {
     }
 }
 
-/// Long beside what else a request takes, also on a busy machine.
+/// Long compared with the rest of a request, also on a busy machine.
 const WINDOW: Duration = Duration::from_millis(20);
 
 /// A panic while it was held is the end of the test.
@@ -325,7 +325,7 @@ fn newer(connection: &Connection, key: &str, mark: &str) -> bool {
     written(connection, key).is_none_or(|known| *mark > *known)
 }
 
-/// In the database, and as a line of a file.
+/// Writes the effect into the database, and as a line of a file.
 fn effect(connection: &Connection, key: &str) {
     connection.execute("INSERT INTO effects VALUES (?1)", [key]).expect("a table");
     let file = Path::new(connection.path().expect("a file")).with_file_name("effects");

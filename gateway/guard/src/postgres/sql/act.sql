@@ -1,8 +1,7 @@
--- The functions that guards call for each dispatch and each operation. Each call is one transaction. It takes its
--- locks in this order: the lane of the instance, the rows of its keys in byte order, the rights over operations, the
--- store. Exception: a claim of a later era locks the store at its place in the batch.
+-- What the guards ask for all day. Each call is one transaction, and each locks in this order: its lane, its keys in
+-- byte order, rights over operations, the store.
 
--- One question of a batch.
+-- One thing of a batch.
 CREATE TYPE item AS (
     kind text,
     id text COLLATE "C",
@@ -11,22 +10,22 @@ CREATE TYPE item AS (
     epoch bigint,
     shared boolean,
     era bigint,
-    -- The question was asked before, and its answer was lost.
+    -- Asked before, and nobody knows what came of it.
     again boolean,
     longest bigint,
-    -- For a doubt: its duration in milliseconds from now on. NULL if the end of the dispatch is known.
+    -- Of a doubt: milliseconds that it takes from now. None where the end is known.
     remains bigint,
     operation bytea,
     holder text,
-    -- The change of the journal: `entry` writes `entry`, `forget` removes the entry, NULL changes nothing.
+    -- What becomes of the operation: `entry`, `forget`, or nothing.
     writing text,
     entry text,
     body bytea,
     ends bigint
 );
 
--- The values that hold for a whole batch. `time` is the store's time as it is written. `late` is the latest possible
--- true time: `time` plus the longest time that may have passed and is not written yet.
+-- What holds for a whole batch. `late` is the time that it may be in truth: `time` as it was written, and what may have
+-- passed since without being written.
 CREATE TYPE moment AS (
     instance integer,
     dead boolean,
@@ -44,13 +43,13 @@ CREATE FUNCTION epoch_of(token text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT ('x' || substr(token, 4, 16))::bit(64)::bigint
 $$;
 
--- Wakes the requests that wait for one of these keys. Each of them looks again.
+-- Whoever waits for one of these looks again.
 CREATE FUNCTION wake(p_keys text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     told text;
 BEGIN
     FOR told IN UPDATE key SET waited = false WHERE key = ANY (p_keys) AND waited RETURNING key LOOP
-        -- A payload has less than 8000 bytes. A notice without a key wakes all waiting requests.
+        -- A payload has less than 8000 bytes: without a key, everybody looks.
         PERFORM pg_notify('fencegate', 'k' || CASE WHEN octet_length(told) < 7000 THEN told ELSE '' END);
     END LOOP;
 END $$;
@@ -85,11 +84,10 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Raises the marks that are older than the token, and lowers no mark. A key without a write mark keeps its marks if
--- the token is not above the floor.
+-- Raises what the claim is above of, and nothing down. What may have been forgotten raises nothing.
 CREATE FUNCTION raise(m moment, i item) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    -- A request that waits under an older tenure can stop waiting.
+    -- Whoever waits under an older token can stop waiting.
     IF EXISTS (SELECT FROM key WHERE key = ANY (i.keys) AND waited
             AND left(CASE WHEN i.shared THEN read ELSE write END, 19) IS DISTINCT FROM left(i.token, 19)) THEN
         PERFORM wake(i.keys);
@@ -105,8 +103,7 @@ BEGIN
     END IF;
 END $$;
 
--- The second look: whether the marks still allow the dispatch. The token of a write must be equal to the write mark.
--- NULL if the marks allow the dispatch.
+-- The second look: for a write, `newest but one` is not enough. NULL where it may run.
 CREATE FUNCTION newest(m moment, i item) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     k key;
@@ -131,15 +128,14 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- The first key on which another dispatch is in the way. `left` is set if only doubts are in the way there: the time
--- until the last of them is over. NULL if nothing is in the way.
+-- What is in the way on the first key on which anything is: in flight, or in doubt until the last doubt is over.
 CREATE FUNCTION conflict(m moment, i item) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     where_ text;
     flies boolean;
     last bigint;
 BEGIN
-    -- The usual case.
+    -- As it mostly is.
     IF NOT EXISTS (SELECT FROM at_work WHERE key = ANY (i.keys)) THEN
         RETURN NULL;
     END IF;
@@ -154,8 +150,7 @@ BEGIN
     RETURN jsonb_build_object('is', 'wait', 'key', where_, 'left', CASE WHEN NOT flies THEN last - m.time END);
 END $$;
 
--- Changes the entry of an operation, if the question has the right over it. The lane counts by how much the journal
--- grows.
+-- What is written down of an operation, by whoever holds the right. What the journal grows by is the lane's.
 CREATE FUNCTION write_down(m moment, i item) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     before bigint;
@@ -163,7 +158,7 @@ DECLARE
 BEGIN
     PERFORM FROM held WHERE operation = i.operation AND holder = i.holder FOR UPDATE;
     IF NOT FOUND THEN
-        -- The change may have been made before the answer was lost. The right was given back with it then.
+        -- It was written before the answer was lost, and the right given back with it.
         RETURN i.again AND CASE i.writing
             WHEN 'entry' THEN EXISTS (SELECT FROM operation WHERE id = i.operation AND entry = i.entry)
             WHEN 'forget' THEN NOT EXISTS (SELECT FROM operation WHERE id = i.operation)
@@ -193,8 +188,7 @@ BEGIN
     RETURN jsonb_build_object('is', 'running');
 END $$;
 
--- One look of a dispatch at its keys. `claim` is the first look, `settle` is a later look. `pass` lets the dispatch in
--- without a comparison.
+-- A claim: `claim` is the first look, `settle` a later one, `pass` asks nothing.
 CREATE FUNCTION look(m moment, i item) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     answer jsonb;
@@ -218,7 +212,7 @@ BEGIN
     IF m.closed_until > m.time THEN
         RETURN jsonb_build_object('is', 'closed', 'left', m.closed_until - m.time, 'why', m.closed_why);
     END IF;
-    -- A first look has just raised the marks. Only a later look has to compare again.
+    -- Just raised, it is the newest.
     IF i.kind = 'settle' THEN
         answer := newest(m, i);
     END IF;
@@ -234,7 +228,7 @@ BEGIN
     IF i.remains IS NULL THEN
         DELETE FROM at_work WHERE key = ANY (i.keys) AND id = i.id;
     ELSIF over > m.time AND NOT m.dead THEN
-        -- The rows of a dead instance have an end already, and that end is late enough.
+        -- The rows of the dead have their end already, which is none too early.
         INSERT INTO at_work (key, id, instance, token, shared, began, longest, until)
         SELECT k, i.id, m.instance, i.token, i.shared, m.late, i.remains, over FROM unnest(i.keys) AS k
         ON CONFLICT (key, id) DO UPDATE SET until = greatest(at_work.until, excluded.until);
@@ -246,7 +240,7 @@ BEGIN
     RETURN jsonb_build_object('is', CASE WHEN written THEN 'done' ELSE 'not-held' END);
 END $$;
 
--- Takes the right over an operation, if the right is free or its instance is dead.
+-- Takes the right over an operation where nobody has it, or whoever has it is dead.
 CREATE FUNCTION reserve(m moment, i item) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN
     IF m.dead THEN
@@ -273,7 +267,7 @@ BEGIN
     END IF;
 END $$;
 
--- Ends the doubts under this token. The caller knows that none of these executions goes on.
+-- Nothing goes on of what is in doubt under this token: somebody asked, and knows.
 CREATE FUNCTION resolve(m moment, i item) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     found_ boolean;
@@ -287,8 +281,7 @@ BEGIN
     RETURN jsonb_build_object('is', CASE WHEN found_ THEN 'done' ELSE 'none' END);
 END $$;
 
--- Every dispatch that may be at work. `over` is the time from which it counts as over. `over` is NULL while the
--- dispatch is in flight.
+-- Everything that may be at work; `over` is when it counts as over, none while it is in flight.
 CREATE VIEW open_work AS
     SELECT w.key, w.id, w.instance, w.token, w.shared, w.began,
         CASE WHEN w.until IS NOT NULL THEN w.until
@@ -297,8 +290,7 @@ CREATE VIEW open_work AS
         END AS over
     FROM at_work w LEFT JOIN instance n ON n.id = w.instance;
 
--- A token of a later era may be far larger than all tokens before. The lock of the store makes two such claims compare
--- one after the other.
+-- A token of a later era may be far larger than any before. Two that come at once are asked one after the other.
 CREATE FUNCTION later_era(m moment, i item) RETURNS moment LANGUAGE plpgsql AS $$
 BEGIN
     SELECT era INTO m.era FROM store FOR UPDATE;
@@ -319,16 +311,14 @@ CREATE FUNCTION raised(m moment, i item, answer jsonb) RETURNS boolean LANGUAGE 
         OR i.kind = 'pass' AND answer ->> 'is' = 'running' AND is_believed(m, i) AND i.epoch > m.rolled
 $$;
 
--- The largest epoch that was ever announced. The function is in PL/pgSQL, because the server would plan plain SQL anew
--- with every call.
+-- The largest epoch that was ever announced. Not in plain SQL, which the server would plan anew with every call.
 CREATE FUNCTION highest() RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN greatest((SELECT s.highest FROM store s), (SELECT max(l.highest) FROM lane l));
 END $$;
 
--- Answers the questions of a batch, in their order, in one transaction. The statements are planned once: each of them
--- looks up a few keys, and planning takes longer than the look-up. `p_keys` has all keys of the batch, sorted by their
--- bytes, without duplicates.
+-- Does what is asked, in this order, in one transaction. Its statements are planned once: each looks a few keys up, and
+-- to plan them anew for the keys at hand takes longer than to look. `p_keys` are all keys, sorted by their bytes, without doubles.
 CREATE FUNCTION act(
     p_instance integer, p_generation integer, p_slack bigint, p_grain bigint, p_keys text[], p_items text
 ) RETURNS text LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -342,20 +332,18 @@ DECLARE
     over text[] := '{}';
     own bigint := 0;
 BEGIN
-    -- From here on no other statement of this instance runs at the same time. A later statement of an earlier
-    -- connection is refused.
+    -- Nothing else of this instance is under way beside it, and nothing of an earlier connection comes behind it.
     UPDATE lane SET acts = acts + 1 WHERE instance = p_instance AND generation = p_generation
     RETURNING acts INTO number;
     IF NOT FOUND THEN
         RETURN jsonb_build_object('acts', 0, 'answers', '[]'::jsonb);
     END IF;
-    -- Locks the rows of all keys in byte order, and makes the missing rows. So two batches never deadlock over
-    -- keys. A row that needs no change is locked as well.
+    -- One after the other in the order of their bytes, those that are missing as well: so no two batches wait for each
+    -- other. A row that needs no change is locked all the same.
     INSERT INTO key (key, used) SELECT k, (store.time / p_grain + 1) * p_grain FROM store, unnest(p_keys) AS k
         ORDER BY k COLLATE "C"
     ON CONFLICT (key) DO UPDATE SET used = excluded.used WHERE key.used < excluded.used;
-    -- This is read after the keys are locked: a transaction that has forgotten one of these keys has raised the floor
-    -- before.
+    -- Behind the locks: whoever forgot one of these keys has raised the floor before we see it.
     SELECT p_instance, coalesce(n.dead, true), s.time, s.time + p_slack, s.floor, s.rolled, highest(), s.era,
         s.closed_until, s.closed_why
     INTO m FROM store s LEFT JOIN instance n ON n.id = p_instance;

@@ -1,11 +1,11 @@
--- A dispatch that was called by another dispatch runs beside its caller, and beside the callers of that caller.
+-- What a dispatch has called runs beside it, and beside whatever that one was called from.
 
 ALTER TYPE item ADD ATTRIBUTE parent text COLLATE "C";
 
--- The token of the caller, if the dispatch was called by another dispatch of its tenure.
+-- Of what was let in as called from another dispatch of its tenure: the token of that one.
 ALTER TABLE at_work ADD COLUMN parent text COLLATE "C";
 
--- The dispatches in flight that a claim runs inside of: its caller, the caller of that dispatch, and so on.
+-- Those in flight that a claim runs inside of: what has called it, what has called that, and so on.
 CREATE FUNCTION callers(i item) RETURNS text[] LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF i.parent IS NULL OR left(i.parent, 28) IS DISTINCT FROM left(i.token, 28) THEN
@@ -19,13 +19,12 @@ BEGIN
         SELECT coalesce(array_agg(DISTINCT id), '{}') FROM caller);
 END $$;
 
--- The dispatches in flight, each with the token of its caller.
+-- What is in flight, and for all that is known not over.
 CREATE VIEW open_calls AS
     SELECT w.key, w.id, w.token, a.parent FROM open_work w JOIN at_work a ON a.key = w.key AND a.id = w.id
     WHERE w.over IS NULL;
 
--- As in format 1, except that the callers of the claim are not in the way. A doubt about a caller is in the way like
--- any other doubt.
+-- As before, but for what the claim was called from. A doubt about that is one as any other.
 CREATE OR REPLACE FUNCTION conflict(m moment, i item) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     where_ text;
@@ -33,7 +32,7 @@ DECLARE
     last bigint;
     beside text[];
 BEGIN
-    -- The usual case.
+    -- As it mostly is.
     IF NOT EXISTS (SELECT FROM at_work WHERE key = ANY (i.keys)) THEN
         RETURN NULL;
     END IF;

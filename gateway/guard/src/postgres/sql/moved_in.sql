@@ -1,10 +1,10 @@
--- The identity of a store that was copied from elsewhere. The copy becomes a store when the table `store` gets its
--- row, which is made from the row here. Until then no guard finds a store.
+-- A store that was copied from elsewhere. It is one from the moment on at which `store` has its row, which is made of
+-- this one; before, no guard finds any.
 CREATE TABLE moved_in (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
-    -- The name of the move. The place that the store was copied from has the same name.
+    -- Names the move: where the store was, the same name stands.
     id text NOT NULL,
-    -- Only for people.
+    -- For people.
     came_from text NOT NULL,
     format integer NOT NULL,
     store text NOT NULL,

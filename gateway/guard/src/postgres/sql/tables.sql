@@ -1,82 +1,75 @@
--- Format 1: the tables of a store.
+-- Format 1: what is remembered.
 
--- One row. `time` is the number of milliseconds that guards of this store have seen pass. No wall clock is read.
+-- One row. `time` is in milliseconds that guards of this store have seen pass; no wall clock is asked.
 CREATE TABLE store (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     format integer NOT NULL,
     store text NOT NULL,
     ensemble text NOT NULL,
-    -- A token up to this floor is refused if its key has no row: the marks of that key may have been forgotten.
+    -- A token up to here is refused where its key has no row: its marks may have been forgotten.
     floor bigint NOT NULL,
-    -- A token up to this epoch is refused on every key, because the database has lost commits that it had
-    -- acknowledged.
+    -- A token up to here is refused on every key: the database has lost what it had acknowledged.
     rolled bigint NOT NULL DEFAULT -1,
-    -- The largest known epoch apart from those in `lane`, such as that of instances without a row. Each instance has
-    -- its own in `lane`.
+    -- Of instances that are gone; those that are there have theirs in `lane`.
     highest bigint NOT NULL,
     entries bigint NOT NULL DEFAULT 0,
     bytes bigint NOT NULL DEFAULT 0,
     era bigint NOT NULL DEFAULT 0,
     time bigint NOT NULL DEFAULT 0,
-    -- A random number that changes with the time, and with each guard that joins. A guard may add to the time only if
-    -- it knows the present number.
+    -- Moves with the time, and with everybody who joins: who adds to the time has to know the last one.
     tick bigint NOT NULL DEFAULT 0,
-    -- No dispatch is let in before this time. If only `closed_why` is set, the wait begins when the first guard opens
-    -- the store.
+    -- Nothing is let in before then; `why` without `until`: from the first guard that opens the store.
     closed_until bigint,
     closed_why text,
-    -- The server on which the commits so far were made, and whether a standby had each of them.
+    -- Where the commits of before were made, and whether a standby had each of them.
     origin text NOT NULL DEFAULT '',
     followed boolean NOT NULL DEFAULT false
 );
 
--- A guard that has the store open. A guard that was declared dead comes back as another instance.
+-- A guard that has the store open. One that is dead comes back as another one.
 CREATE TABLE instance (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL,
     renewed bigint NOT NULL,
     dead boolean NOT NULL DEFAULT false,
-    -- A guard may send a dispatch for `send_within` after its admission. The upstream may be at work for
-    -- `max_execution` after the last byte.
+    -- So long after an admission it may send, and so long after its last byte the upstream may be at work.
     send_within bigint NOT NULL,
     max_execution bigint NOT NULL
 );
 
--- The values that only the statements of one instance change.
+-- What only the statements of one instance change.
 CREATE TABLE lane (
     instance integer PRIMARY KEY REFERENCES instance ON DELETE CASCADE,
-    -- The number of the connection. A statement of an earlier connection has a smaller number and is refused.
+    -- A statement of an earlier connection is refused by its smaller number.
     generation integer NOT NULL DEFAULT 0,
-    -- The number of committed statements.
+    -- Statements that were committed.
     acts bigint NOT NULL DEFAULT 0,
     highest bigint NOT NULL DEFAULT 0,
     entries bigint NOT NULL DEFAULT 0,
     bytes bigint NOT NULL DEFAULT 0
 );
 
--- The marks of a key. The byte order of two tokens is the order of the tokens.
+-- The marks of a key. Byte order of tokens is their order.
 CREATE TABLE key (
     key text COLLATE "C" PRIMARY KEY,
-    -- The floor at the time when a reader made the first mark of the key. A write mark up to this floor may have been
-    -- forgotten.
+    -- The floor when a reader began the row: its last write may have been forgotten up to here.
     base bigint NOT NULL DEFAULT 0,
     write text COLLATE "C",
-    -- False if only the epoch of `write` is known. No further token of that epoch is let in.
+    -- False where only the epoch is known: nothing of it is let in again.
     exact boolean NOT NULL DEFAULT true,
-    -- The dispatch that raised `write`. If its question comes again, it is not taken for a duplicate.
+    -- The dispatch that raised `write`: asked once more, it is not its own duplicate.
     raised_by text COLLATE "C",
     read text COLLATE "C",
-    -- Some request waits for a change of the key.
+    -- Somebody waits for a change.
     waited boolean NOT NULL DEFAULT false,
-    -- The time of the last use, rounded so that most updates of the row change no index.
+    -- Coarse, so that an update of the row changes no index.
     used bigint NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
 
 CREATE INDEX key_used ON key (used);
 
--- A dispatch that was let in, with one row for each of its keys. It is in flight while `until` is NULL and its
--- instance lives. It is in doubt until `until` if that is set. If its instance is dead, it is in doubt until `began` +
--- `longest` at least.
+-- A dispatch that was let in, once for each of its keys. It is in flight, in doubt `until`, or as its instance is dead
+-- in doubt until `began` + `longest`.
 CREATE TABLE at_work (
     key text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,
@@ -102,8 +95,7 @@ CREATE TABLE operation (
     entry text NOT NULL,
     body bytea,
     bytes bigint NOT NULL,
-    -- The time from which the entry may be forgotten, in seconds of the store's time. NULL while the outcome is
-    -- unknown.
+    -- When it may be forgotten, in seconds of the store's time; none without a known outcome.
     ends bigint
 );
 

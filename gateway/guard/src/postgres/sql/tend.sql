@@ -1,13 +1,12 @@
--- The functions that guards call in the background. They take their locks in this order: a lane, keys in byte order,
--- the store, instances.
+-- What the guards do by themselves. These lock in this order: a lane, keys in byte order, the store, instances.
 
--- The origin of commits that are made now. Another server has another origin, and so has a standby that was promoted.
+-- Where commits are made now: another server, or a standby that was promoted, is another origin.
 CREATE FUNCTION origin_now() RETURNS text LANGUAGE sql AS $$
     SELECT (SELECT system_identifier FROM pg_control_system()) || '/'
         || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
 $$;
 
--- Whether a standby has each commit before the commit is acknowledged.
+-- A standby has each commit before it is acknowledged.
 CREATE FUNCTION followed_now() RETURNS boolean LANGUAGE sql AS $$
     SELECT current_setting('synchronous_standby_names') <> ''
 $$;
@@ -16,8 +15,8 @@ CREATE FUNCTION longest() RETURNS bigint LANGUAGE sql AS $$
     SELECT coalesce(max(send_within + max_execution), 0) FROM instance
 $$;
 
--- Call this if the database has lost commits that it had acknowledged. No token that was announced is let in again. No
--- dispatch at all is let in while earlier ones may still run.
+-- The database has lost what it had acknowledged. Nothing of what was announced is let in again, and nothing at all as
+-- long as what was let in may still run.
 CREATE FUNCTION rolled_back(p_known bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM store FOR UPDATE;
@@ -25,7 +24,7 @@ BEGIN
         closed_until = greatest(closed_until, time + longest()), closed_why = 'rolled-back';
 END $$;
 
--- Called with every new connection that decides. After a failover nobody can say which commits are missing, unless a
+-- Called with every new connection that decides. Which commits are missing after a failover nobody can say, unless a
 -- standby had each of them.
 CREATE FUNCTION look_at_origin(p_known bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -42,8 +41,7 @@ BEGIN
     UPDATE store SET origin = now_, followed = followed_now();
 END $$;
 
--- Adds an instance. If the store is new, dispatches that another guard has sent may still run, so the store stays
--- closed for a while.
+-- A new instance. Where the store is new, what another guard has sent may still run.
 CREATE FUNCTION arrive(p_name text, p_send_within bigint, p_max_execution bigint) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -53,15 +51,15 @@ BEGIN
     INSERT INTO instance (name, renewed, send_within, max_execution)
     SELECT p_name, time, p_send_within, p_max_execution FROM store RETURNING id INTO new_;
     INSERT INTO lane (instance) VALUES (new_);
-    -- The new number keeps the other guards from adding time that passed before this instance was there.
+    -- Whoever would add to the time has not seen us come.
     UPDATE store SET tick = (random() * 9e15)::bigint,
         closed_until = CASE WHEN closed_why IS NULL THEN NULL
             ELSE coalesce(closed_until, time + longest()) END;
     RETURN new_;
 END $$;
 
--- Begins a new connection for the statements of an instance. Statements of its earlier connections are refused from
--- now on. If the guard remembers more of its statements than the database, the database was rolled back.
+-- A new connection for the statements of an instance: those of the one before are refused from now on. Whoever
+-- remembers more of its own statements than the database does knows that it was rolled back.
 CREATE FUNCTION resume(p_instance integer, p_acts bigint, p_known bigint) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -78,8 +76,8 @@ BEGIN
     RETURN l.generation;
 END $$;
 
--- Renews the lease of a guard. Moves the time by the time that the guard has seen pass since its last beat, unless
--- another guard has moved the time since. Declares instances dead that did not renew.
+-- Moves the time by what this guard has seen pass since its last beat, unless somebody else has moved it since; renews
+-- its lease; takes for dead who did not renew.
 CREATE FUNCTION beat(p_instance integer, p_tick bigint, p_passed bigint, p_lease bigint) RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -90,8 +88,7 @@ BEGIN
     IF s.tick = p_tick THEN
         s.time := s.time + p_passed;
         s.tick := (random() * 9e15)::bigint;
-        -- For so long no guard has renewed its lease, because the database was away for all of them. The other guards
-        -- get as much more time to come back.
+        -- So long nobody has renewed anything: the database was away for all. The others are given as long to come back.
         IF p_passed > p_lease / 2 THEN
             UPDATE instance SET renewed = renewed + p_passed WHERE NOT dead AND id <> p_instance;
         END IF;
@@ -104,7 +101,7 @@ BEGIN
     END IF;
     UPDATE store SET time = s.time, tick = s.tick, rolled = s.rolled, closed_until = s.closed_until,
         closed_why = s.closed_why,
-        -- After a failover this value stays as it was on the former server, until `look_at_origin` has read it.
+        -- Of a server that has just taken over, the first connection that decides wants to know how it was before.
         followed = CASE WHEN s.origin = origin_now() THEN followed_now() ELSE s.followed END;
     UPDATE instance SET renewed = s.time WHERE id = p_instance AND NOT dead;
     alive := FOUND;
@@ -120,8 +117,8 @@ BEGIN
         'longest', (SELECT coalesce(max(max_execution), 0) FROM instance));
 END $$;
 
--- Forgets the keys that nobody has used since `p_unused`. If there are more than `p_most` keys, it also forgets those
--- that were unused for longest. Their marks raise the floor in the same transaction.
+-- Forgets keys that nobody has used since then, and the longest unused where there are more than `p_most`. Their
+-- tokens raise the floor in the same transaction.
 CREATE FUNCTION evict(p_unused bigint, p_most bigint, p_batch integer) RETURNS bigint
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -133,10 +130,10 @@ BEGIN
         SELECT key FROM key
         WHERE used < p_unused OR (SELECT count(*) FROM key) > p_most
         ORDER BY used LIMIT p_batch) AS c;
-    -- A key that another transaction has locked is in use.
+    -- What somebody has locked is in use.
     SELECT array_agg(c.key) INTO found_ FROM (
         SELECT key FROM key WHERE key = ANY (found_) ORDER BY key FOR UPDATE SKIP LOCKED) AS c;
-    -- The conditions are checked again after the rows are locked.
+    -- Looked at again behind the locks.
     WITH gone AS (
         DELETE FROM key WHERE key = ANY (found_)
             AND (used < p_unused OR (SELECT count(*) FROM key) > p_most)
@@ -149,7 +146,7 @@ BEGIN
     RETURN forgotten;
 END $$;
 
--- Forgets finished operations whose time is over, except those that somebody has reserved.
+-- Forgets finished operations that are kept no longer, and nobody has in hand.
 CREATE FUNCTION outlive(p_batch integer) RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     gone_entries bigint;
@@ -168,13 +165,13 @@ BEGIN
     RETURN gone_entries;
 END $$;
 
--- Removes doubts that are over, connections and rights of dead instances, and instances that have been dead for a day.
+-- Doubts that are over, connections and rights of the dead, and instances that have been dead for a day.
 CREATE FUNCTION tidy() RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     now_ bigint;
 BEGIN
     SELECT time INTO now_ FROM store;
-    -- A dead guard that stands still would keep its locks, and notices for its listener would pile up.
+    -- One that stands still would keep its locks, and what is told to who listens.
     PERFORM pg_terminate_backend(a.pid) FROM pg_stat_activity a JOIN instance n
         ON n.dead AND a.application_name LIKE 'fencegate %'
             AND right(a.application_name, length(left(n.name, 36))) = left(n.name, 36)
@@ -193,7 +190,7 @@ BEGIN
     FROM left_ WHERE left_.highest IS NOT NULL;
 END $$;
 
--- Ends an instance in order. Its dispatches in flight are in doubt from now on.
+-- An orderly end: what is still in flight is in doubt.
 CREATE FUNCTION leave(p_instance integer, p_slack bigint) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     UPDATE lane SET generation = generation + 1 WHERE instance = p_instance;
@@ -203,7 +200,7 @@ BEGIN
     UPDATE instance SET dead = true WHERE id = p_instance;
 END $$;
 
--- Forgets a finished operation, unless a living instance has reserved it.
+-- Forgets a finished operation, unless somebody has it in hand.
 CREATE FUNCTION forget(p_operation bytea) RETURNS boolean LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     before bigint;

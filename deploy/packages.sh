@@ -9,8 +9,8 @@ need() {
     "$@" >/dev/null 2>&1 || missing+=("$package")
 }
 
-# install_missing [tests|duel|benches|arm64|amd64]: with what the tests ask, the locks of the duel, the peers that the benchmarks are held
-# against, or a compiler for another kind of machine.
+# install_missing [tests|duel|benches|training|arm64|amd64]: with what the tests ask, the locks of the duel, the peers that the benchmarks
+# are held against, what puts load on a program that counts, or a compiler for another kind of machine.
 install_missing() {
     # The linker, and the compiler of SQLite.
     need gcc command -v cc
@@ -81,15 +81,17 @@ install_missing() {
         need nodejs command -v node
         need npm command -v npm
     fi
-    if [ "${1-}" = benches ]; then
+    if [ "${1-}" = training ] || [ "${1-}" = benches ]; then
         need wrk command -v wrk
         need nginx-light test -x /usr/sbin/nginx
+        # HTTP/2.
+        need nghttp2-client command -v h2load
+    fi
+    if [ "${1-}" = benches ]; then
         need haproxy test -x /usr/sbin/haproxy
         need caddy test -x /usr/bin/caddy
         # Pingora brings a zlib that is made with it.
         need cmake command -v cmake
-        # HTTP/2.
-        need nghttp2-client command -v h2load
         # What else keeps locks; redis-py comes from PyPI, Restate from npm.
         need redis-server command -v redis-server
         need etcd-server command -v etcd
@@ -183,9 +185,11 @@ tools_for() {
     echo "${1/-unknown/}"
 }
 
-# prepare_cross TRIPLE: what builds for another kind of machine, and runs what was built. Nothing for our own.
+# prepare_cross TRIPLE: what builds for another kind of machine, and runs what was built. Almost nothing for our own.
 prepare_cross() {
     local triple=$1 tools debian
+    # Pages of 4, 16 or 64 KiB, as the kernel has it: the allocator has to be built for the largest.
+    case $triple in aarch64-*) export JEMALLOC_SYS_WITH_LG_PAGE=16 ;; esac
     [ "$triple" != "$(this_machine)" ] || return 0
     tools=$(tools_for "$triple")
     case $triple in
@@ -216,6 +220,17 @@ stripped() {
 # What changes code to see whether its tests notice.
 install_mutator() {
     cargo mutants --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-mutants
+}
+
+# The path of the tool that merges what programs have counted. It is of the same release as the compiler.
+merger() {
+    local tool
+    tool=$(rustc --print target-libdir)/../bin/llvm-profdata
+    [ -x "$tool" ] || rustup component add llvm-tools >&2 || {
+        echo "llvm-profdata is missing: 'rustup component add llvm-tools' installs it" >&2
+        return 1
+    }
+    readlink -e "$tool"
 }
 
 find_cargo() {

@@ -1,7 +1,6 @@
 //! The cost of a request as an installation grows: in keys, clients, bodies and gateways, and for each version of
 //! HTTP.
 
-mod h2load;
 mod idle;
 mod table;
 
@@ -10,12 +9,10 @@ use std::{net::SocketAddr, time::Duration};
 use fencegate::demo::zookeeper::{PrivateZooKeeper, Settings};
 use serde_json::json;
 
-use self::{
-    h2load::{H2load, Spoken},
-    table::{Row, Table},
-};
+use self::table::{Row, Table};
 use crate::{
     gateway::{Behind, Gateway, policy},
+    h2load::{H2load, Spoken},
     locks::ZOOKEEPER,
     nginx::{Nginx, Work},
     outcome::Outcome,

@@ -8,7 +8,7 @@ mod restate;
 use std::{net::SocketAddr, time::Duration};
 
 use fencegate::demo::zookeeper::PrivateZooKeeper;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::{
     libraries::{Library, Python, Server},
@@ -142,19 +142,23 @@ impl Site<'_> {
         let (run, name) = (self.run, format!("once-{round}"));
         let guard = Guard::start(run, &name, self.service.address, &self.ensemble, None)?;
         let mut policy = policy("gw", self.zookeeper.address(), guard.address()?, Behind::Guard);
-        let route = json!({
-            "name": "once",
-            "upstream": "service",
-            "match": {"methods": ["POST"], "path": "/once/{key}"},
-            "fence": {"key": "once/{path.key}", "wait": "30s", "once": {"keep": "1h"}},
-        });
-        policy["routes"].as_array_mut().ok_or("a policy has routes")?.push(route);
+        policy["routes"].as_array_mut().ok_or("a policy has routes")?.push(once());
         let gateway = Gateway::of(run, &policy)?;
         let done = asked(run, gateway.public, "/once/");
         gateway.stop()?;
         guard.stop()?;
         done
     }
+}
+
+/// A route whose operations are remembered by the guard.
+pub(crate) fn once() -> Value {
+    json!({
+        "name": "once",
+        "upstream": "service",
+        "match": {"methods": ["POST"], "path": "/once/{key}"},
+        "fence": {"key": "once/{path.key}", "wait": "30s", "once": {"keep": "1h"}},
+    })
 }
 
 /// Sends requests that are one operation each.

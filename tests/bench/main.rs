@@ -10,6 +10,7 @@ mod forward;
 mod gateway;
 mod growth;
 mod guard;
+mod h2load;
 mod instructions;
 mod locked;
 mod locks;
@@ -24,6 +25,7 @@ mod report;
 mod routes;
 mod run;
 mod takers;
+mod training;
 mod wrk;
 
 use std::{path::PathBuf, process::ExitCode, time::Instant};
@@ -65,6 +67,8 @@ enum Suite {
     All,
     /// Measures nothing: draws the report, and writes it into the documents.
     Chart,
+    /// Measures nothing: the load under which programs count what they do.
+    Train,
 }
 
 type Measure = fn(&Run) -> Outcome<Vec<Bench>>;
@@ -96,6 +100,10 @@ fn measure(arguments: &Arguments) -> Outcome<ExitCode> {
     let run = Run::begin(arguments.rounds, arguments.seconds, arguments.built.clone())?;
     if arguments.suite == Suite::Chart {
         publish::everything(&run)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.suite == Suite::Train {
+        training::train(&run)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut report = Report::open(run.results("report.json"))?;

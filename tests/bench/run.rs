@@ -24,6 +24,7 @@ pub(crate) struct Run {
 
 /// The programs that are measured.
 enum Built {
+    /// Ours as it is shipped; the others as Cargo builds a release.
     Released,
     /// Programs from another build, to try the benches out. Their results are never published.
     Given(PathBuf),
@@ -73,16 +74,20 @@ impl Run {
         matches!(self.built, Built::Given(_))
     }
 
+    /// The binary as it is shipped; `tests/bench/run` has put it there.
     pub(crate) fn gateway(&self) -> PathBuf {
-        self.program("fencegate")
+        match &self.built {
+            Built::Released => self.own().join("shipped/fencegate"),
+            Built::Given(folder) => folder.join("fencegate"),
+        }
     }
 
-    /// The bare proxy, from the same build as the gateway.
+    /// The bare proxy.
     pub(crate) fn bare(&self) -> PathBuf {
         self.program("fencegate-bare")
     }
 
-    /// The proxy on Pingora, from the same build as the gateway.
+    /// The proxy on Pingora.
     pub(crate) fn pingora(&self) -> PathBuf {
         self.program("fencegate-pingora")
     }

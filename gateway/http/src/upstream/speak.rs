@@ -92,8 +92,9 @@ impl Drop for Running {
 }
 
 /// The most bytes of an answer that are read before the client takes them, and the longest head. The library's default
-/// is 400 KiB for each client that does not read.
-const READ_AHEAD: usize = 64 << 10;
+/// is 400 KiB. A client that does not read costs up to five times as much: the library reads one such piece, hands one on, and holds
+/// two to be written, each in a buffer that may be larger.
+const READ_AHEAD: usize = 48 << 10;
 
 /// The bounds of an answer's head over HTTP/1.1. A larger head is an error without further details.
 #[derive(Debug, Clone, Copy)]

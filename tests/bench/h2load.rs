@@ -7,22 +7,22 @@ use fencegate::demo::child::Child;
 use crate::outcome::Outcome;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Spoken {
+pub(crate) enum Spoken {
     Http1,
     Http2,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct H2load {
-    pub(super) spoken: Spoken,
-    pub(super) connections: u32,
+pub(crate) struct H2load {
+    pub(crate) spoken: Spoken,
+    pub(crate) connections: u32,
     /// The number of concurrent requests on each connection.
-    pub(super) at_once: u32,
+    pub(crate) at_once: u32,
 }
 
 impl H2load {
     /// The number of answers, and the number per second.
-    pub(super) fn ask(self, url: &str, window: Duration) -> Outcome<(f64, f64)> {
+    pub(crate) fn ask(self, url: &str, window: Duration) -> Outcome<(f64, f64)> {
         let Self { spoken, connections, at_once } = self;
         let version = match spoken {
             Spoken::Http1 => "--h1 ",

@@ -176,6 +176,7 @@ mod store {
         violates("store", "ROLLBACK NOT_CLOSED", "overlap");
         violates("store", "ROLLBACK NOTHING_KNOWN", "twice");
         violates("store", "ROLLBACK NO_SEND_GATE", "overlap");
+        violates("store", "ROLLBACK NOT_HEARD", "twice");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod at_once;
 mod deaths;
 mod operations;
 mod passed;
+mod remembered;
 mod servers;
 mod steps;
 
@@ -44,7 +45,7 @@ async fn a_store_that_cannot_be_one_is_refused_with_what_to_do() {
     assert_eq!(guard.beat().await, Err(Unavailable::Lost(Gone::Newer(99))), "another build has migrated it");
     let newer = said(store.try_guard(clock.clone(), "two").await);
     assert!(newer.contains("is of format 99"), "{newer}");
-    store.run("UPDATE store SET format = 2");
+    store.run("UPDATE store SET format = 3");
     let name = &store.database.name;
     store.run(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
     let off = said(store.try_guard(clock.clone(), "three").await);
@@ -71,6 +72,8 @@ async fn a_store_of_the_first_form_is_brought_up_and_keeps_what_it_knows() {
         "DROP FUNCTION callers(item)",
         "ALTER TABLE at_work DROP COLUMN parent",
         "ALTER TYPE item DROP ATTRIBUTE parent",
+        "DROP FUNCTION remembers(integer, bigint, bigint)",
+        "ALTER TABLE instance DROP COLUMN heard",
         "UPDATE store SET format = 1",
     ] {
         store.run(step);

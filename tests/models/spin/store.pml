@@ -3,10 +3,11 @@
    Marks and register live in the key's row and change in one transaction. The rows of a guard that is taken for dead
    are in doubt until its send gate has closed (nothing unsent is sent after that) and what it had sent is over.
    With ROLLBACK the database may once lose everything that it had acknowledged, as a promoted standby does that was told
-   nothing. A guard remembers the newest token that was announced: up to there nothing is let in any more, and nothing at
-   all until what was let in is over, or unsent behind a gate that has closed.
+   nothing. A guard remembers the newest token that it has announced itself, and by its heartbeat what one that is dead
+   had announced: up to there nothing is let in any more. Nothing at all is let in until each guard that lives has said so,
+   and what was let in is over, or unsent behind a gate that has closed.
    Without -D, and with ROLLBACK: the rules hold. Each of the following takes one away:
-   LOCAL_MARKS LOCAL_REGISTER DEAD_ROWS_FREED NO_SEND_GATE, of a rollback NOT_CLOSED NOTHING_KNOWN */
+   LOCAL_MARKS LOCAL_REGISTER DEAD_ROWS_FREED NO_SEND_GATE, of a rollback NOT_CLOSED NOTHING_KNOWN NOT_HEARD */
 
 #define TOKENS 4 /* one dispatch for each of three tenures */
 #define GONE 1
@@ -23,7 +24,8 @@ bool closed[TOKENS];         /* the send gate: too late for this dispatch */
 byte phase[TOKENS];          /* at the upstream: 0 not sent, 1 sent, 2 runs, 3 over */
 byte newest = 0, running = 0;
 bool rolled = false, shut = false;  /* the database was; nothing is let in */
-byte known = 0, up_to = 0;   /* the newest that guards remember; the newest that is refused on every key */
+byte known[2], up_to = 0;    /* the newest that each guard remembers; the newest that is refused on every key */
+bool heard[2];               /* it has said what it remembers since the rollback */
 bool forgotten[TOKENS];      /* let in before, and the row is lost */
 bool overlap = false, stale = false, twice = false, closed_for_ever = false, seen = false;
 
@@ -60,7 +62,7 @@ end: do
        if :: g = 0 :: g = 1 fi;
        if
        :: killed[g] || dead[g] || MARK(g) >= t || up_to >= t -> goto next
-       :: else -> MARK(g) = t; if :: t > known -> known = t :: else fi
+       :: else -> MARK(g) = t; if :: t > known[g] -> known[g] = t :: else fi
        fi }
      if
      /* A guard that is taken for dead must not admit: its row would start out in doubt, and nobody keeps it. */
@@ -116,24 +118,38 @@ inline reopen(t) {
   if :: forgotten[t] -> closed[t] = true :: else fi
 }
 
+inline says(g) {
+  heard[g] = true;
+#ifndef NOTHING_KNOWN
+  if :: known[g] > up_to -> up_to = known[g] :: else fi
+#endif
+}
+
+#ifdef NOT_HEARD
+#define ALL_HEARD true
+#else
+#define ALL_HEARD ((heard[0] || dead[0]) && (heard[1] || dead[1]))
+#endif
 #define MAY_RUN(t) (forgotten[t] && (phase[t] == 1 || phase[t] == 2))
 
 proctype Accidents() {
 end: do
 #ifdef ROLLBACK
   :: atomic { !rolled -> rolled = true; lose(1); lose(2); lose(3); W[0] = 0;
-#ifndef NOTHING_KNOWN
-       up_to = known;
-#endif
+       if :: !dead[0] -> says(0) :: !dead[1] -> says(1) fi;
 #ifndef NOT_CLOSED
        shut = true
 #endif
      }
-  :: atomic { shut && !MAY_RUN(1) && !MAY_RUN(2) && !MAY_RUN(3) -> reopen(1); reopen(2); reopen(3); shut = false }
+  :: atomic { rolled && !heard[0] && !dead[0] -> says(0) }
+  :: atomic { rolled && !heard[1] && !dead[1] -> says(1) }
+  :: atomic { shut && ALL_HEARD && !MAY_RUN(1) && !MAY_RUN(2) && !MAY_RUN(3) -> reopen(1); reopen(2); reopen(3); shut = false }
 #endif
-  :: atomic { !dead[0] && !dead[1] ->    /* taken for dead, whether it is or not */
+  /* Taken for dead, whether it is or not; not between a rollback and its word, which is assumed. */
+  :: atomic { !dead[0] && !dead[1] ->
        byte g;
-       if :: g = 0 :: g = 1 fi;
+       if :: !rolled || heard[0] -> g = 0 :: !rolled || heard[1] -> g = 1 fi;
+       if :: known[g] > known[1 - g] -> known[1 - g] = known[g] :: else fi;
        if :: killed[g] = true :: skip fi;
        dead[g] = true; bury(g, 1); bury(g, 2); bury(g, 3); g = 0 }
   :: atomic { EXPIRES(1) -> expire(1) }

@@ -17,15 +17,15 @@ use tokio::task::spawn_blocking;
 
 use super::steps::{admit, barrier, barrier_in_time, claim};
 
-/// Guards that beat by themselves on a server of their own.
-struct Own {
-    server: Server,
-    store: SharedStore,
+/// A server of its own, and guards on it that beat by themselves.
+pub(super) struct Own {
+    pub(super) server: Server,
+    pub(super) store: SharedStore,
     clock: SharedClock,
 }
 
 impl Own {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let server = spawn_blocking(|| Server::start(&[])).await.expect("no panic");
         let database = spawn_blocking({
             let database = server.database("postgres");

@@ -1,6 +1,6 @@
 //! The background work of a guard with a shared store: renews its lease, listens, forgets, and leaves in order.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use serde::Deserialize;
 use tokio::time::{sleep, timeout};
@@ -70,9 +70,7 @@ impl Postgres {
         let mut slot = instance.beating.lock().await;
         let connection = match slot.take() {
             Some(connection) => connection,
-            None => Connection::open(&instance.place, For::Beating, &instance.name)
-                .await
-                .map_err(|error| Unavailable::Unreachable(error.to_string()))?,
+            None => instance.connected_for_beats().await?,
         };
         let sent = instance.clock.now();
         let (tick, passed) = instance.passed().addition(sent);
@@ -175,6 +173,24 @@ fn first(rows: &[tokio_postgres::Row]) -> u64 {
 }
 
 impl Instance {
+    /// A new connection for beats. A database that was rolled back is told what it has lost, before any beat: a guard that
+    /// nobody asks anything has no other occasion, and the others do not know what it has announced last.
+    async fn connected_for_beats(&self) -> Result<Connection, Unavailable> {
+        let opened = Connection::open(&self.place, For::Beating, &self.name).await;
+        let connection = opened.map_err(|error| Unavailable::Unreachable(error.to_string()))?;
+        let store = connection.ask(&self.named("SELECT store FROM $$.store"), &[]).await?;
+        if store.get::<_, &str>(0) != self.identity.store {
+            return Err(self.lose(Lost::Another(store.get(0))));
+        }
+        let acts = self.memory.acts.load(Ordering::SeqCst);
+        let remembers = self.named("SELECT $$.remembers($1, $2, $3)");
+        let rolled_back = connection.ask(&remembers, &[&self.id, &acts, &self.memory.known()]).await?;
+        if rolled_back.get(0) {
+            tracing::warn!("guard.store_rolled_back");
+        }
+        Ok(connection)
+    }
+
     fn note(&self, told: &Beaten) {
         let number = |count: i64| u64::try_from(count).unwrap_or_default();
         let now = self.clock.now();

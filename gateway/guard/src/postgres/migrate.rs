@@ -10,9 +10,10 @@ use super::{
 use crate::store::Identity;
 
 /// The steps from each format to the next. Step 1 makes the first format in an empty schema.
-const STEPS: [&[&str]; 2] = [
+const STEPS: [&[&str]; 3] = [
     &[include_str!("sql/tables.sql"), include_str!("sql/act.sql"), include_str!("sql/tend.sql")],
     &[include_str!("sql/called.sql")],
+    &[include_str!("sql/heard.sql")],
 ];
 
 /// The newest written form that this build understands.

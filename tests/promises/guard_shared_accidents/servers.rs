@@ -153,11 +153,21 @@ async fn a_promoted_standby_that_had_everything_goes_on_and_one_that_had_not_is_
     }
 }
 
+/// Cancels the first decision that waits for a standby. It runs at the server before the decision is asked for: the guard
+/// waits for two seconds only, and its next connection waits for the store, which the heartbeat has locked.
+const CANCEL: &str = "DO $$ BEGIN
+    LOOP
+        PERFORM pg_cancel_backend(pid) FROM pg_stat_activity
+        WHERE wait_event = 'SyncRep' AND application_name LIKE 'fencegate decides%';
+        EXIT WHEN FOUND;
+        PERFORM pg_sleep(0.01), pg_stat_clear_snapshot();
+    END LOOP;
+END $$;";
+
 /// The server reports such a commit as done, and warns.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_of_which_the_wait_for_a_standby_was_cancelled_is_no_answer() {
-    const WAITS: &str = "SELECT pid FROM pg_stat_activity
-        WHERE wait_event = 'SyncRep' AND application_name LIKE 'fencegate decides%'";
+    const WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
     let own = Own::start().await;
     let guard = own.guard(&own.store, "one").await;
     let (_, epoch) = gets_in(&guard, "a", 20).await;
@@ -166,19 +176,20 @@ async fn a_commit_of_which_the_wait_for_a_standby_was_cancelled_is_no_answer() {
         own.store.database.run("SELECT pg_reload_conf()");
     };
     follow("nobody");
-    let asked = claim("b", epoch + 1, 1);
-    let cancelled = async {
-        let mut waits = own.store.database.run(WAITS);
-        while waits.is_empty() {
+    // The server reads the setting at its leisure. From the first heartbeat that waits on, every commit does.
+    let waits = async {
+        while own.store.database.run(WAITS) == "0" {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            waits = own.store.database.run(WAITS);
         }
-        own.store.database.run(&format!("SELECT pg_cancel_backend({waits})"));
     };
-    // A guard whose heartbeat waited too long as well has decided nothing. Then no backend is there to be cancelled.
-    let cancelled = patiently("a decision that waits for a standby", cancelled, || "none waits");
-    let (look, ()) = tokio::join!(guard.admit(&asked, guard.name(), None), cancelled);
+    patiently("a heartbeat that waits for a standby", waits, || guard.status()).await;
+    let mut cancels = own.store.database.session("b");
+    cancels.run("SELECT 1;");
+    let cancels = cancels.begin_to_raise(CANCEL, "none");
+    let look = guard.admit(&claim("b", epoch + 1, 1), guard.name(), None).await;
     assert!(look.is_err(), "a standby may not have it: {look:?}");
+    let cancelled = spawn_blocking(move || cancels.ended()).await.expect("no panic");
+    assert!(cancelled.is_ok(), "no decision has waited for a standby: {cancelled:?}");
     follow("");
     barrier_in_time(&guard).await;
     assert_eq!(own.store.run("SELECT count(*) FROM at_work WHERE key = 'b'"), "0");

@@ -76,10 +76,12 @@ impl Account {
         }
     }
 
-    /// The guard has let in this dispatch and remembers its token. It does neither for a replayed answer, nor for a
-    /// request that it lets pass only because it observes.
+    /// The guard has let in this dispatch and remembers its token. It does neither for a replayed answer, nor for an
+    /// operation that was done before, nor for a request that it lets pass only because it observes. A token that only we
+    /// remember makes the guard look as if its store had gone back.
     pub(super) fn has_let_in(&self) -> bool {
-        self.outcome == Some(Outcome::Done) && self.refusal.is_none() && self.observed.is_none()
+        let runs_now = self.outcome == Some(Outcome::Done) && self.reason.is_none();
+        runs_now && self.refusal.is_none() && self.observed.is_none()
     }
 
     /// The guard's own word for its refusal.
@@ -203,7 +205,14 @@ mod tests {
     #[test]
     fn only_a_dispatch_that_ran_now_is_known_to_have_raised_a_mark() {
         assert!(account("done", "").has_let_in());
-        for outcome in ["replayed", "done; observe=token-future", "unknown", "not-dispatched", ""] {
+        for outcome in [
+            "replayed",
+            "done; reason=already-done",
+            "done; observe=token-future",
+            "unknown",
+            "not-dispatched",
+            "",
+        ] {
             assert!(!account(outcome, "").has_let_in(), "{outcome}");
         }
         assert!(!account("done", "stale").has_let_in());

@@ -130,10 +130,10 @@ impl Postgres {
         DispatchName(self.instance.guid())
     }
 
-    /// Now, in whole seconds of the store's time.
+    /// Now, in whole seconds of the store's time, and never behind it: what is counted from here ends none too early.
     pub fn time(&self) -> u64 {
         let now = self.instance.clock.now();
-        u64::try_from(self.instance.passed().time(now) / 1000).unwrap_or_default()
+        u64::try_from(self.instance.passed().latest(now) / 1000).unwrap_or_default()
     }
 
     /// Returns when this process has lost its place in the store, and has to end.

@@ -50,11 +50,66 @@ impl Passed {
         self.time.saturating_add(since)
     }
 
+    /// The same, and never behind the true time: with whatever others may have added since the last beat.
+    pub(super) fn latest(&self, now: Boot) -> i64 {
+        let since = i64::try_from(self.unwritten(now).as_millis()).unwrap_or(i64::MAX / 4);
+        self.time.saturating_add(since)
+    }
+
     /// A moment of the store's time on our clock; never earlier than the true one.
     pub(super) fn on_our_clock(&self, time: i64) -> Boot {
         match u64::try_from(time - self.time) {
             Ok(ahead) => self.answered + Duration::from_millis(ahead),
             Err(_) => self.answered - Duration::from_millis((time - self.time).unsigned_abs()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(milliseconds: u64) -> Boot {
+        Boot::from_nanos(milliseconds * 1_000_000)
+    }
+
+    /// The store's time as the beats of two guards move it.
+    #[derive(Default)]
+    struct Store {
+        time: i64,
+        tick: i64,
+    }
+
+    impl Store {
+        /// A beat that is answered after `takes`. The database reads it at once.
+        fn hears(&mut self, guard: &mut Passed, now: Boot, takes: Duration) {
+            let (tick, passed) = guard.addition(now);
+            if tick == self.tick {
+                self.time += i64::try_from(passed.as_millis()).expect("short");
+                self.tick += 1;
+            }
+            guard.beaten(now, now + takes, self.time, self.tick);
+        }
+    }
+
+    #[test]
+    fn the_time_that_others_have_moved_lies_between_what_a_guard_knows_and_the_latest_that_it_may_be() {
+        for offset in [1, 100, 300, 459] {
+            let mut store = Store::default();
+            let mut guards = [Passed::new(at(1000)), Passed::new(at(1000))];
+            let mut was_behind = false;
+            for (beat, later) in (0..8).flat_map(|beat| [(beat, 0), (beat, offset)]) {
+                let passed = beat * 500 + later;
+                let now = at(1000 + passed);
+                store.hears(&mut guards[usize::from(later > 0)], now, Duration::from_millis(40));
+                for guard in &guards {
+                    let (known, latest) = (guard.time(now), guard.latest(now));
+                    assert!(known <= i64::try_from(passed).expect("short"), "ahead of all clocks");
+                    assert!(latest >= store.time, "{latest} of {}, {offset}, beat {beat}", store.time);
+                    was_behind |= known < store.time;
+                }
+            }
+            assert!(was_behind, "not exercised: {offset}");
         }
     }
 }

@@ -68,9 +68,8 @@ impl Shared {
         self.postgres.status().journal
     }
 
-    /// The present time in whole seconds of the store's time, as this guard reckons it from its last beat. It is never
-    /// ahead of the true time. It may be behind the store by about one beat, because another guard may have moved the
-    /// store's time since.
+    /// The latest that it may be, in whole seconds of the store's time. Another guard may have moved that since our last
+    /// beat, so an entry that counted from our own reckoning would be forgotten up to a beat early.
     pub(crate) fn time(&self) -> u64 {
         self.postgres.time()
     }

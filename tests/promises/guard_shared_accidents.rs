@@ -73,6 +73,7 @@ async fn a_store_of_the_first_form_is_brought_up_and_keeps_what_it_knows() {
         "ALTER TABLE at_work DROP COLUMN parent",
         "ALTER TYPE item DROP ATTRIBUTE parent",
         "DROP FUNCTION remembers(integer, bigint, bigint)",
+        "DROP FUNCTION lock_rights(integer, item[])",
         "ALTER TABLE instance DROP COLUMN heard",
         "UPDATE store SET format = 1",
     ] {

@@ -153,3 +153,39 @@ async fn whoever_looks_at_a_key_waits_for_who_is_changing_it() {
     let look = asked.await.expect("no panic");
     assert!(matches!(look, Look::Refused(Refused::Stale { .. })), "{look:?}");
 }
+
+/// Each batch wants two operations that somebody has, in another order. The second to come has locked one of them when
+/// the first gets the other.
+#[tokio::test]
+async fn two_batches_about_the_same_operations_do_not_wait_for_each_other() {
+    let store = SharedStore::fresh().await;
+    let clock = Arc::new(ManualClock::default());
+    let guards = [opened(&store, &clock, "one").await, store.guard(clock.clone(), "other").await];
+    for guard in &guards {
+        barrier(guard).await;
+    }
+    store.run("INSERT INTO held (operation, instance, holder) VALUES ('\\x01', 1, 'a'), ('\\x02', 1, 'b')");
+    let session = || {
+        let mut session = store.database.session("none");
+        session.run("SET search_path = fencegate;");
+        session
+    };
+    let batch = |instance: u8, operations: [&str; 2]| {
+        let item = |operation| {
+            format!(r#"{{"kind": "reserve", "operation": "\\{operation}", "holder": "{instance}"}}"#)
+        };
+        format!(
+            "SELECT act({instance}, (SELECT generation FROM lane WHERE instance = {instance}), 0, 1000, '{{}}', '[{}]');",
+            operations.map(item).join(", ")
+        )
+    };
+    let mut holds = session();
+    holds.run("BEGIN;");
+    holds.run("SELECT FROM held WHERE operation = '\\x01' FOR UPDATE;");
+    let first = session().begin_to_raise(&batch(1, ["x01", "x02"]), "none");
+    store.database.sees_wait(1);
+    let second = session().begin_to_raise(&batch(2, ["x02", "x01"]), "none");
+    store.database.sees_wait(2);
+    holds.run("COMMIT;");
+    assert_eq!([first.ended(), second.ended()], [Ok(1), Ok(1)]);
+}

@@ -51,16 +51,21 @@ impl Database {
         self.try_run(statements).unwrap_or_else(|error| panic!("{error}: {statements}"))
     }
 
-    /// Polls: the server tells whoever asks, there is no event.
-    ///
     /// # Panics
     /// If no session waits for another one.
     pub fn sees_one_wait(&self) {
-        const WAITING: &str =
-            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+        self.sees_wait(1);
+    }
+
+    /// Polls: the server tells whoever asks, there is no event.
+    ///
+    /// # Panics
+    /// If not so many sessions wait for another one.
+    pub fn sees_wait(&self, sessions: usize) {
+        const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
         let until = Instant::now() + PATIENCE;
-        while self.run(WAITING) != "1" {
-            assert!(Instant::now() < until, "nobody waits");
+        while self.run(WAITING) != sessions.to_string() {
+            assert!(Instant::now() < until, "not {sessions} wait");
             thread::sleep(Duration::from_millis(10));
         }
     }

@@ -13,7 +13,7 @@ use crate::store::Identity;
 const STEPS: [&[&str]; 3] = [
     &[include_str!("sql/tables.sql"), include_str!("sql/act.sql"), include_str!("sql/tend.sql")],
     &[include_str!("sql/called.sql")],
-    &[include_str!("sql/heard.sql")],
+    &[include_str!("sql/heard.sql"), include_str!("sql/rights.sql")],
 ];
 
 /// The newest written form that this build understands.

@@ -128,7 +128,7 @@ fn advice(reason: Reason) -> &'static str {
         }
         (Outcome::Unknown, ..) => {
             "find out: on a `once` route repeat with the same `Idempotency-Key`; else ask the service, and never repeat under a \
-             new key"
+             new `Idempotency-Key`"
         }
         (Outcome::NotDispatched, 408 | 423 | 425 | 429 | 502 | 503, _) => {
             "repeat the same request, after `Retry-After` where there is one, each time a little later"

@@ -69,6 +69,10 @@ install_missing() {
         need varnish command -v varnishtest
         need nghttp2-client command -v h2load
         need slowhttptest command -v slowhttptest
+        # Networks that lose packets, and disks that are slow or fail.
+        need iproute2 command -v ip
+        need nftables test -x /usr/sbin/nft
+        need strace command -v strace
     fi
     if [ "${1-}" = duel ]; then
         # What keeps locks; kazoo, redis-py, pottery and a driver of PostgreSQL come from PyPI, Restate from npm.

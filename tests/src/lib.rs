@@ -10,10 +10,10 @@
 //!   accounts.
 //! - Guards: [`guard`] stands before an upstream, [`guarded`] is a site with guards, and [`hop`] is an intermediary
 //!   between gateway and guard. [`postgres`] is a database with its accidents, and [`small_disk`] is a disk that fills
-//!   up.
+//!   up. With [`tampered_calls`] a disk is slow, or fails.
 //! - Names, sockets and clocks: [`hosts`] are the names that a process sees, [`socket_relay`] is a way by a unix
-//!   socket, and [`severable`] is a way that breaks or falls silent. With [`stepped_clock`] a process sees other
-//!   clocks, and with [`repeatable`] it does the same in each run.
+//!   socket, and [`severable`] is a way that breaks or falls silent. With [`namespaces`] packets vanish on their way.
+//!   With [`stepped_clock`] a process sees other clocks, and with [`repeatable`] it does the same in each run.
 //! - Bytes: [`wire`] reads messages as they were spelled, [`case`] plays the byte cases of `tests/wire`, and [`peers`]
 //!   are proxies to compare with.
 //! - Operations: [`prometheus`] collects metrics, [`watch`] sees alerts come and go, and [`runbook`] does what their
@@ -53,6 +53,7 @@ pub mod matrix;
 pub mod memory;
 pub mod migration;
 pub mod mutants;
+pub mod namespaces;
 pub mod origin;
 pub mod origin_h2;
 pub mod patience;
@@ -75,6 +76,7 @@ pub mod small_disk;
 pub mod socket_relay;
 pub mod stepped_clock;
 pub mod stored;
+pub mod tampered_calls;
 pub mod terminal_picture;
 pub mod terminator;
 pub mod unlocked;

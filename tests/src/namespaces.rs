@@ -1,0 +1,201 @@
+//! Network namespaces for processes under test, all on one bridge: packets on their way vanish without a word to either side,
+//! in both directions or in one.
+//!
+//! The bridge has a namespace of its own. The machine itself gets one interface, with a private address, at which
+//! processes in the namespaces find what listens outside. Everything goes with this value, and also when we are killed.
+
+mod removal;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    process::{self, Command},
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use tokio::task::spawn_blocking;
+
+use self::removal::Removal;
+
+pub struct Namespaces {
+    /// Begins the names of all namespaces. It has our process id.
+    prefix: String,
+    /// The first three bytes of all addresses.
+    net: [u8; 3],
+    _removal: Removal,
+}
+
+/// The namespace of the bridge, the interface of the machine, and the address of that.
+const HUB: &str = r#"
+    ip netns add "$1"
+    ip -n "$1" link add bridge type bridge
+    ip -n "$1" link set bridge up
+    ip link add "$2" type veth peer name machine netns "$1"
+    ip -n "$1" link set machine master bridge up
+    ip addr add "$3/24" dev "$2"
+    ip link set "$2" up
+    ip netns exec "$1" nft add table bridge faults
+    ip netns exec "$1" nft add chain bridge faults way '{ type filter hook forward priority 0; }'
+"#;
+
+/// The namespace of the bridge, that of the member, its place at the bridge, and its address.
+const MEMBER: &str = r#"
+    ip netns add "$2"
+    ip -n "$1" link add "$3" type veth peer name eth0 netns "$2"
+    ip -n "$1" link set "$3" master bridge up
+    ip -n "$2" addr add "$4/24" dev eth0
+    ip -n "$2" link set eth0 up
+    ip -n "$2" link set lo up
+"#;
+
+/// Connects from a namespace to an address and a port.
+const REACHES: &str = r#"ip netns exec "$1" timeout 5 bash -c '</dev/tcp/$0/$1' "$2" "$3""#;
+
+impl Namespaces {
+    /// So many members, which reach each other and the machine.
+    ///
+    /// # Errors
+    /// With the reason why this machine has none: only root may make them, `ip` and `nft` are needed, and the kernel
+    /// has to know bridges.
+    pub async fn of(members: usize) -> Result<Self, String> {
+        spawn_blocking(move || Self::make(members)).await.expect("no panic")
+    }
+
+    fn make(members: usize) -> Result<Self, String> {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        if !rustix::process::geteuid().is_root() {
+            return Err("only root can make network namespaces".to_owned());
+        }
+        removal::sweeps();
+        let number = format!("{}-{}", process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let prefix = format!("{}{number}", removal::OURS);
+        let names: Vec<String> =
+            (0..members).map(|member| named(&prefix, member)).chain([hub(&prefix)]).collect();
+        let made = Self { net: unused_net()?, _removal: Removal::of(&names), prefix };
+        // The kernel knows interfaces by fifteen letters at most.
+        shell(HUB, &[&hub(&made.prefix), &format!("fg{number}"), &made.machine().to_string()])?;
+        for member in 0..members {
+            let (name, address) = (named(&made.prefix, member), made.address(member).to_string());
+            shell(MEMBER, &[&hub(&made.prefix), &name, &place(member), &address])?;
+            made.reaches(&name)?;
+        }
+        Ok(made)
+    }
+
+    /// A rule of the machine may keep packets away.
+    fn reaches(&self, name: &str) -> Result<(), String> {
+        let listener = TcpListener::bind((self.machine(), 0)).map_err(|error| error.to_string())?;
+        let port = listener.local_addr().map_err(|error| error.to_string())?.port();
+        let reached = shell(REACHES, &[name, &self.machine().to_string(), &port.to_string()]);
+        reached.map(drop).map_err(|why| format!("a namespace does not reach its machine: {why}"))
+    }
+
+    /// Where members find what listens on this machine.
+    pub fn machine(&self) -> Ipv4Addr {
+        self.host(1)
+    }
+
+    pub fn address(&self, member: usize) -> Ipv4Addr {
+        self.host(11 + u8::try_from(member).expect("a few"))
+    }
+
+    fn host(&self, last: u8) -> Ipv4Addr {
+        let [one, two, three] = self.net;
+        Ipv4Addr::new(one, two, three, last)
+    }
+
+    /// The words in front of a command line that start it in the namespace of a member.
+    pub fn command(&self, member: usize) -> Vec<String> {
+        let entered = format!("--net=/run/netns/{}", named(&self.prefix, member));
+        vec!["nsenter".to_owned(), entered, "--".to_owned()]
+    }
+
+    /// From now on what a member sends vanishes.
+    pub fn loses_what_is_sent(&self, member: usize) {
+        self.drops(&["iifname", &place(member)]);
+    }
+
+    /// From now on what is sent to a member vanishes.
+    pub fn loses_what_comes(&self, member: usize) {
+        self.drops(&["oifname", &place(member)]);
+    }
+
+    /// From now on what a member sends to these ports vanishes.
+    pub fn loses_what_is_sent_to(&self, member: usize, ports: &[u16]) {
+        let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+        self.drops(&["iifname", &place(member), "tcp", "dport", &format!("{{ {} }}", ports.join(", "))]);
+    }
+
+    /// Everything passes again. What was lost is sent again by the kernel of its sender, over the same connections.
+    pub fn mends(&self) {
+        self.at_the_bridge(&["flush", "chain", "bridge", "faults", "way"]);
+    }
+
+    /// The interface of a member goes down, as with a cable that is pulled. The member itself is told.
+    pub fn unplugs(&self, member: usize) {
+        self.sets(member, "down");
+    }
+
+    pub fn plugs_in(&self, member: usize) {
+        self.sets(member, "up");
+    }
+
+    fn sets(&self, member: usize, state: &str) {
+        let name = named(&self.prefix, member);
+        shell(r#"ip -n "$1" link set eth0 "$2""#, &[&name, state]).expect("an interface of ours");
+    }
+
+    fn drops(&self, which: &[&str]) {
+        self.at_the_bridge(&[&["add", "rule", "bridge", "faults", "way"], which, &["drop"]].concat());
+    }
+
+    /// # Panics
+    /// If `nft` refuses.
+    fn at_the_bridge(&self, words: &[&str]) {
+        let hub = hub(&self.prefix);
+        let words = [&[hub.as_str()], words].concat();
+        shell(r#"hub=$1; shift; ip netns exec "$hub" nft "$@""#, &words).expect("a bridge of ours");
+    }
+}
+
+fn hub(prefix: &str) -> String {
+    format!("{prefix}-hub")
+}
+
+fn named(prefix: &str, member: usize) -> String {
+    format!("{prefix}-{member}")
+}
+
+/// The end of its cable at the bridge.
+fn place(member: usize) -> String {
+    format!("member{member}")
+}
+
+/// A part of 10.0.0.0/8 to which this machine has no way but its usual one.
+fn unused_net() -> Result<[u8; 3], String> {
+    const TRIES: usize = 20;
+    for _ in 0..TRIES {
+        let mut random = [0; 2];
+        getrandom::fill(&mut random).map_err(|error| error.to_string())?;
+        let [two, three] = random;
+        let ways = shell(
+            r#"ip -4 route show match "$1" && ip -4 route show root "$1""#,
+            &[&format!("10.{two}.{three}.0/24")],
+        )?;
+        if ways.lines().all(|way| way.starts_with("default")) {
+            return Ok([10, two, three]);
+        }
+    }
+    Err("no part of 10.0.0.0/8 is unused".to_owned())
+}
+
+/// What a script prints, or what it said when it failed.
+fn shell(script: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new("sh").args(["-euc", script, "sh"]).args(arguments).output();
+    let output = output.map_err(|error| format!("sh: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

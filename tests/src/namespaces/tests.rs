@@ -1,0 +1,139 @@
+//! What passes, what vanishes, and what is left behind. Where no namespaces can be made there is nothing to see.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use super::{Namespaces, named, removal, shell};
+
+/// Sends each line that it is told over one connection, and prints each line that comes.
+const SPEAKS: &str = r#"exec 3<>"/dev/tcp/$0/$1"; cat <&3 & while read -r line; do echo "$line" >&3; done"#;
+
+const SOON: Duration = Duration::from_secs(5);
+const NEVER: Duration = Duration::from_millis(500);
+
+/// A process in the namespace of the first member, and what it is connected to.
+struct Pair {
+    member: Child,
+    machine: TcpStream,
+}
+
+impl Pair {
+    fn of(namespaces: &Namespaces) -> Self {
+        let listener = TcpListener::bind((namespaces.machine(), 0)).expect("an address of ours");
+        let address = listener.local_addr().expect("bound");
+        let mut command = Command::new(&namespaces.command(0)[0]);
+        command.args(&namespaces.command(0)[1..]).args(["timeout", "30", "bash", "-c", SPEAKS]);
+        command.args([address.ip().to_string(), address.port().to_string()]);
+        let member = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("nsenter");
+        let (machine, from) = listener.accept().expect("a connection");
+        assert_eq!(from.ip(), namespaces.address(0));
+        Self { member, machine }
+    }
+
+    fn says(&mut self, line: &str) {
+        let mouth = self.member.stdin.as_mut().expect("piped");
+        writeln!(mouth, "{line}").expect("it listens");
+    }
+
+    /// The next line that has come out of the namespace.
+    fn hears(&self, within: Duration) -> Option<String> {
+        self.machine.set_read_timeout(Some(within)).expect("more than nothing");
+        let mut line = String::new();
+        BufReader::new(&self.machine).read_line(&mut line).ok()?;
+        Some(line)
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        drop(self.member.kill());
+        drop(self.member.wait());
+    }
+}
+
+async fn one() -> Option<Namespaces> {
+    match Namespaces::of(1).await {
+        Ok(namespaces) => Some(namespaces),
+        Err(why) => {
+            println!("no network namespaces here: {why}");
+            None
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_lost_comes_later_over_the_same_connection() {
+    let Some(namespaces) = one().await else { return };
+    let mut pair = Pair::of(&namespaces);
+    pair.says("one");
+    assert_eq!(pair.hears(SOON).as_deref(), Some("one\n"));
+    for cut in [
+        |namespaces: &Namespaces, _| namespaces.loses_what_is_sent(0),
+        |namespaces: &Namespaces, port| namespaces.loses_what_is_sent_to(0, &[port]),
+    ] {
+        cut(&namespaces, pair.machine.local_addr().expect("connected").port());
+        pair.says("two");
+        assert_eq!(pair.hears(NEVER), None);
+        namespaces.mends();
+        assert_eq!(pair.hears(SOON).as_deref(), Some("two\n"));
+    }
+    namespaces.loses_what_is_sent_to(0, &[1]);
+    pair.says("three");
+    assert_eq!(pair.hears(SOON).as_deref(), Some("three\n"), "another port");
+}
+
+#[tokio::test]
+async fn each_direction_is_lost_by_itself() {
+    let Some(namespaces) = one().await else { return };
+    let mut pair = Pair::of(&namespaces);
+    let mut heard = BufReader::new(pair.member.stdout.take().expect("piped"));
+    namespaces.loses_what_comes(0);
+    pair.says("out");
+    assert_eq!(pair.hears(SOON).as_deref(), Some("out\n"));
+    namespaces.mends();
+    namespaces.loses_what_is_sent(0);
+    pair.machine.write_all(b"in\n").expect("connected");
+    let mut line = String::new();
+    heard.read_line(&mut line).expect("it prints");
+    assert_eq!(line, "in\n");
+    pair.says("out");
+    assert_eq!(pair.hears(NEVER), None);
+    namespaces.unplugs(0);
+    namespaces.mends();
+    assert_eq!(pair.hears(NEVER), None);
+    namespaces.plugs_in(0);
+    assert_eq!(pair.hears(SOON).as_deref(), Some("out\n"));
+}
+
+#[tokio::test]
+async fn nothing_is_left_behind() {
+    let Some(namespaces) = one().await else { return };
+    let file = |name: &str| Path::new("/run/netns").join(name);
+    let (prefix, net) = (namespaces.prefix.clone(), namespaces.machine().to_string());
+    assert!(file(&named(&prefix, 0)).exists() && file(&super::hub(&prefix)).exists());
+    drop(namespaces);
+    assert!(!file(&named(&prefix, 0)).exists() && !file(&super::hub(&prefix)).exists());
+    // The kernel takes interfaces away a little later than their namespaces.
+    let gone = || !shell("ip -4 addr", &[]).expect("ip").contains(&net);
+    assert!(
+        (0..500).any(|_| gone() || {
+            std::thread::sleep(SOON / 500);
+            false
+        }),
+        "{net} is still there"
+    );
+    // No process has this number: it is above the largest that the kernel gives.
+    let (left, ours) = (format!("{}4194305-0-hub", removal::OURS), format!("{prefix}-other"));
+    for name in [&left, &ours] {
+        shell(r#"ip netns add "$1""#, &[name]).expect("root");
+    }
+    removal::sweeps();
+    let there = [&left, &ours].map(|name| file(name).exists());
+    shell(r#"ip netns del "$1""#, &[&ours]).expect("ours");
+    assert_eq!(there, [false, true]);
+}

@@ -3,6 +3,7 @@
 
 pub mod clocks_set;
 pub mod departures;
+pub mod of_disks;
 pub mod of_guards;
 pub mod of_holders;
 pub mod of_quorum;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{
     accidents::{
-        Accident, clocks_set, departures, of_guards, of_holders, of_quorum, of_services, strangers, upkeep,
+        Accident, clocks_set, departures, of_disks, of_guards, of_holders, of_quorum, of_services, strangers,
+        upkeep,
     },
     apparatus::{Apparatus, Guards, Once, PLAIN, Requests, Speech, Ways},
     errand::Errand,
@@ -102,7 +103,9 @@ pub const CASES: &[Case] = &[
         holds_at: &[Guard, Upstream, None],
         ..held("13", "clients_gone", departures::crowd_leaves, EXECUTION_IS_OVER)
     },
-    Case { holds_at: GUARDED, ..held("16", "disk_full", of_guards::disk_is_full, EXECUTION_IS_OVER) },
+    Case { holds_at: GUARDED, ..held("16", "disk_full", of_disks::full, EXECUTION_IS_OVER) },
+    Case { holds_at: GUARDED, ..held("16", "disk_slow", of_disks::slow, EXECUTION_IS_OVER) },
+    Case { holds_at: GUARDED, ..held("16", "disk_failing", of_disks::failing, EXECUTION_IS_OVER) },
     Case { holds_at: &[Guard, Upstream, None], ..held("17", "reloads", upkeep::reloads, SESSION_IS_OVER) },
     Case {
         holds_at: &[Guard, Upstream, None],

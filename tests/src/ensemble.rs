@@ -4,7 +4,7 @@ pub mod over_tls;
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     path::PathBuf,
     time::Duration,
 };
@@ -39,11 +39,20 @@ const PLAIN: &str = "/usr/share/java/slf4j-simple.jar:/usr/share/java/zookeeper.
 impl Ensemble {
     /// Returns when all three serve.
     pub async fn start() -> Self {
-        Self::of(SERVERS, PLAIN, |_| String::new()).await
+        Self::start_at(Ipv4Addr::LOCALHOST).await
+    }
+
+    /// The same with clients at this address of the machine.
+    pub async fn start_at(host: Ipv4Addr) -> Self {
+        Self::of((host, SERVERS), PLAIN, |_| String::new()).await
     }
 
     /// `count` servers, one or three, with `more` in their configuration. Returns when all of them serve.
-    async fn of(count: usize, class_path: &'static str, more: impl Fn(usize) -> String) -> Self {
+    async fn of(
+        (host, count): (Ipv4Addr, usize),
+        class_path: &'static str,
+        more: impl Fn(usize) -> String,
+    ) -> Self {
         let data = scratch::place();
         let ports = free_ports(3 * count);
         let peer = |n| format!("server.{n}=127.0.0.1:{}:{}\n", ports[3 * n + 1], ports[3 * n + 2]);
@@ -55,7 +64,7 @@ impl Ensemble {
             fs::write(folder.join("myid"), n.to_string()).expect("the folder can be written");
             let configuration = folder.join("zoo.cfg");
             let text = format!(
-                "dataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\ntickTime=200\ninitLimit=25\nsyncLimit=10\n\
+                "dataDir={}\nclientPort={}\nclientPortAddress={host}\ntickTime=200\ninitLimit=25\nsyncLimit=10\n\
                  minSessionTimeout=400\nmaxSessionTimeout=60000\nadmin.enableServer=false\n\
                  4lw.commands.whitelist=*\nmaxClientCnxns=0\n{peers}{}",
                 folder.display(),
@@ -63,12 +72,7 @@ impl Ensemble {
                 more(n),
             );
             fs::write(&configuration, text).expect("the folder can be written");
-            Server {
-                address: ([127, 0, 0, 1], ports[3 * n]).into(),
-                configuration,
-                class_path,
-                process: None,
-            }
+            Server { address: (host, ports[3 * n]).into(), configuration, class_path, process: None }
         };
         let mut ensemble = Self { servers: (0..count).map(server).collect(), _data: data };
         for server in &mut ensemble.servers {

@@ -38,6 +38,7 @@ pub struct Launch {
     watch: bool,
     beside: bool,
     workers: Option<usize>,
+    token: Option<String>,
 }
 
 impl Gateway {
@@ -102,6 +103,7 @@ impl Launch {
             watch: false,
             beside: false,
             workers: None,
+            token: None,
         }
     }
 
@@ -123,6 +125,14 @@ impl Launch {
     #[must_use]
     pub fn timed_by(mut self, clock: &SteppedClock) -> Self {
         self.names = clock.command();
+        self
+    }
+
+    /// The gateway runs where this command leads, such as a network namespace. Its admin listener asks for the token.
+    #[must_use]
+    pub fn within(mut self, command: Vec<String>, token: &str) -> Self {
+        self.names = command;
+        self.token = Some(token.to_owned());
         self
     }
 
@@ -245,7 +255,10 @@ impl Launch {
             arguments.extend(["--workers".to_owned(), workers.to_string()]);
         }
         let process = Process::start((&self.binary, &self.failpoints), self.names, "public", arguments).await;
-        let process = process.unwrap_or_else(|why| panic!("{why}"));
+        let mut process = process.unwrap_or_else(|why| panic!("{why}"));
+        if let Some(token) = &self.token {
+            process.shown(token);
+        }
         Gateway { process, home }
     }
 }

@@ -30,6 +30,8 @@ pub struct Process {
     pub admin: SocketAddr,
     /// A test asked it to panic.
     panics: bool,
+    /// What its admin listener asks for, where it asks.
+    token: Option<String>,
     /// From `public` to the socket that it listens on, if it does.
     _relay: Option<SocketRelay>,
 }
@@ -81,7 +83,7 @@ impl Process {
             None => (None, public.parse().expect("an address")),
         };
         let admin = listening(&child, "admin").await?.parse().expect("an address");
-        Ok(Self { child, public, admin, panics: failpoints.0.contains("panic"), _relay: relay })
+        Ok(Self { child, public, admin, panics: failpoints.0.contains("panic"), token: None, _relay: relay })
     }
 
     /// # Panics
@@ -106,7 +108,16 @@ impl Process {
     /// # Panics
     /// If the admin listener breaks the connection.
     pub async fn admin(&self, path: &str) -> Answer {
-        Ask::get(path).to(self.admin).await.unwrap_or_else(|error| panic!("admin: {error}\n{}", self.log()))
+        let ask = match &self.token {
+            Some(token) => Ask::get(path).field("authorization", &format!("Bearer {token}")),
+            None => Ask::get(path),
+        };
+        ask.to(self.admin).await.unwrap_or_else(|error| panic!("admin: {error}\n{}", self.log()))
+    }
+
+    /// From now on it is shown this token where it asks for one.
+    pub(crate) fn shown(&mut self, token: &str) {
+        self.token = Some(token.to_owned());
     }
 
     /// Polls: readiness is told to whoever asks, there is no event.

@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     sync::{LazyLock, Mutex, PoisonError},
     thread,
@@ -81,7 +81,7 @@ impl Secured {
                 trusted.display(),
             )
         };
-        let ensemble = Ensemble::of(count, WITH_NETTY, more).await;
+        let ensemble = Ensemble::of((Ipv4Addr::LOCALHOST, count), WITH_NETTY, more).await;
         Self { authority, ensemble, ports, home, known: Mutex::new(()) }
     }
 

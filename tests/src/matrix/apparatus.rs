@@ -44,7 +44,7 @@ pub enum Once {
     InZooKeeper,
 }
 
-/// The ways from the first gateway to ZooKeeper and to the service.
+/// The ways from the first gateway to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ways {
     Direct,
@@ -52,6 +52,8 @@ pub enum Ways {
     CutToZooKeeper,
     /// The way to the service, or to its guard, can be cut.
     CutToService,
+    /// Each gateway has a network namespace of its own, and packets of the first one can vanish on any way.
+    Namespaces,
 }
 
 /// How a gateway treats requests for a key that another gateway holds.

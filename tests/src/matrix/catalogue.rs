@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{
     accidents::{
-        Accident, clocks_set, departures, of_disks, of_guards, of_holders, of_quorum, of_services, strangers,
-        upkeep,
+        Accident, clocks_set, departures, of_disks, of_guards, of_holders, of_networks, of_quorum,
+        of_services, strangers, upkeep,
     },
     apparatus::{Apparatus, Guards, Once, PLAIN, Requests, Speech, Ways},
     errand::Errand,
@@ -26,6 +26,7 @@ const EXECUTION_IS_OVER: Duration = Duration::from_secs(12);
 const QUORUM_IS_BACK: Duration = Duration::from_secs(14);
 
 const CUT_TO_ZOOKEEPER: Apparatus = Apparatus { ways: Ways::CutToZooKeeper, ..PLAIN };
+const NAMESPACES: Apparatus = Apparatus { ways: Ways::Namespaces, ..PLAIN };
 const OWN_CLOCKS: Apparatus = Apparatus { clocks: true, ..PLAIN };
 const SHARING: Apparatus = Apparatus { guards: Guards::TwoSharing, ..PLAIN };
 const ONCE: Apparatus = Apparatus { errand: Errand::PayOnce, ..PLAIN };
@@ -84,6 +85,34 @@ pub const CASES: &[Case] = &[
     Case {
         apparatus: CUT_TO_ZOOKEEPER,
         ..case("5", "holder_is_not_heard", of_holders::mute, EXECUTION_IS_OVER)
+    },
+    // The same without anybody in between: packets vanish.
+    Case {
+        apparatus: NAMESPACES,
+        holds_at: &[Guard, Upstream, Delay],
+        ..case("5", "holder_without_packets", of_networks::nothing_passes, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: NAMESPACES,
+        ..case("5", "packets_of_the_holder_lost", of_networks::nothing_leaves, EXECUTION_IS_OVER)
+    },
+    // As with `holder_hears_nothing`, the session may live on.
+    Case {
+        apparatus: NAMESPACES,
+        ..held("5", "packets_to_the_holder_lost", of_networks::nothing_arrives, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: NAMESPACES,
+        ..case("5", "packets_to_zookeeper_lost", of_networks::nothing_reaches_zookeeper, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: NAMESPACES,
+        ..case("5", "holder_unplugged", of_networks::unplugged, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: NAMESPACES,
+        least: Least { stale: 1, hit: 0, ..LOAD },
+        ..case("5", "requests_late_on_the_way", of_networks::requests_are_late, EXECUTION_IS_OVER)
     },
     held("7", "majority_away", of_quorum::majority_is_away, QUORUM_IS_BACK),
     Case {

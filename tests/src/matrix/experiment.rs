@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     accidents::Accident,
-    apparatus::Apparatus,
+    apparatus::{Apparatus, Ways},
     invariants::{Breach, breaches},
     laboratory::{Laboratory, Shown},
     level::Level,
     ruling::{Ruling, Verdict},
 };
-use crate::ensemble::Ensemble;
+use crate::{ensemble::Ensemble, namespaces::Namespaces};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
@@ -64,7 +64,22 @@ impl Run {
 
     /// Plays the run. Returns the servers for another run.
     pub async fn plays(self, ensemble: Ensemble) -> (Ruling, Ensemble) {
-        let mut lab = Laboratory::open(self.case.apparatus, self.level, self.seed, ensemble).await;
+        let Apparatus { ways, gateways, .. } = self.case.apparatus;
+        if ways != Ways::Namespaces {
+            return self.plays_at((ensemble, None)).await;
+        }
+        let namespaces = match Namespaces::of(gateways).await {
+            Ok(namespaces) => namespaces,
+            Err(why) => return (self.unseen(Verdict::Skipped, why), ensemble),
+        };
+        // Servers on loopback cannot be reached from a namespace.
+        let own = Ensemble::start_at(namespaces.machine()).await;
+        let (ruling, _own) = self.plays_at((own, Some(namespaces))).await;
+        (ruling, ensemble)
+    }
+
+    async fn plays_at(self, place: (Ensemble, Option<Namespaces>)) -> (Ruling, Ensemble) {
+        let mut lab = Laboratory::open(self.case.apparatus, self.level, self.seed, place).await;
         match (self.case.accident)(&mut lab).await {
             Ok(from) => {
                 let (shown, ensemble) = lab.shows(from, self.case.recovers_within).await;

@@ -1,6 +1,11 @@
 //! The guards, the gateways and the protocol of the clients, as a case and its level ask for them.
 
-use std::{any::Any, net::SocketAddr};
+use std::{
+    any::Any,
+    fs::{self, Permissions},
+    net::{Ipv4Addr, SocketAddr},
+    os::unix::fs::PermissionsExt as _,
+};
 
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
@@ -9,7 +14,7 @@ use super::{
     apparatus::{Apparatus, Guards, Once, Requests, Speech, Ways},
     level::{Level, MAX_EXECUTION, RESPONSE},
     spoken::Spoken,
-    station::Station,
+    station::{ADMIN_TOKEN, Station},
 };
 use crate::{
     client::Secure,
@@ -17,6 +22,7 @@ use crate::{
     faulty_link::FaultyLink,
     guard::{Guard, Launch},
     guarded::{Guarded, operator},
+    namespaces::Namespaces,
     policy::Policy,
     postgres::fresh_database,
     scratch,
@@ -29,10 +35,48 @@ use crate::{
 /// Things that have to live as long as a run.
 pub(super) type Kept = Vec<Box<dyn Any + Send + Sync>>;
 
+/// What a run is set up on.
+pub(super) struct Place<'a> {
+    pub(super) guarded: &'a Guarded,
+    pub(super) ensemble: &'a Ensemble,
+    /// Where each gateway has one of its own.
+    pub(super) namespaces: Option<&'a Namespaces>,
+}
+
+impl Place<'_> {
+    /// The address of this machine at which gateways find others.
+    fn machine(&self) -> Ipv4Addr {
+        self.namespaces.map_or(Ipv4Addr::LOCALHOST, Namespaces::machine)
+    }
+
+    /// The address of a gateway.
+    fn address(&self, number: usize) -> Ipv4Addr {
+        self.namespaces.map_or(Ipv4Addr::LOCALHOST, |namespaces| namespaces.address(number))
+    }
+
+    /// Has gateways start in their namespaces, if there are any, and lets operators reach them there.
+    pub(super) fn lets_in(&self, stations: &mut [Station], kept: &mut Kept) {
+        let Some(namespaces) = self.namespaces else { return };
+        let folder = scratch::place();
+        let file = folder.path().join("token");
+        fs::write(&file, ADMIN_TOKEN).expect("our own folder");
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("our own file");
+        for (number, station) in stations.iter_mut().enumerate() {
+            let admin = json!({
+                "address": SocketAddr::from((self.address(number), 0)).to_string(),
+                "auth": {"bearer_file": file.display().to_string()},
+            });
+            station.policy = station.policy.clone().with("/admin", admin);
+            station.within = Some(namespaces.command(number));
+        }
+        kept.push(Box::new(folder));
+    }
+}
+
 /// The guards at level `guard`. The list is empty at other levels.
 pub(super) async fn guards(
     (apparatus, level): (&Apparatus, Level),
-    guarded: &Guarded,
+    place: &Place<'_>,
     tickets: Option<&Value>,
     kept: &mut Kept,
 ) -> Vec<Guard> {
@@ -40,7 +84,14 @@ pub(super) async fn guards(
         return Vec::new();
     }
     let mut guards = Vec::new();
-    for launch in launches(apparatus.guards, guarded, kept).await {
+    for launch in launches(apparatus.guards, place.guarded, kept).await {
+        let launch = match place.namespaces {
+            Some(_) => {
+                let address = SocketAddr::from((place.machine(), free_ports(1)[0]));
+                launch.with("/listener/address", address.to_string())
+            }
+            None => launch,
+        };
         let launch = match tickets {
             Some(tickets) => launch.with("/tickets", tickets.clone()),
             None => launch,
@@ -86,13 +137,14 @@ pub(super) async fn tickets(apparatus: &Apparatus, kept: &mut Kept) -> Option<Va
 /// The n-th gateway, not started yet.
 pub(super) async fn station(
     (apparatus, level): (&Apparatus, Level),
-    (guarded, ensemble): (&Guarded, &Ensemble),
+    place: &Place<'_>,
     (guards, tickets): (&[Guard], Option<&Value>),
     number: usize,
 ) -> Station {
+    let Place { guarded, ensemble, .. } = *place;
     let name = format!("gw-{}", number + 1);
     let ports = free_ports(2);
-    let address = SocketAddr::from(([127, 0, 0, 1], ports[0]));
+    let address = SocketAddr::from((place.address(number), ports[0]));
     // Every accident of a single gateway happens to the first one.
     let ways = if number == 0 { apparatus.ways } else { Ways::Direct };
     let mut links = Vec::new();
@@ -103,7 +155,7 @@ pub(super) async fn station(
     }
     let mut endpoints: Vec<SocketAddr> = guards.iter().map(|guard| guard.public).collect();
     if endpoints.is_empty() {
-        endpoints.push(guarded.site.origin.door(&name));
+        endpoints.push(guarded.site.origin.door_at(&name, (place.machine(), 0).into()));
     }
     let mut way = None;
     if ways == Ways::CutToService {
@@ -131,7 +183,7 @@ pub(super) async fn station(
         None => policy,
     };
     let clock = (apparatus.clocks && number == 0).then(SteppedClock::right);
-    Station { name, address, policy, links, way, clock, running: None }
+    Station { name, address, policy, endpoints, links, way, clock, within: None, running: None }
 }
 
 fn remembered(once: Once) -> Value {

@@ -9,7 +9,7 @@ use super::{
     apparatus::{Apparatus, Requests},
     chronicle::{Asked, Chronicle, Struck, asked_of},
     clientele::Clientele,
-    furniture::{self, Kept},
+    furniture::{self, Kept, Place},
     level::Level,
     station::Station,
 };
@@ -18,6 +18,7 @@ use crate::{
     guard::{Guard, Launch},
     guarded::Guarded,
     memory::dice::Dice,
+    namespaces::Namespaces,
     origin::{ATTEMPT, Log, Record},
     patience::PATIENCE,
     site::Site,
@@ -26,6 +27,8 @@ use crate::{
 
 pub struct Laboratory {
     pub ensemble: Ensemble,
+    /// Where each gateway has one of its own.
+    pub namespaces: Option<Namespaces>,
     pub guarded: Guarded,
     pub level: Level,
     pub apparatus: Apparatus,
@@ -54,17 +57,26 @@ const CALM: Duration = Duration::from_millis(1500);
 
 impl Laboratory {
     /// Returns when clients are at work, and each gateway has served some of them.
-    pub async fn open(apparatus: Apparatus, level: Level, seed: u64, ensemble: Ensemble) -> Self {
+    pub async fn open(
+        apparatus: Apparatus,
+        level: Level,
+        seed: u64,
+        (ensemble, namespaces): (Ensemble, Option<Namespaces>),
+    ) -> Self {
         let (dice, mut kept) = (Dice::seeded(seed), Kept::new());
         let site = Site::at(ensemble.address(0)).await.banking(level.rule());
         let guarded = Guarded::of(site).await;
         let tickets = furniture::tickets(&apparatus, &mut kept).await;
-        let guards = furniture::guards((&apparatus, level), &guarded, tickets.as_ref(), &mut kept).await;
+        let (what, place) = (
+            (&apparatus, level),
+            Place { guarded: &guarded, ensemble: &ensemble, namespaces: namespaces.as_ref() },
+        );
+        let guards = furniture::guards(what, &place, tickets.as_ref(), &mut kept).await;
         let mut stations = Vec::new();
         for number in 0..apparatus.gateways {
-            let (what, place) = ((&apparatus, level), (&guarded, &ensemble));
-            stations.push(furniture::station(what, place, (&guards, tickets.as_ref()), number).await);
+            stations.push(furniture::station(what, &place, (&guards, tickets.as_ref()), number).await);
         }
+        place.lets_in(&mut stations, &mut kept);
         let spoken = furniture::spoken(apparatus.speech, &mut stations, &mut kept);
         for station in &mut stations {
             let launch = station.launch();
@@ -74,6 +86,7 @@ impl Laboratory {
         let clients = Clientele::start(gateways, spoken, apparatus.errand, &dice);
         let lab = Self {
             ensemble,
+            namespaces,
             guarded,
             level,
             apparatus,

@@ -16,21 +16,29 @@ pub struct Station {
     pub name: String,
     pub address: SocketAddr,
     pub policy: Policy,
+    /// The service or its guards.
+    pub endpoints: Vec<SocketAddr>,
     /// To each server of ZooKeeper, where they can be cut.
     pub links: Vec<FaultyLink>,
     /// To the service or its guard, where that can be cut.
     pub way: Option<Severable>,
     pub clock: Option<SteppedClock>,
+    /// The command that enters its network namespace, where it has one.
+    pub within: Option<Vec<String>>,
     pub running: Option<Gateway>,
 }
+
+/// What the admin listeners of gateways ask for that listen to more than loopback.
+pub(super) const ADMIN_TOKEN: &str = "a-token-of-operators-0123456789";
 
 impl Station {
     /// As it is started.
     pub fn launch(&self) -> Launch {
         let launch = Launch::new(&self.policy);
-        match &self.clock {
-            Some(clock) => launch.timed_by(clock),
-            None => launch,
+        match (&self.clock, &self.within) {
+            (Some(clock), _) => launch.timed_by(clock),
+            (None, Some(command)) => launch.within(command.clone(), ADMIN_TOKEN),
+            (None, None) => launch,
         }
     }
 

@@ -1,0 +1,92 @@
+//! Packets that vanish without a word. The connections stay, and the kernels of both sides send again what was lost.
+
+use std::net::SocketAddr;
+
+use fencegate::demo::child::Signal;
+use futures_util::future::BoxFuture;
+use tokio::time::sleep;
+
+use super::Happened;
+use crate::{
+    ensemble::SERVERS,
+    matrix::{laboratory::Laboratory, level::LONG},
+    namespaces::Namespaces,
+};
+
+/// Nothing passes between the first gateway and anybody, for two sessions.
+pub fn nothing_passes(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    lost(lab, |_, namespaces| {
+        namespaces.loses_what_is_sent(FIRST);
+        namespaces.loses_what_comes(FIRST);
+    })
+}
+
+/// The first gateway gets everything, and nobody gets anything from it.
+pub fn nothing_leaves(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    lost(lab, |_, namespaces| namespaces.loses_what_is_sent(FIRST))
+}
+
+/// Others get what the first gateway sends, and it gets nothing.
+pub fn nothing_arrives(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    lost(lab, |_, namespaces| namespaces.loses_what_comes(FIRST))
+}
+
+/// Only what the first gateway sends to ZooKeeper is lost. Its clients and the service notice nothing.
+pub fn nothing_reaches_zookeeper(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    lost(lab, |lab, namespaces| namespaces.loses_what_is_sent_to(FIRST, &zookeepers(lab)))
+}
+
+/// The cable of the first gateway is pulled, and put back.
+pub fn unplugged(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async move {
+        lab.at_work(FIRST, LONG).await;
+        let from = lab.strikes(FIRST);
+        namespaces(lab).unplugs(FIRST);
+        lab.sessions_end().await;
+        namespaces(lab).plugs_in(FIRST);
+        Ok(from)
+    })
+}
+
+/// The one that every accident happens to.
+const FIRST: usize = 0;
+
+fn lost(lab: &mut Laboratory, loses: fn(&Laboratory, &Namespaces)) -> BoxFuture<'_, Happened> {
+    Box::pin(async move {
+        lab.at_work(FIRST, LONG).await;
+        let from = lab.strikes(FIRST);
+        loses(lab, namespaces(lab));
+        lab.sessions_end().await;
+        namespaces(lab).mends();
+        Ok(from)
+    })
+}
+
+/// Requests that the first gateway has written stay on their way to the service, or to its guard, and the gateway stands
+/// still. When others have had the keys its kernel sends them once more, and they arrive.
+pub fn requests_are_late(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async move {
+        let from = lab.strikes(FIRST);
+        let first = &lab.stations[FIRST];
+        let services: Vec<u16> = first.endpoints.iter().map(SocketAddr::port).collect();
+        namespaces(lab).loses_what_is_sent_to(FIRST, &services);
+        // Somebody asks for each account all the time.
+        sleep(lab.apparatus.session / 4).await;
+        // Awake, it would break the connections, and the kernel would forget what it has not sent.
+        first.signal(Signal::STOP);
+        lab.sessions_end().await;
+        namespaces(lab).mends();
+        // The kernel doubles the pause after which it sends again.
+        sleep(2 * lab.apparatus.session).await;
+        first.signal(Signal::CONT);
+        Ok(from)
+    })
+}
+
+fn zookeepers(lab: &Laboratory) -> Vec<u16> {
+    (0..SERVERS).map(|server| lab.ensemble.address(server).port()).collect()
+}
+
+fn namespaces(lab: &Laboratory) -> &Namespaces {
+    lab.namespaces.as_ref().expect("a case with namespaces")
+}

@@ -31,6 +31,7 @@ const OWN_CLOCKS: Apparatus = Apparatus { clocks: true, ..PLAIN };
 const SHARING: Apparatus = Apparatus { guards: Guards::TwoSharing, ..PLAIN };
 const ONCE: Apparatus = Apparatus { errand: Errand::PayOnce, ..PLAIN };
 const ONCE_IN_ZOOKEEPER: Apparatus = Apparatus { once: Once::InZooKeeper, ..ONCE };
+const LEASING: Apparatus = Apparatus { errand: Errand::PayUnderLeases, ..PLAIN };
 const FORWARDING: Apparatus = Apparatus { requests: Requests::Forward, gateways: 3, ..PLAIN };
 
 const COMPARED: &[Level] = &[Guard, Upstream];
@@ -167,6 +168,11 @@ pub const CASES: &[Case] = &[
         apparatus: Apparatus { errand: Errand::ReadAndPay, ..PLAIN },
         ..case("1", "holder_frozen_among_readers", of_holders::freeze, EXECUTION_IS_OVER)
     },
+    Case {
+        apparatus: LEASING,
+        ..case("1", "holder_of_leases_frozen", of_holders::freeze, EXECUTION_IS_OVER)
+    },
+    Case { apparatus: LEASING, ..case("2", "holder_of_leases_killed", of_holders::kill, EXECUTION_IS_OVER) },
     Case {
         apparatus: FORWARDING,
         least: Least { hand_overs: 3, ..LOAD },

@@ -18,10 +18,11 @@ use tokio::{
 
 use super::{
     chronicle::{Asked, Said},
-    errand::{Errand, Request},
+    errand::Errand,
+    payment::Request,
     spoken::{Line, Spoken},
 };
-use crate::{client::Answer, memory::dice::Dice};
+use crate::{client::Answer, leases::Lease, memory::dice::Dice};
 
 /// The clients of a run, and the answers that they got so far.
 pub struct Clientele {
@@ -106,13 +107,30 @@ impl Clientele {
         self.sends_for(PATIENT, gateway, path, work)
     }
 
+    /// The same under a lease.
+    pub fn sends_under(&self, lease: &Lease, gateway: usize, path: &str, work: Duration) -> String {
+        self.begins(PATIENT, gateway, (path, Some(lease)), work)
+    }
+
     /// The same for a client that hangs up after `patience`.
     pub fn sends_for(&self, patience: Duration, gateway: usize, path: &str, work: Duration) -> String {
+        self.begins(patience, gateway, (path, None), work)
+    }
+
+    fn begins(
+        &self,
+        patience: Duration,
+        gateway: usize,
+        (path, lease): (&str, Option<&Lease>),
+        work: Duration,
+    ) -> String {
         let shared = Arc::clone(&self.shared);
         let id = shared.name(&format!("own-{}", self.own.fetch_add(1, Ordering::Relaxed)), gateway);
-        let (name, path) = (id.clone(), path.to_owned());
+        let mut ask = shared.errand.own(path, &id, work);
+        if let Some(lease) = lease {
+            ask.ask = lease.under(ask.ask);
+        }
         let one = async move {
-            let ask = shared.errand.own(&path, &name, work);
             let mut line = None;
             shared.asks(&mut line, gateway, ask, patience).await;
         };
@@ -176,10 +194,12 @@ impl Shared {
             outcome: answer.outcome(),
             body: String::from_utf8_lossy(&answer.body).into_owned(),
         });
-        let Request { id, operation, path, writes, .. } = ask;
+        let Request { id, operation, path, writes, judged, .. } = ask;
         let completed = Instant::now();
         let asked = Asked { id, operation, path, writes, gateway, invoked, completed, told };
-        self.asked.send_modify(|all| all.push(asked));
+        if judged {
+            self.asked.send_modify(|all| all.push(asked));
+        }
         answer
     }
 }
@@ -205,7 +225,7 @@ impl Caller {
             let ask = errands.next(&id, &self.dice);
             let answer = self.shared.asks(&mut line, self.at, ask, self.patience()).await;
             errands.hear(answer.as_ref());
-            let served = answer.as_ref().is_some_and(|answer| answer.status == 200);
+            let served = answer.as_ref().is_some_and(|answer| (200..300).contains(&answer.status));
             if answer.is_none() && self.manner != Manner::Patient {
                 self.at = (self.at + 1) % self.shared.gateways.len();
                 line = None;

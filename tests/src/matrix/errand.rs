@@ -1,13 +1,16 @@
 //! The requests of the clients: their keys, whether they read or write, and whether they name an operation.
 
-use std::{ops::Range, time::Duration};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::{
+    lease_work::LeaseWork,
+    payment::{Request, work, written},
+};
 use crate::{
     client::{Answer, Ask, Outcome},
     memory::dice::Dice,
-    origin::{ATTEMPT, WORK},
     policy::Policy,
 };
 
@@ -22,21 +25,12 @@ pub enum Errand {
     ReadAndPay,
     /// Each request changes two accounts.
     Swap,
+    /// Some of the clients hold leases, and pay under these.
+    PayUnderLeases,
 }
 
 /// How many accounts there are.
 pub const ACCOUNTS: usize = 4;
-
-const WORKS: Range<Duration> = Duration::from_millis(1)..Duration::from_millis(20);
-
-/// A request to send, with the facts that the judge needs.
-pub struct Request {
-    pub id: String,
-    pub operation: Option<String>,
-    pub path: String,
-    pub writes: bool,
-    pub ask: Ask,
-}
 
 /// The requests of one client, one after the other.
 pub struct Errands {
@@ -46,6 +40,8 @@ pub struct Errands {
     begun: usize,
     /// The operation and the path that the client has to ask for again.
     open: Option<(String, String)>,
+    /// Where the client holds leases.
+    leases: Option<LeaseWork>,
 }
 
 impl Errand {
@@ -56,7 +52,7 @@ impl Errand {
 
     fn path(self, n: usize) -> String {
         match self {
-            Self::Pay | Self::PayOnce | Self::ReadAndPay => format!("/pay/{n}"),
+            Self::Pay | Self::PayOnce | Self::ReadAndPay | Self::PayUnderLeases => format!("/pay/{n}"),
             Self::Swap => format!("/swap/{n}/{}", (n + 1) % ACCOUNTS),
         }
     }
@@ -65,6 +61,7 @@ impl Errand {
     pub fn routes(self, policy: Policy, once: &Value) -> Policy {
         match self {
             Self::Pay => policy,
+            Self::PayUnderLeases => policy.with("/routes/0/fence/lease", "optional"),
             Self::PayOnce => policy.with("/routes/0/fence/once", once.clone()),
             Self::ReadAndPay => policy
                 .with("/routes/0/match/methods", json!(["POST", "GET"]))
@@ -87,16 +84,22 @@ impl Errand {
             operation,
             path: path.to_owned(),
             writes: true,
+            judged: true,
         }
     }
 
     pub fn begin(self, client: usize) -> Errands {
-        Errands { errand: self, client, begun: 0, open: None }
+        // One client of four, all of which wait for their answers.
+        let leases = (self == Self::PayUnderLeases && client % 4 == 3).then(LeaseWork::default);
+        Errands { errand: self, client, begun: 0, open: None, leases }
     }
 }
 
 impl Errands {
     pub fn next(&mut self, id: &str, dice: &Dice) -> Request {
+        if let Some(leases) = &mut self.leases {
+            return leases.next(id, self.errand.path(dice.index(ACCOUNTS)), dice);
+        }
         let (operation, path) = match self.open.take() {
             Some(open) => open,
             None => {
@@ -112,16 +115,20 @@ impl Errands {
         }
         let operation = names.then_some(operation);
         Request {
-            ask: written(ask, id, operation.as_deref(), dice.within(&WORKS)),
+            ask: written(ask, id, operation.as_deref(), work(dice)),
             id: id.to_owned(),
             operation,
             path,
             writes: !reads,
+            judged: true,
         }
     }
 
     /// The answer decides whether the client repeats the operation.
     pub fn hear(&mut self, answer: Option<&Answer>) {
+        if let Some(leases) = &mut self.leases {
+            leases.hear(answer);
+        }
         let known = answer.and_then(Answer::outcome);
         let settled = matches!(known, Some(Outcome::Done | Outcome::Replayed));
         // After a 409 the outcome stays unknown to clients. An operator has to decide.
@@ -129,13 +136,5 @@ impl Errands {
         if settled || given_up {
             self.open = None;
         }
-    }
-}
-
-fn written(ask: Ask, id: &str, operation: Option<&str>, work: Duration) -> Ask {
-    let ask = ask.field(ATTEMPT, id).field(WORK, &work.as_millis().to_string());
-    match operation {
-        Some(operation) => ask.field("Idempotency-Key", operation),
-        None => ask,
     }
 }

@@ -12,6 +12,7 @@ use tokio::task::spawn_blocking;
 
 use super::{
     apparatus::{Apparatus, Guards, Once, Requests, Speech, Ways},
+    errand::Errand,
     level::{Level, MAX_EXECUTION, RESPONSE},
     spoken::Spoken,
     station::{ADMIN_TOKEN, Station},
@@ -22,6 +23,7 @@ use crate::{
     faulty_link::FaultyLink,
     guard::{Guard, Launch},
     guarded::{Guarded, operator},
+    leases::Tokens,
     namespaces::Namespaces,
     policy::Policy,
     postgres::fresh_database,
@@ -219,6 +221,18 @@ fn at_level(guarded: &Guarded, level: Level, name: &str, endpoints: &[SocketAddr
             .with("/upstreams/ledger/response_timeout", "5s"),
     };
     policy.with("/upstreams/ledger/connect_timeout", "500ms")
+}
+
+/// Lets gateways grant leases, where clients hold some.
+pub(super) fn leasing(errand: Errand, stations: &mut [Station], kept: &mut Kept) {
+    if errand != Errand::PayUnderLeases {
+        return;
+    }
+    let tokens = Tokens::default();
+    for station in stations {
+        station.policy = tokens.grant(station.policy.clone());
+    }
+    kept.push(Box::new(tokens));
 }
 
 /// Configures the gateways for the protocol of the clients.

@@ -9,7 +9,9 @@ use super::{
     apparatus::{Apparatus, Requests},
     chronicle::{Asked, Chronicle, Struck, asked_of},
     clientele::Clientele,
+    errand::Errand,
     furniture::{self, Kept, Place},
+    lease_work::wanted,
     level::Level,
     station::Station,
 };
@@ -17,10 +19,11 @@ use crate::{
     ensemble::Ensemble,
     guard::{Guard, Launch},
     guarded::Guarded,
+    leases::Lease,
     memory::dice::Dice,
     namespaces::Namespaces,
     origin::{ATTEMPT, Log, Record},
-    patience::PATIENCE,
+    patience::{PATIENCE, patiently},
     site::Site,
     zookeeper::Tree,
 };
@@ -77,6 +80,7 @@ impl Laboratory {
             stations.push(furniture::station(what, &place, (&guards, tickets.as_ref()), number).await);
         }
         place.lets_in(&mut stations, &mut kept);
+        furniture::leasing(apparatus.errand, &mut stations, &mut kept);
         let spoken = furniture::spoken(apparatus.speech, &mut stations, &mut kept);
         for station in &mut stations {
             let launch = station.launch();
@@ -124,13 +128,33 @@ impl Laboratory {
 
     /// A request through this gateway that the service has begun to work on, for so long. Gives it as it came.
     pub async fn at_work(&self, gateway: usize, work: Duration) -> Record {
-        let id = self.clients.sends(gateway, &self.some_path(), work);
+        let path = self.some_path();
+        let id = match self.apparatus.errand {
+            Errand::PayUnderLeases => {
+                let lease = self.lease(gateway, &path).await;
+                self.clients.sends_under(&lease, gateway, &path, work)
+            }
+            _ => self.clients.sends(gateway, &path, work),
+        };
         let begun = |log: &Log| {
             let found =
                 log.records.iter().rev().find(|record| record.request.field(ATTEMPT) == Some(id.as_str()));
             found.filter(|record| record.effect.is_some()).cloned()
         };
         self.guarded.site.origin.when("a long execution", begun).await
+    }
+
+    /// A lease of the key of this path, granted by this gateway, with plain HTTP/1.1.
+    async fn lease(&self, gateway: usize, path: &str) -> Lease {
+        let asked = async {
+            loop {
+                let answer = wanted(path).to(self.stations[gateway].address).await;
+                if let Some(granted) = answer.ok().filter(|answer| answer.status == 201) {
+                    return Lease::granted(&granted);
+                }
+            }
+        };
+        patiently("a lease", asked, || self.stations[gateway].gateway().log()).await
     }
 
     /// Counts what this gateway has under way at the service at this moment.

@@ -39,9 +39,11 @@ pub(crate) fn everything(run: &Run) -> Outcome<()> {
         return Ok(());
     }
     fs::write(place("tests/bench/chart.svg"), picture)?;
-    for (document, text) in
-        [("tests/README.md", measured(report.benches())), ("deploy/CAPACITY.md", capacity(report.benches()))]
-    {
+    let growth = fs::read_to_string(run.results("growth.md")).unwrap_or_default();
+    for (document, text) in [
+        ("tests/README.md", with_growth(measured(report.benches()), &growth)),
+        ("deploy/CAPACITY.md", capacity(report.benches())),
+    ] {
         let file = place(document);
         let whole = fs::read_to_string(&file)?;
         fs::write(&file, written(&whole, &text).ok_or_else(|| format!("{document} has no place for it"))?)?;
@@ -92,6 +94,11 @@ fn measured(benches: &[Value]) -> String {
         table += &format!("| {} |\n", cells.join(" | "));
     }
     format!("{}\n\n{table}", machines(benches))
+}
+
+/// `growth`: the table of what a request costs as an installation grows. It is empty where nobody has measured it.
+fn with_growth(measured: String, growth: &str) -> String {
+    if growth.is_empty() { measured } else { format!("{measured}\nAs an installation grows: {growth}") }
 }
 
 fn machines(benches: &[Value]) -> String {

@@ -15,6 +15,8 @@ install_missing() {
     # The linker, and the compiler of SQLite.
     need gcc command -v cc
     need libc6-dev test -e /usr/include/stdio.h
+    # Builds the allocator.
+    need make command -v make
     # Cargo fetches crates over TLS.
     need ca-certificates test -e "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}"
     # A real ZooKeeper: `libzookeeper-java` is the server too, without the X11 that the package `zookeeper` brings.

@@ -50,11 +50,12 @@ pub(crate) enum Asked<'a> {
     Commit { steps: &'a [Step<'a>] },
     Delete { path: &'a str },
     Children { path: &'a str },
+    ChildrenOf { paths: &'a [&'a str] },
     Other { path: &'a str },
 }
 
 impl<'a> Asked<'a> {
-    /// The path of the request; for a transaction, the path of its first step.
+    /// The path of the request; for a transaction, the path of its first step; for several reads, the first path.
     pub(crate) fn path(self) -> &'a str {
         match self {
             Self::Create { path, .. }
@@ -62,6 +63,7 @@ impl<'a> Asked<'a> {
             | Self::Delete { path }
             | Self::Children { path }
             | Self::Other { path } => path,
+            Self::ChildrenOf { paths } => paths.first().copied().unwrap_or_default(),
             Self::Commit { steps } => match steps {
                 [
                     Step::Check { path, .. }
@@ -229,6 +231,10 @@ impl Link for Handle {
     async fn children(&self, path: &str) -> Result<Vec<String>, Fault> {
         let instead = self.asks(Asked::Children { path }).await?;
         told(self.session.children(path).await, instead)
+    }
+    async fn children_of(&self, paths: &[&str]) -> Result<Vec<Option<Vec<String>>>, Fault> {
+        let instead = self.asks(Asked::ChildrenOf { paths }).await?;
+        told(self.session.children_of(paths).await, instead)
     }
     async fn seen(&self, path: &str) -> Result<Option<Seen>, Fault> {
         let instead = self.asks(Asked::Other { path }).await?;

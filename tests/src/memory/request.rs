@@ -17,6 +17,10 @@ pub(super) enum Request {
         path: String,
         watch: bool,
     },
+    /// The children of several nodes.
+    ChildrenOf {
+        paths: Vec<String>,
+    },
     Seen {
         path: String,
     },
@@ -53,6 +57,7 @@ pub(super) enum Answer {
     Done,
     Created(Created),
     Children(Vec<String>),
+    ChildrenOf(Vec<Option<Vec<String>>>),
     Seen(Option<Seen>),
     Data(Vec<u8>, Seen),
     Committed(Vec<Option<String>>),

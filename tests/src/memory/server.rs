@@ -161,6 +161,10 @@ impl Server {
                 self.watch_if(*watch && children.is_ok(), session, path, Aspect::Children);
                 single(children.map(Answer::Children))
             }
+            Request::ChildrenOf { paths } => {
+                let lists = paths.iter().map(|path| self.tree.children(path).ok()).collect();
+                Ok(Answer::ChildrenOf(lists))
+            }
             Request::Data { path, watch } => {
                 let data = self.tree.data(path);
                 self.watch_if(*watch && data.is_ok(), session, path, Aspect::Data);

@@ -148,6 +148,12 @@ impl Link for Session {
         async { answered!(asked, (Answer::Children(children), _) => children).map_err(fault) }
     }
 
+    fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, Fault>> {
+        let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+        let asked = self.ask(Request::ChildrenOf { paths });
+        async { answered!(asked, (Answer::ChildrenOf(lists), _) => lists).map_err(fault) }
+    }
+
     fn seen(&self, path: &str) -> impl Future<Output = Result<Option<Seen>, Fault>> {
         let asked = self.ask(Request::Seen { path: path.to_owned() });
         async { answered!(asked, (Answer::Seen(seen), _) => seen).map_err(fault) }

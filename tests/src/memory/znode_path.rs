@@ -15,6 +15,7 @@ pub(super) fn check(request: &Request) -> Result<(), Fault> {
         | Request::Data { path, .. }
         | Request::Sync { path }
         | Request::Ephemerals { prefix: path } => plain(path),
+        Request::ChildrenOf { paths } => paths.iter().try_for_each(|path| plain(path)),
         Request::Commit { steps } => steps.iter().try_for_each(|step| match step {
             OwnedStep::Check { path, .. } | OwnedStep::Set { path, .. } => plain(path),
             OwnedStep::Create { path, kind, .. } => created(path, *kind),

@@ -24,10 +24,11 @@ use super::{
 use crate::not_granted::NotGranted;
 use crate::recipe::registered::Registered;
 use crate::session::{
-    collected::NewKey,
+    collected::{NewKey, NextNode},
     evidence::Evidence,
     link::{Created, Failed, Fault, Kind, Link, Step},
     live::Live,
+    together::NextMade,
 };
 
 /// One attempt.
@@ -193,12 +194,16 @@ impl<L: Link> Attempt<L> {
     /// `made`: set once we have made the parent by itself, in any round.
     async fn create_in_rounds(&self, made: &mut bool) -> Result<(Node, Vec<String>), NotGranted> {
         let parents = &self.candidate.live.registry.parents;
+        let mut kept = self.candidate.takes_kept_parent();
         for round in 0..CREATE_ROUNDS {
             let Candidate { line, parent, .. } = &self.candidate;
             // Other programs make their parents mostly themselves, so we first try the create without making one.
             let below = !line.is_native() || round >= PATIENT_ROUNDS || parents.expects(parent);
-            let found =
-                if below { self.create_below(round, made).await? } else { self.create_with_parent().await? };
+            let found = match kept.take() {
+                Some(number) => self.create_next(number).await?,
+                None if below => self.create_below(round, made).await?,
+                None => self.create_with_parent().await?,
+            };
             if let Some(found) = found {
                 self.candidate.saw(&found.1);
                 return Ok(found);
@@ -279,6 +284,39 @@ impl<L: Link> Attempt<L> {
                         Ok(None)
                     }
                     Fault::NoNode => self.candidate.create_above().await.map(|()| None),
+                    fault => Err(refused(fault)),
+                }
+            }
+        }
+    }
+
+    /// Makes the node below a parent that was kept, and that nobody else was seen to use. `number`: the one that the node
+    /// should get. `None`: the parent was missing, or the answer was lost and no node was made; begin again.
+    async fn create_next(&self, number: i64) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
+        let Candidate { live, parent, .. } = &self.candidate;
+        let expected = self.candidate.path(&self.candidate.numbered(number));
+        let (parent, requested) = (parent.clone(), self.candidate.requested());
+        self.sending();
+        let made = live.next(NextNode { parent, requested, expected, says: self.says.clone() });
+        failpoint::pass("after_create_sent");
+        match made.await {
+            Ok(NextMade { seen, path, children }) => {
+                let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+                self.made.named(&name);
+                let children = match children {
+                    Some(children) => children,
+                    None => self.candidate.list().await?,
+                };
+                Ok(Some((Node { name, seen }, children)))
+            }
+            Err(Failed { fault: Fault::Ambiguous(_), .. }) => self.candidate.recover().await,
+            Err(Failed { fault, .. }) => {
+                self.made.nothing();
+                match fault {
+                    Fault::NoNode => {
+                        self.candidate.misses_parent();
+                        Ok(None)
+                    }
                     fault => Err(refused(fault)),
                 }
             }

@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 use super::{foreign_parent, grant_record::GrantRecord, layout::Line};
 use crate::not_granted::NotGranted;
 use crate::session::{
-    collected::LeftKey,
+    collected::{LeftKey, LeftNode},
     link::{Failed, Fault, Kind, Link, Seen, Step},
     live::Live,
     paths::Paths,
@@ -110,6 +110,31 @@ impl<L: Link> Candidate<L> {
 
     pub(super) fn others_came(&self) {
         self.alone.set(false);
+    }
+
+    /// The number that the next node below the parent should get, if this session has kept the parent. The parent is
+    /// then in use.
+    pub(super) fn takes_kept_parent(&self) -> Option<i64> {
+        if !self.line.is_native() {
+            return None;
+        }
+        self.live.registry.parents.kept.takes(self.mark)
+    }
+
+    /// The parent is not there, although we had kept it.
+    pub(super) fn misses_parent(&self) {
+        self.live.registry.parents.kept.is_shared(self.mark);
+        self.live.registry.parents.is_gone(&self.parent);
+    }
+
+    /// Whether the parent should stay when our last node goes. A parent with a record has rules of its own.
+    fn keeps_parent(&self) -> bool {
+        let kept = &self.live.registry.parents.kept;
+        if !self.is_alone() {
+            kept.is_shared(self.mark);
+            return false;
+        }
+        self.record.is_empty() && kept.stays(self.mark)
     }
 
     pub fn path(&self, name: &str) -> String {
@@ -288,14 +313,18 @@ impl<L: Link> Candidate<L> {
     }
 
     /// Deletes until the node is known to be gone, or its session was given up; until then the next holder waits. The
-    /// last one to leave removes the parent, too. Most keys are new ones, and the server alone removes no more than 167
-    /// empty parents in a second.
+    /// last one to leave removes the parent, too, unless the key comes back often. Most keys are new ones, and the server
+    /// alone removes no more than 167 empty parents in a second.
     pub async fn remove(&self, name: &str) {
         let path = self.path(name);
+        let keeps = self.keeps_parent();
         while !self.live.registry.is_closing() {
-            let last = self.is_alone();
-            let removed =
-                if last { self.remove_with_parent(&path).await } else { self.live.link.delete(&path).await };
+            let last = !keeps && self.is_alone();
+            let removed = match last {
+                true => self.remove_with_parent(&path).await,
+                false if keeps => self.remove_below_kept(name, &path).await,
+                false => self.live.link.delete(&path).await,
+            };
             match removed {
                 Ok(()) | Err(Fault::NoNode | Fault::Over) => return,
                 Err(Fault::Ambiguous(_)) => match self.again().await {
@@ -309,6 +338,15 @@ impl<L: Link> Candidate<L> {
                 }
             }
         }
+    }
+
+    /// Removes the node and keeps the parent. After a lost answer it is sent again; the name is unique.
+    async fn remove_below_kept(&self, name: &str, path: &str) -> Result<(), Fault> {
+        let removed = self.live.off(LeftNode { path: path.to_owned(), parent: self.parent.clone() });
+        // Noted before the answer: an attempt of this session that begins now is sent behind this.
+        let next = i64::from(self.sequence(name)) + 1;
+        self.live.registry.parents.kept.keep(self.mark, &self.parent, next, self.live.clock.now());
+        removed.await.map_err(|failed| failed.fault)
     }
 
     fn shown(&self, path: &str) -> String {

@@ -1,15 +1,41 @@
-//! Removes lock nodes of our session that belong to no attempt; there should never be one.
+//! Removes what nobody needs any more: parents that were kept for keys that do not come back, and lock nodes of our
+//! session that belong to no attempt. There should never be one of the latter.
 
 use std::{convert::Infallible, time::Duration};
 
 use fencegate_process::randomness::Guid;
+use futures_util::future::join_all;
 use tracing::{debug, warn};
 
-use super::{layout::guid_of, saying};
+use super::{candidate::UNWRITTEN, layout::guid_of, saying};
 use crate::session::{
-    link::{Fault, Link, Step},
+    kept_parents::KEPT_FOR,
+    link::{Failed, Fault, Link, Step},
     live::Live,
 };
+
+/// Removes unused parents for as long as it is polled.
+pub async fn leave_unused_parents<L: Link>(live: &Live<L>) -> Infallible {
+    /// Parents that are removed in one transaction.
+    const AT_ONCE: usize = 64;
+    loop {
+        tokio::time::sleep(KEPT_FOR / 2).await;
+        for parents in live.registry.parents.kept.unused(live.clock.now()).chunks(AT_ONCE) {
+            let steps: Vec<_> = parents.iter().map(|parent| unused(parent)).collect();
+            // Noted before the answer: what this session sends from now on is sent behind this.
+            parents.iter().for_each(|parent| live.registry.parents.is_gone(parent));
+            if let Err(Failed { step: Some(_), .. }) = live.link.commit(&steps).await {
+                // Somebody uses one of them, or has removed it.
+                drop(join_all(steps.iter().map(|step| live.link.commit(std::slice::from_ref(step)))).await);
+            }
+        }
+    }
+}
+
+/// The server refuses this if anything is below the parent, or if a record was written there.
+fn unused(path: &str) -> Step<'_> {
+    Step::Delete { path, version: Some(UNWRITTEN) }
+}
 
 /// Sweeps for as long as it is polled.
 pub async fn sweep_every<L: Link>(live: &Live<L>, period: Duration) -> Infallible {

@@ -1,5 +1,4 @@
-//! The first and last nodes of keys that a session has to make or remove: those not sent yet, and those not answered
-//! yet.
+//! The nodes of mostly free keys that a session has to make or remove: those not sent yet, and those not answered yet.
 
 use std::{
     cell::{Cell, RefCell},
@@ -25,6 +24,24 @@ pub struct NewKey {
     pub says: Box<[u8]>,
 }
 
+/// A node below a parent that is there, see [`super::kept_parents`].
+#[derive(Debug)]
+pub struct NextNode {
+    pub parent: String,
+    /// The server appends the number.
+    pub requested: String,
+    /// The path that the node is expected to have. A wrong one costs a round trip.
+    pub expected: String,
+    pub says: Box<[u8]>,
+}
+
+/// A node that is removed while its parent stays.
+#[derive(Debug)]
+pub struct LeftNode {
+    pub path: String,
+    pub parent: String,
+}
+
 /// A key's last node, which is removed together with the parent. The server refuses this if somebody else has come.
 #[derive(Debug)]
 pub struct LeftKey {
@@ -37,16 +54,26 @@ pub struct LeftKey {
 #[derive(Debug)]
 pub(super) enum Part {
     First(NewKey),
+    Next(NextNode),
+    Off(LeftNode),
     Last(LeftKey),
 }
 
-/// Steps of each part.
-pub(super) const STEPS: usize = 2;
+/// What is known of a part that was done.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Done {
+    /// One of the nodes that its transaction made.
+    pub(super) seen: Option<Seen>,
+    /// The path of the node that the part made.
+    pub(super) made: Option<String>,
+    /// All nodes below the parent of a [`NextNode`], seen when that node was there; `None` if they could not be read.
+    pub(super) children: Option<Vec<String>>,
+}
 
 /// One part, and the caller that waits for its answer.
 pub(super) struct Queued {
     pub(super) part: Part,
-    pub(super) answer: oneshot::Sender<Result<Option<Seen>, Failed>>,
+    pub(super) answer: oneshot::Sender<Result<Done, Failed>>,
     pub(super) number: u64,
 }
 
@@ -90,31 +117,53 @@ const MOST_BYTES: usize = 128 * 1024;
 const LEAST_PARTS: usize = 2;
 
 impl Part {
-    pub(super) fn steps(&self) -> [Step<'_>; STEPS] {
+    pub(super) fn add_to<'a>(&'a self, steps: &mut Vec<Step<'a>>) {
+        let node = |path, data| Step::Create { path, data, kind: Kind::EphemeralSequential };
         match self {
-            Self::First(first) => [
+            Self::First(first) => steps.extend([
                 Step::Create { path: &first.parent, data: &first.record, kind: first.kind },
-                Step::Create { path: &first.requested, data: &first.says, kind: Kind::EphemeralSequential },
-            ],
-            Self::Last(last) => [
+                node(&first.requested, &first.says),
+            ]),
+            Self::Next(next) => steps.push(node(&next.requested, &next.says)),
+            Self::Off(off) => steps.push(Step::Delete { path: &off.path, version: None }),
+            Self::Last(last) => steps.extend([
                 Step::Delete { path: &last.path, version: None },
                 Step::Delete { path: &last.parent, version: Some(last.version) },
-            ],
+            ]),
+        }
+    }
+
+    /// How many steps it adds to a transaction. The last of them makes its node, if it makes one.
+    pub(super) fn steps(&self) -> usize {
+        match self {
+            Self::First(_) | Self::Last(_) => 2,
+            Self::Next(_) | Self::Off(_) => 1,
         }
     }
 
     pub(super) fn parent(&self) -> &str {
         match self {
-            Self::First(first) => &first.parent,
-            Self::Last(last) => &last.parent,
+            Self::First(NewKey { parent, .. })
+            | Self::Next(NextNode { parent, .. })
+            | Self::Off(LeftNode { parent, .. })
+            | Self::Last(LeftKey { parent, .. }) => parent,
         }
     }
 
-    /// The node that it makes.
+    /// The expected path of the node that it makes.
     pub(super) fn makes(&self) -> Option<&str> {
         match self {
             Self::First(first) => Some(&first.path),
-            Self::Last(_) => None,
+            Self::Next(next) => Some(&next.expected),
+            Self::Off(_) | Self::Last(_) => None,
+        }
+    }
+
+    /// The parent whose nodes have to be listed behind it.
+    pub(super) fn lists(&self) -> Option<&str> {
+        match self {
+            Self::Next(next) => Some(&next.parent),
+            Self::First(_) | Self::Off(_) | Self::Last(_) => None,
         }
     }
 
@@ -125,6 +174,8 @@ impl Part {
                 let names = first.parent.len() + first.requested.len();
                 names + first.record.len() + first.says.len() + 2 * acl
             }
+            Self::Next(next) => next.parent.len() + next.requested.len() + next.says.len() + acl,
+            Self::Off(off) => off.path.len(),
             Self::Last(last) => last.path.len() + last.parent.len(),
         }
     }
@@ -166,7 +217,7 @@ impl Collected {
         waiting.drain(..fit).collect()
     }
 
-    pub(super) fn tell(&self, asked: Queued, told: Result<Option<Seen>, Failed>) {
+    pub(super) fn tell(&self, asked: Queued, told: Result<Done, Failed>) {
         self.open.borrow_mut().remove(&asked.number);
         // This fails if the caller has gone; it then looks for its nodes by itself.
         asked.answer.send(told).ok();

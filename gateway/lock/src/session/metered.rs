@@ -119,6 +119,10 @@ impl<L: Link> Link for Metered<L> {
         self.timed("list", self.inner.children(path))
     }
 
+    fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, Fault>> {
+        self.timed("list", self.inner.children_of(paths))
+    }
+
     fn seen(&self, path: &str) -> impl Future<Output = Result<Option<Seen>, Fault>> {
         self.timed("stat", self.inner.seen(path))
     }

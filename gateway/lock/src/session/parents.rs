@@ -7,6 +7,8 @@ use std::{
     hash::{BuildHasher, RandomState},
 };
 
+use super::kept_parents::KeptParents;
+
 #[derive(Default)]
 pub struct Parents {
     /// Parents that existed when they were last seen.
@@ -15,6 +17,7 @@ pub struct Parents {
     disputed: Noted,
     /// The number of our attempts, by parent.
     ours: RefCell<HashMap<u64, u32>>,
+    pub(crate) kept: KeptParents,
     hasher: RandomState,
 }
 

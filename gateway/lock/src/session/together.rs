@@ -1,8 +1,8 @@
-//! Sends the first and last nodes of several keys to ZooKeeper in shared transactions.
+//! Sends the nodes of several keys to ZooKeeper in shared transactions.
 //!
-//! A key that is mostly free costs two transactions for each lock: one makes its parent and its node, one removes both.
-//! Nobody else waits for either. So while some are on their way, new ones are collected, and go as one transaction when
-//! an answer is in. If none is on its way, none waits. There is no timer.
+//! A key that is mostly free costs two transactions for each lock: one makes its node, and its parent if there is none;
+//! one removes them. Nobody else waits for either. So while some are on their way, new ones are collected, and go as
+//! one transaction when an answer is in. If none is on its way, none waits. There is no timer.
 //!
 //! A shared transaction does all its parts or none. If it did none, each part is sent again by itself, and its caller
 //! gets the answer to that. No transaction makes two nodes of one key, so no two tokens of a key share a czxid.
@@ -16,8 +16,8 @@ use futures_util::{
 use tokio::{sync::oneshot, task::spawn_local};
 
 use super::{
-    collected::{LeftKey, NewKey, Part, Queued, STEPS},
-    link::{Failed, Fault, Link, Seen},
+    collected::{Done, LeftKey, LeftNode, NewKey, NextNode, Part, Queued},
+    link::{Created, Failed, Fault, Kind, Link, Seen},
     live::Live,
 };
 
@@ -25,13 +25,45 @@ use super::{
 /// each. With two, a few keys need not wait, and a server that waits for its disk already has the next transaction.
 const UNDER_WAY: usize = 2;
 
+/// A node that was made below a parent that was there.
+#[derive(Debug)]
+pub struct NextMade {
+    pub seen: Seen,
+    pub path: String,
+    /// All nodes below the parent, seen when this one was there; `None` if they could not be read.
+    pub children: Option<Vec<String>>,
+}
+
 impl<L: Link> Live<L> {
     /// Makes a key's first node. If the node's czxid cannot be read, the answer counts as lost.
     ///
     /// The part is sent even if the future is dropped.
     pub fn first(self: &Rc<Self>, node: NewKey) -> impl Future<Output = Result<Seen, Failed>> + use<L> {
         let answer = self.ask(Part::First(node));
-        async { answer.await?.ok_or_else(|| lost("it was made, and not seen")) }
+        async { answer.await?.seen.ok_or_else(|| lost("it was made, and not seen")) }
+    }
+
+    /// Makes a node below a parent that is there, and reads what else is there. If the node's czxid cannot be read, the
+    /// answer counts as lost.
+    ///
+    /// The part is sent even if the future is dropped.
+    pub fn next(self: &Rc<Self>, node: NextNode) -> impl Future<Output = Result<NextMade, Failed>> + use<L> {
+        let answer = self.ask(Part::Next(node));
+        async {
+            let Done { seen, made, children } = answer.await?;
+            let (Some(seen), Some(path)) = (seen, made) else {
+                return Err(lost("it was made, and not seen"));
+            };
+            Ok(NextMade { seen, path, children })
+        }
+    }
+
+    /// Removes a node. Its parent stays.
+    ///
+    /// The part is sent even if the future is dropped.
+    pub fn off(self: &Rc<Self>, node: LeftNode) -> impl Future<Output = Result<(), Failed>> + use<L> {
+        let answer = self.ask(Part::Off(node));
+        async { answer.await.map(drop) }
     }
 
     /// Removes a key's last node and its parent, or neither.
@@ -42,7 +74,7 @@ impl<L: Link> Live<L> {
         async { answer.await.map(drop) }
     }
 
-    fn ask(self: &Rc<Self>, part: Part) -> impl Future<Output = Result<Option<Seen>, Failed>> + use<L> {
+    fn ask(self: &Rc<Self>, part: Part) -> impl Future<Output = Result<Done, Failed>> + use<L> {
         let (answer, answered) = oneshot::channel();
         let collected = &self.collected;
         let number = collected.next.replace(collected.next.get() + 1);
@@ -135,46 +167,99 @@ async fn send_all<L: Link>(live: &Live<L>, parts: Vec<Queued>) -> Vec<Queued> {
     if parts.len() == 1 {
         return parts;
     }
-    let answer = transact(live, &parts).await;
-    let refused = match &answer {
+    let answers = transact(live, &parts).await;
+    let refused = match &answers {
         Ok(_) | Err(Failed { fault: Fault::Ambiguous(_) | Fault::Over, .. }) => None,
         Err(failed) => Some(failed.step),
     };
     live.metrics.sent_together(refused.is_none());
     live.collected.learns(refused.is_none());
     if let Some(step) = refused {
-        if let Some(one) = step.and_then(|step| parts.get(step / STEPS)) {
+        if let Some(one) = step.and_then(|step| part_of(&parts, step)) {
             live.registry.parents.dispute(one.part.parent());
         }
         return parts;
     }
-    // The step is left out, because the answer is about the whole request.
-    let answer = answer.map_err(|failed| Failed { step: None, ..failed });
-    for asked in parts {
-        live.collected.tell(asked, answer.clone());
+    match answers {
+        Ok(answers) => {
+            for (asked, done) in parts.into_iter().zip(answers) {
+                live.collected.tell(asked, Ok(done));
+            }
+        }
+        // The step is left out, because the answer is about the whole request.
+        Err(failed) => {
+            for asked in parts {
+                live.collected.tell(asked, Err(Failed { step: None, ..failed.clone() }));
+            }
+        }
     }
     Vec::new()
 }
 
+/// The part that a step of their transaction belongs to.
+fn part_of(parts: &[Queued], step: usize) -> Option<&Queued> {
+    let mut end = 0;
+    parts.iter().find(|asked| {
+        end += asked.part.steps();
+        step < end
+    })
+}
+
 async fn send_one<L: Link>(live: &Live<L>, asked: Queued) {
-    let one = [asked];
-    let answer = transact(live, &one).await;
-    let [asked] = one;
+    let answer = match &asked.part {
+        // Its answer has the czxid, in all versions of the server.
+        Part::Next(next) => create_alone(live, next).await,
+        _ => {
+            let answer = transact(live, std::slice::from_ref(&asked)).await;
+            answer.map(|answers| answers.into_iter().next().unwrap_or_default())
+        }
+    };
     if answer.is_ok() && matches!(asked.part, Part::First(_)) {
         live.registry.parents.settle(asked.part.parent());
     }
     live.collected.tell(asked, answer);
 }
 
-/// Sends the transaction. All its nodes have the same czxid and owner. Servers before 3.9 do not answer with them, so
-/// one node is read directly after.
-async fn transact<L: Link>(live: &Live<L>, parts: &[Queued]) -> Result<Option<Seen>, Failed> {
-    let steps: Vec<_> = parts.iter().flat_map(|asked| asked.part.steps()).collect();
-    let made = parts.iter().find_map(|asked| asked.part.makes());
+async fn create_alone<L: Link>(live: &Live<L>, next: &NextNode) -> Result<Done, Failed> {
+    let created = live.link.create(&next.requested, &next.says, Kind::EphemeralSequential);
+    let children = live.link.children(&next.parent);
+    let (created, children) = tokio::join!(created, children);
+    let Created { seen, sequence } = created.map_err(|fault| Failed { step: None, fault })?;
+    let made = Some(format!("{}{sequence:010}", next.requested));
+    Ok(Done { seen: Some(seen), made, children: children.ok() })
+}
+
+/// Sends the transaction, and the reads that belong to it. All its nodes have the same czxid and owner. Servers before
+/// 3.9 do not answer with them, so one node is read directly after.
+async fn transact<L: Link>(live: &Live<L>, parts: &[Queued]) -> Result<Vec<Done>, Failed> {
+    let (mut steps, mut lists) = (Vec::new(), Vec::new());
+    for asked in parts {
+        asked.part.add_to(&mut steps);
+        lists.extend(asked.part.lists());
+    }
+    let expected = parts.iter().find_map(|asked| asked.part.makes());
     let committed = live.link.commit(&steps);
-    let seen = OptionFuture::from(made.map(|path| live.link.seen(path)));
-    let (committed, seen) = tokio::join!(committed, seen);
-    committed.map(|_| seen.and_then(Result::ok).flatten())
+    let seen = OptionFuture::from(expected.map(|path| live.link.seen(path)));
+    let listed = OptionFuture::from((!lists.is_empty()).then(|| live.link.children_of(&lists)));
+    let (committed, seen, listed) = tokio::join!(committed, seen, listed);
+    let mut paths = committed?.into_iter();
+    let mut listed = listed.and_then(Result::ok).unwrap_or_default().into_iter();
+    let mut answers: Vec<_> = parts
+        .iter()
+        .map(|Queued { part, .. }| {
+            let last = part.steps() - 1;
+            // A step that creates nothing has no path.
+            let made = paths.nth(last).flatten();
+            Done { seen: None, made, children: part.lists().and_then(|_| listed.next().flatten()) }
+        })
+        .collect();
+    let mut seen = seen.and_then(Result::ok).flatten();
+    if let (None, Some(made)) = (seen, answers.iter().find_map(|done| done.made.as_deref())) {
+        // The server gave it another number than we expected.
+        seen = live.link.seen(made).await.ok().flatten();
+    }
+    answers.iter_mut().for_each(|done| done.seen = seen);
+    Ok(answers)
 }
 
 fn lost(why: &str) -> Failed {

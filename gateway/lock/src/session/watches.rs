@@ -1,6 +1,6 @@
-//! Bounds the watches of a session. Callers beyond the bound look again and again instead.
+//! Bounds the watches of a session. Nodes beyond the bound are looked at instead, see [`super::looks`].
 
-use std::{cell::Cell, future::Future, pin::Pin, rc::Rc, time::Duration};
+use std::{cell::Cell, future::Future, pin::Pin, rc::Rc};
 
 use zookeeper_client::OneshotWatcher;
 
@@ -8,19 +8,14 @@ use zookeeper_client::OneshotWatcher;
 ///
 /// After a reconnect the client library sets all watches again. Above 128 KiB it splits them into several requests with
 /// one number, and fails on the second answer. So it fails on every further reconnect until the session expires
-/// (`zookeeper-client` 0.11.2). Therefore the bytes are bounded, and callers beyond the bound poll.
+/// (`zookeeper-client` 0.11.2). Therefore the bytes are bounded.
 #[derive(Default)]
 pub(super) struct Watches {
     bytes: Cell<usize>,
-    /// How many callers look instead of watching.
-    looking: Cell<u32>,
 }
 
 /// Bytes of paths; well below the library's limit, because it adds to each.
 const WATCHED_BYTES: usize = 96 * 1024;
-/// The most looks per second, of all callers together.
-const LOOKS_PER_SECOND: u32 = 1000;
-const LEAST_LOOK: Duration = Duration::from_millis(50);
 
 /// The bytes of one watch, given back when it ends.
 pub(super) struct Room {
@@ -36,26 +31,10 @@ impl Watches {
             Room { watches: self.clone(), bytes: path.len() + PER_WATCH }
         })
     }
-
-    /// Returns when it is time to look. The more callers look, the longer it takes.
-    pub(super) async fn look(self: Rc<Self>) {
-        let looking = Looking(self);
-        looking.0.looking.set(looking.0.looking.get() + 1);
-        let rest = Duration::from_secs(1) * looking.0.looking.get() / LOOKS_PER_SECOND;
-        tokio::time::sleep(rest.max(LEAST_LOOK)).await;
-    }
 }
 
 /// Length field of a path in the protocol.
 const PER_WATCH: usize = 4;
-
-struct Looking(Rc<Watches>);
-
-impl Drop for Looking {
-    fn drop(&mut self) {
-        self.0.looking.set(self.0.looking.get() - 1);
-    }
-}
 
 impl Drop for Room {
     fn drop(&mut self) {
@@ -64,7 +43,7 @@ impl Drop for Room {
 }
 
 /// Returns when the watch has fired, and gives its room back.
-pub(super) fn fires_once(watcher: OneshotWatcher, room: Option<Room>) -> Pin<Box<dyn Future<Output = ()>>> {
+pub(super) fn fires_once(watcher: OneshotWatcher, room: Room) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         drop(watcher.changed().await);
         drop(room);

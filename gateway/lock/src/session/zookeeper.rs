@@ -9,29 +9,35 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt;
+use futures_util::{
+    FutureExt,
+    future::Either::{Left, Right},
+};
 use tokio::time::timeout;
 use zookeeper_client::{
-    Acl, Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, Permission, SessionState, Stat,
-    StateWatcher,
+    Acl, Acls, Client, CreateMode, Error, MultiReadResult, MultiWriteError, MultiWriteResult, Permission,
+    SessionState, Stat, StateWatcher,
 };
 
 use super::{
     granted,
     link::{ConnectionState, Created, Failed, Fault, Kind, Link, Seen, Step, Writer},
+    looks::{Face, Looks},
     node_access::NodeAccess,
     watches::{Watches, fires_once},
 };
 
 /// One session.
 pub struct Session {
-    client: Client,
+    /// The session ends when its last owner drops it.
+    client: Rc<Client>,
     /// Read without waiting, so that a new connection is counted before any answer that came over it is used.
     watcher: RefCell<StateWatcher>,
     changes: Cell<u64>,
     /// The number of connections that are known to have been made, with the first one.
     connections: Cell<u64>,
     watches: Rc<Watches>,
+    looks: Looks,
     /// The ACLs of the nodes that we make.
     access: Arc<NodeAccess>,
     /// The path and ACL of a node that is about to be replaced.
@@ -42,11 +48,12 @@ impl Session {
     pub(super) fn new(client: Client, access: Arc<NodeAccess>) -> Self {
         let watcher = RefCell::new(client.state_watcher());
         Self {
-            client,
+            client: Rc::new(client),
             watcher,
             changes: Cell::new(0),
             connections: Cell::new(1),
             watches: Rc::default(),
+            looks: Looks::default(),
             access,
             kept: RefCell::default(),
         }
@@ -70,6 +77,11 @@ impl Session {
     pub async fn close_to_others(&self, path: &str) -> Result<(), Fault> {
         let set = self.client.set_acl(path, self.access.acls(), None).await;
         set.map(drop).map_err(|error| self.fault(error))
+    }
+
+    /// Fires when the node no longer looks like this.
+    fn looked_at(&self, path: &str, stat: &Stat) -> <Self as Link>::Watch {
+        Box::pin(self.looks.until_changed(&self.client, path.to_owned(), Face::from(stat)))
     }
 
     fn fault(&self, error: Error) -> Fault {
@@ -204,6 +216,24 @@ impl Link for Session {
         async move { sent.await.map_err(|error| self.fault(error)) }
     }
 
+    fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, Fault>> {
+        let mut reader = self.client.new_multi_reader();
+        let added = paths.iter().try_for_each(|path| reader.add_get_children(path));
+        let sent = added.map(|()| reader.commit());
+        let children = |result| match result {
+            MultiReadResult::Children { children } => Some(children),
+            _ => None,
+        };
+        async move {
+            let read = match sent {
+                Ok(sent) => sent.await,
+                Err(error) => Err(error),
+            };
+            let results = read.map_err(|error| self.fault(error))?;
+            Ok(results.into_iter().map(children).collect())
+        }
+    }
+
     fn seen(&self, path: &str) -> impl Future<Output = Result<Option<Seen>, Fault>> {
         let sent = self.client.check_stat(path);
         async move { sent.await.map(|stat| stat.map(Seen::from)).map_err(|error| self.fault(error)) }
@@ -216,36 +246,40 @@ impl Link for Session {
 
     fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, Fault>> {
         // A data watch on an existing node: an exists-watch on a missing one would stay at the server.
-        let room = self.watches.room(path);
-        let (watched, plain) = match room.is_some() {
-            true => (Some(self.client.get_and_watch_data(path)), None),
-            false => (None, Some(self.client.get_data(path))),
+        let sent = match self.watches.room(path) {
+            Some(room) => Left((room, self.client.get_and_watch_data(path))),
+            None => Right(self.client.get_data(path)),
         };
         async move {
-            if let Some(plain) = plain {
-                plain.await.map_err(|error| self.fault(error))?;
-                return Ok(Box::pin(self.watches.clone().look()) as Self::Watch);
+            match sent {
+                Left((room, watched)) => {
+                    let (_, _, watcher) = watched.await.map_err(|error| self.fault(error))?;
+                    Ok(fires_once(watcher, room))
+                }
+                Right(read) => {
+                    let (_, stat) = read.await.map_err(|error| self.fault(error))?;
+                    Ok(self.looked_at(path, &stat))
+                }
             }
-            let watched = watched.expect("one of the two");
-            let (_, _, watcher) = watched.await.map_err(|error| self.fault(error))?;
-            Ok(fires_once(watcher, room))
         }
     }
 
     fn watch_children(&self, path: &str) -> impl Future<Output = Result<(Vec<String>, Self::Watch), Fault>> {
-        let room = self.watches.room(path);
-        let (watched, plain) = match room.is_some() {
-            true => (Some(self.client.list_and_watch_children(path)), None),
-            false => (None, Some(self.client.list_children(path))),
+        let sent = match self.watches.room(path) {
+            Some(room) => Left((room, self.client.get_and_watch_children(path))),
+            None => Right(self.client.get_children(path)),
         };
         async move {
-            if let Some(plain) = plain {
-                let children = plain.await.map_err(|error| self.fault(error))?;
-                return Ok((children, Box::pin(self.watches.clone().look()) as Self::Watch));
+            match sent {
+                Left((room, watched)) => {
+                    let (children, _, watcher) = watched.await.map_err(|error| self.fault(error))?;
+                    Ok((children, fires_once(watcher, room)))
+                }
+                Right(read) => {
+                    let (children, stat) = read.await.map_err(|error| self.fault(error))?;
+                    Ok((children, self.looked_at(path, &stat)))
+                }
             }
-            let watched = watched.expect("one of the two");
-            let (children, watcher) = watched.await.map_err(|error| self.fault(error))?;
-            Ok((children, fires_once(watcher, room)))
         }
     }
 

@@ -21,6 +21,7 @@ pub fn of<L: Link>(settings: Rc<Settings>, census: Arc<Census>) -> impl AsyncFn(
         tokio::select! {
             never = audited => never,
             never = janitor::sweep_every(live, every) => never,
+            never = janitor::leave_unused_parents(live) => never,
             never = sweep::sweep_every(live, &census) => never,
             never = compare::watch(live, &settings, every, strangers) => never,
             never = judged::watch(live, every) => never,

@@ -1,0 +1,164 @@
+//! Nodes beyond the bound of watches. They are looked at again and again, many of them with one request.
+
+use std::{cell::RefCell, collections::VecDeque, future::Future, rc::Rc, time::Duration};
+
+use tokio::{sync::oneshot, task::spawn_local, time::sleep};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use zookeeper_client::{Client, Error, MultiReadResult, Stat};
+
+/// The nodes of one session that are looked at. When this is dropped, all waits for them end.
+pub(super) struct Looks {
+    state: Rc<State>,
+    _ends: DropGuard,
+}
+
+struct State {
+    waiting: RefCell<Waiting>,
+    ended: CancellationToken,
+}
+
+#[derive(Default)]
+struct Waiting {
+    nodes: VecDeque<Looked>,
+    /// Whether a task looks at them.
+    attended: bool,
+}
+
+struct Looked {
+    path: String,
+    was: Face,
+    changed: oneshot::Sender<()>,
+}
+
+/// What changes when a node is made anew or written, or when a child of it comes or goes: the transactions that did so
+/// last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Face {
+    made: i64,
+    written: i64,
+    children: i64,
+}
+
+impl From<&Stat> for Face {
+    fn from(stat: &Stat) -> Self {
+        Self { made: stat.czxid, written: stat.mzxid, children: stat.pzxid }
+    }
+}
+
+/// The most nodes per second that one session looks at.
+const LOOKS_PER_SECOND: u32 = 1000;
+/// Most nodes of one request.
+const AT_ONCE: usize = 250;
+const LEAST_PAUSE: Duration = Duration::from_millis(50);
+
+impl Default for Looks {
+    fn default() -> Self {
+        let ended = CancellationToken::new();
+        Self {
+            state: Rc::new(State { waiting: RefCell::default(), ended: ended.clone() }),
+            _ends: ended.drop_guard(),
+        }
+    }
+}
+
+impl Looks {
+    /// Returns when the node no longer looks like `was`, when it may have changed unseen, or when the session ends.
+    ///
+    /// # Cancellation
+    /// The node is looked at from the call on, until the future is dropped.
+    pub(super) fn until_changed(
+        &self,
+        client: &Rc<Client>,
+        path: String,
+        was: Face,
+    ) -> impl Future<Output = ()> + use<> {
+        let (changed, told) = oneshot::channel();
+        let mut waiting = self.state.waiting.borrow_mut();
+        waiting.nodes.push_back(Looked { path, was, changed });
+        if !std::mem::replace(&mut waiting.attended, true) {
+            let (client, state) = (Rc::downgrade(client), self.state.clone());
+            drop(spawn_local(async move {
+                let looking = async {
+                    while let Some(batch) = state.next().await {
+                        // Kept only for this request, because the session ends with its last owner.
+                        let Some(client) = client.upgrade() else { return };
+                        state.look(&client, batch).await;
+                    }
+                };
+                let ended = state.ended.cancelled();
+                tokio::select! {
+                    () = looking => {}
+                    () = ended => state.waiting.borrow_mut().nodes.clear(),
+                }
+            }));
+        }
+        async { told.await.unwrap_or_default() }
+    }
+}
+
+impl State {
+    /// Returns the nodes that are due, when they are due. `None`: nobody waits any more.
+    async fn next(&self) -> Option<Vec<Looked>> {
+        let due = {
+            let mut waiting = self.waiting.borrow_mut();
+            waiting.nodes.retain(|node| !node.changed.is_closed());
+            waiting.attended = !waiting.nodes.is_empty();
+            waiting.nodes.len().min(AT_ONCE)
+        };
+        if due == 0 {
+            return None;
+        }
+        sleep(pause(due)).await;
+        let mut waiting = self.waiting.borrow_mut();
+        let due = due.min(waiting.nodes.len());
+        Some(waiting.nodes.drain(..due).collect())
+    }
+
+    /// Tells those whose node has changed. The others wait again.
+    async fn look(&self, client: &Client, batch: Vec<Looked>) {
+        let faces = faces(client, &batch).await;
+        let faces = faces.into_iter().map(Some).chain(std::iter::repeat(None));
+        for (node, face) in batch.into_iter().zip(faces) {
+            if face.flatten() == Some(node.was) {
+                self.waiting.borrow_mut().nodes.push_back(node);
+            } else {
+                // This fails if nobody waits for it any more.
+                node.changed.send(()).ok();
+            }
+        }
+    }
+}
+
+/// How long to wait before `due` nodes are looked at.
+fn pause(due: usize) -> Duration {
+    let due = u32::try_from(due).unwrap_or(u32::MAX);
+    (Duration::from_secs(1) * due / LOOKS_PER_SECOND).max(LEAST_PAUSE)
+}
+
+/// What the nodes look like now; `None` for each that is gone or cannot be read. Nothing if the request failed: whoever
+/// waits then looks alone, and learns why. A server before 3.6 knows no such request.
+async fn faces(client: &Client, batch: &[Looked]) -> Vec<Option<Face>> {
+    let mut reader = client.new_multi_reader();
+    let added = batch.iter().try_for_each(|node| reader.add_get_data(&node.path));
+    let read = added.map(|()| reader.commit());
+    let read = match read {
+        Ok(read) => read.await,
+        Err(error) => Err(error),
+    };
+    let face = |result: &_| match result {
+        MultiReadResult::Data { stat, .. } => Some(Face::from(stat)),
+        _ => None,
+    };
+    read.unwrap_or_else(|_: Error| Vec::new()).iter().map(face).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_looks_at_so_many_nodes_in_a_second_and_at_few_in_its_own_time() {
+        assert_eq!(pause(1), LEAST_PAUSE);
+        assert_eq!(pause(AT_ONCE), Duration::from_millis(250));
+    }
+}

@@ -1,23 +1,17 @@
 //! A gateway that is told to stop finishes what is in flight, refuses the rest, and leaves nothing behind.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Ask, Client, Outcome},
+    each_once::each_once,
     gateway::Gateway,
     held::Held,
     patience::QUIET,
     site::Site,
     zookeeper::last_zxid,
 };
-use tokio::task::JoinSet;
 
 #[tokio::test]
 async fn sigterm_finishes_what_is_in_flight_and_leaves_no_node_behind() {
@@ -91,26 +85,10 @@ async fn a_drain_that_ends_before_its_requests_leaves_their_keys_to_the_session_
 #[tokio::test]
 async fn a_gateway_that_keeps_many_idle_keys_gives_all_of_them_back_at_once() {
     const KEYS: usize = 2000;
-    const CLIENTS: usize = 16;
     let (_zookeeper, site) = Site::on_its_own().await;
     let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "20s").keeping("9m");
     let gateway = Gateway::start(&policy).await;
-    let (public, next) = (gateway.public, Arc::<AtomicUsize>::default());
-    let client = |next: Arc<AtomicUsize>| async move {
-        let mut connection = Client::connect(public).await.expect("listens");
-        loop {
-            let key = next.fetch_add(1, Ordering::Relaxed);
-            if key >= KEYS {
-                return;
-            }
-            let answer = connection.send(&Ask::post(&format!("/pay/{key}"))).await.expect("answered");
-            assert_eq!(answer.status, 200, "{answer:?}");
-        }
-    };
-    let mut clients: JoinSet<_> = (0..CLIENTS).map(|_| client(next.clone())).collect();
-    while let Some(client) = clients.join_next().await {
-        client.expect("every request is answered with 200");
-    }
+    each_once(gateway.public, KEYS).await;
     let tree = site.tree().await;
     assert_eq!(tree.locks().await.len(), KEYS, "not exercised");
     let before = last_zxid(site.zookeeper).await;

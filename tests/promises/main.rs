@@ -80,6 +80,7 @@ mod lock_command;
 mod lock_library;
 mod lock_service;
 mod log_words;
+mod looked_at;
 mod manners;
 mod matrix_in_short;
 mod metrics;

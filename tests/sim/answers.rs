@@ -41,6 +41,7 @@ fn memory_answers_as_a_real_server_does() {
         "x-0000000002",
         "version 2",
         "fired",
+        "unread, [",
         "steps done; ",
         "Ephemerals(\"\"): [\"",
     ];

@@ -2,8 +2,8 @@
 //!
 //! Reading order:
 //! - One test: [`site`] is the set-up that it has to itself, [`gateway`] is the process under test, and [`policy`] is
-//!   the configuration of that process. [`client`], [`load`] and [`rolling_load`] send requests. [`history`] judges the
-//!   executions.
+//!   the configuration of that process. [`client`], [`load`], [`each_once`] and [`rolling_load`] send requests.
+//!   [`history`] judges the executions.
 //! - ZooKeeper: [`zookeeper`] and [`ensemble`] are real servers, and [`faulty_link`] is the way to them. [`memory`] is
 //!   a ZooKeeper for simulated time. [`curator`] is the class path of Java programs that take its locks.
 //! - Upstreams: [`origin`] records requests, [`held`] is a request that the origin holds, and [`ledger`] keeps
@@ -32,6 +32,7 @@ pub mod client;
 pub mod crowd;
 pub mod curator;
 pub mod duel;
+pub mod each_once;
 pub mod effort;
 pub mod ensemble;
 pub mod faulty_link;

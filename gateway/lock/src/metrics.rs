@@ -121,7 +121,7 @@ impl SessionMetrics {
             ),
             together: counters(
                 "zk_shared_transactions_total",
-                "Transactions with the first and last nodes of several keys, by result: done, or refused, and each part \
+                "Transactions with nodes of several keys that are mostly free, by result: done, or refused, and each part \
                  sent again by itself.",
                 &["result"],
             ),

@@ -186,6 +186,12 @@ async fn answer<L: Link>(link: &L, root: &str, op: &Op) -> Result<Answered, Faul
             Line::text("done")
         }
         Op::Children(path) => Line::text(sorted(link.children(&at(path)).await?)),
+        Op::ChildrenOf(paths) => {
+            let paths: Vec<_> = paths.iter().map(|path| at(path)).collect();
+            let lists = link.children_of(&paths.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+            let told = lists.into_iter().map(|list| list.map_or_else(|| "unread".to_owned(), sorted));
+            Line::text(told.collect::<Vec<_>>().join(", "))
+        }
         Op::Seen(path) => seen(link, &at(path)).await?,
         Op::Data(path) => {
             let (data, seen) = link.data(&at(path)).await?;

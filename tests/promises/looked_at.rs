@@ -1,0 +1,29 @@
+//! A session may not watch as many nodes as it keeps keys. Keys beyond that are handed over all the same.
+
+use std::time::Duration;
+
+use fencegate_tests::{client::Ask, each_once::each_once, gateway::Gateway, site::Site};
+
+/// More than fit into the 96 KiB of paths that a session watches.
+const KEYS: usize = 2500;
+
+/// The time between two looks at one of so many keys, and some for the way.
+const SOON: Duration = Duration::from_secs(8);
+
+#[tokio::test]
+async fn a_kept_key_that_is_not_watched_is_handed_over_when_another_gateway_wants_it() {
+    let (_zookeeper, site) = Site::on_its_own().await;
+    let policy =
+        |name| site.policy(name).with("/zookeeper/session_timeout", "20s").with("/zookeeper/sessions", 1);
+    let one = Gateway::start(&policy("gw-1").keeping("9m")).await;
+    each_once(one.public, KEYS).await;
+    let tree = site.tree().await;
+    assert_eq!(tree.locks().await.len(), KEYS, "not exercised");
+
+    let two = Gateway::start(&policy("gw-2").with("/routes/0/fence/wait", "20s")).await;
+    for key in [0, KEYS / 2, KEYS - 1] {
+        let answer = two.send(&Ask::post(&format!("/pay/{key}"))).await;
+        assert_eq!(answer.status, 200, "key {key}: {answer:?}");
+        assert!(answer.took() < SOON, "key {key} took {:?}", answer.took());
+    }
+}

@@ -1,0 +1,38 @@
+//! Requests for many keys, each of them once.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tokio::task::JoinSet;
+
+use crate::client::{Ask, Client};
+
+const CLIENTS: usize = 16;
+
+/// Returns when the gateway has served `/pay/0` to `/pay/{keys - 1}`.
+///
+/// # Panics
+/// A request is not answered with 200.
+pub async fn each_once(gateway: SocketAddr, keys: usize) {
+    let next = Arc::<AtomicUsize>::default();
+    let client = |next: Arc<AtomicUsize>| async move {
+        let mut connection = Client::connect(gateway).await.expect("listens");
+        loop {
+            let key = next.fetch_add(1, Ordering::Relaxed);
+            if key >= keys {
+                return;
+            }
+            let answer = connection.send(&Ask::post(&format!("/pay/{key}"))).await.expect("answered");
+            assert_eq!(answer.status, 200, "{answer:?}");
+        }
+    };
+    let mut clients: JoinSet<_> = (0..CLIENTS).map(|_| client(next.clone())).collect();
+    while let Some(client) = clients.join_next().await {
+        client.expect("every request is answered with 200");
+    }
+}

@@ -1,6 +1,8 @@
 //! The cost of a lock on a key that nobody holds, in requests to ZooKeeper and in round trips. Keys that share a
 //! transaction must not cost each other their locks.
 
+mod coming_back;
+
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
@@ -117,6 +119,26 @@ impl Bench {
         join_all((0..KEYS).map(async |key| gives_back(self.takes(key).await))).await;
     }
 
+    /// Every client takes its key and gives it back. The answers of two shared transactions are lost: the first one makes
+    /// nodes, and the second one removes them.
+    async fn loses_two_answers(&self, fate: Fate) {
+        let lost = Rc::<Cell<u32>>::default();
+        let counting = lost.clone();
+        self.doctor.rules(move |asked| {
+            if !is_shared(asked) || counting.get() == 2 {
+                return Fate::Passes;
+            }
+            counting.set(counting.get() + 1);
+            fate.clone()
+        });
+        let tenures = join_all((0..KEYS).map(|key| self.takes(key)));
+        let tenures = timeout(ROUND_TRIP * 20, tenures).await.expect("each looks at its own key");
+        assert_eq!(self.left().len(), 2 * tenures.len(), "a parent and a node each: {:?}", self.left());
+        tenures.into_iter().for_each(gives_back);
+        sleep(ROUND_TRIP * 5).await;
+        assert_eq!(lost.get(), 2, "not exercised");
+    }
+
     fn counts(&self) -> Rc<RefCell<Tally>> {
         let tally = Rc::<RefCell<Tally>>::default();
         let counting = tally.clone();
@@ -148,6 +170,12 @@ impl Bench {
         sleep(KEPT_FOR * 2).await;
         assert_eq!(self.left(), [""; 0]);
     }
+}
+
+/// The transaction was done, or was not.
+fn lost_answers() -> [Fate; 2] {
+    let ambiguous = || Fault::Ambiguous("the connection broke".into());
+    [Fate::Done(ambiguous()), Fate::Refused(ambiguous())]
 }
 
 fn gives_back(tenure: Tenure) {
@@ -235,26 +263,11 @@ fn what_is_refused_to_one_key_is_done_for_the_others() {
 /// Whether the transaction was done or not, each request finds out the result for its own key.
 #[test]
 fn a_shared_transaction_whose_answer_is_lost_leaves_no_node_and_refuses_nobody() {
-    let ambiguous = || Fault::Ambiguous("the connection broke".into());
-    for fate in [Fate::Done(ambiguous()), Fate::Refused(ambiguous())] {
+    for fate in lost_answers() {
         simulated::run(async {
             let bench = Bench::start().await;
-            let (lost, fate) = (Rc::new(Cell::new(0_u32)), fate.clone());
-            let counting = lost.clone();
-            bench.doctor.rules(move |asked| {
-                if !is_shared(asked) || counting.get() == 2 {
-                    return Fate::Passes;
-                }
-                counting.set(counting.get() + 1);
-                fate.clone()
-            });
-            // The first lost transaction makes nodes, and the second one removes them.
-            let tenures = join_all((0..KEYS).map(|key| bench.takes(key)));
-            let tenures = timeout(ROUND_TRIP * 20, tenures).await.expect("each looks at its own key");
-            assert_eq!(bench.left().len(), 2 * tenures.len(), "a parent and a node each: {:?}", bench.left());
-            tenures.into_iter().for_each(gives_back);
+            bench.loses_two_answers(fate).await;
             bench.nothing_is_left().await;
-            assert_eq!(lost.get(), 2, "not exercised");
             bench.locks.stop().await;
         });
     }
@@ -290,141 +303,4 @@ fn nodes_of_several_keys_share_a_transaction_and_those_of_one_key_never() {
         bench.nothing_is_kept().await;
         bench.locks.stop().await;
     });
-}
-
-#[test]
-fn a_lock_of_a_key_that_comes_back_often_is_one_create_and_one_delete() {
-    simulated::run(async {
-        let bench = Bench::start().await;
-        bench.all_come_back().await;
-        let (tally, began) = (bench.counts(), Instant::now());
-        let tenure = bench.takes(1).await;
-        assert_eq!(began.elapsed(), ROUND_TRIP);
-        assert_eq!(tally.take(), Tally { creates: 1, lists: 1, ..Tally::default() });
-        gives_back(tenure);
-        sleep(ROUND_TRIP * 10).await;
-        assert_eq!(tally.take(), Tally { transactions: 1, ..Tally::default() });
-        bench.nothing_is_kept().await;
-        bench.locks.stop().await;
-    });
-}
-
-/// A step for each node that is made or removed, and no other.
-#[test]
-fn locks_of_many_keys_that_come_back_often_take_half_as_many_steps() {
-    simulated::run(async {
-        let bench = Bench::start().await;
-        bench.all_come_back().await;
-        let counted = Rc::<Cell<usize>>::default();
-        let (steps, tally) = (counted.clone(), Rc::<RefCell<Tally>>::default());
-        let counting = tally.clone();
-        bench.doctor.rules(move |asked| {
-            if is_of_locks(asked) {
-                counting.borrow_mut().counts(asked);
-            }
-            match asked {
-                Asked::Commit { steps: of } if is_of_locks(asked) => steps.set(steps.get() + of.len()),
-                Asked::Create { .. } => steps.set(steps.get() + 1),
-                _ => {}
-            }
-            Fate::Passes
-        });
-        bench.all_at_once().await;
-        sleep(ROUND_TRIP * 10).await;
-        assert_eq!(counted.get(), 2 * KEYS as usize);
-        // Two create alone, because nothing is on its way then; the others share a transaction and a list.
-        assert!(tally.borrow().requests() <= KEYS / 2, "{:?}", tally.borrow());
-        bench.nothing_is_kept().await;
-        bench.locks.stop().await;
-    });
-}
-
-/// Another gateway removes a parent that we keep, or the server does.
-#[test]
-fn a_kept_parent_that_is_gone_costs_its_key_and_the_others_no_lock() {
-    simulated::run(async {
-        let bench = Bench::start().await;
-        bench.all_come_back().await;
-        let stranger = bench.stranger().await;
-        for parent in bench.left().into_iter().step_by(5) {
-            stranger.delete(&parent).await.expect("removed");
-        }
-        let began = Instant::now();
-        let tenures = join_all((0..KEYS).map(|key| bench.takes(key))).await;
-        assert!(began.elapsed() <= ROUND_TRIP * 5, "{:?}", began.elapsed());
-        assert_eq!(bench.left().len(), 2 * KEYS as usize);
-        tenures.into_iter().for_each(gives_back);
-        bench.nothing_is_kept().await;
-        bench.locks.stop().await;
-    });
-}
-
-/// Others have used the key meanwhile. So its numbers are not those that we expect, and we stand behind whoever is there.
-#[test]
-fn below_a_kept_parent_others_are_seen_and_waited_for() {
-    simulated::run(async {
-        let bench = Bench::start().await;
-        bench.all_come_back().await;
-        let stranger = bench.stranger().await;
-        let parents = bench.left();
-        let mut theirs = Vec::new();
-        for (number, parent) in parents.iter().enumerate() {
-            let node = format!("{parent}/_c_00000000-0000-4000-8000-000000000000-lock-");
-            let made = stranger.create(&node, b"", Kind::EphemeralSequential).await.expect("made");
-            let path = format!("{node}{:010}", made.sequence);
-            match number % 2 {
-                0 => stranger.delete(&path).await.expect("gone again"),
-                _ => theirs.push(path),
-            }
-        }
-        let begun = Instant::now();
-        let taken: Vec<_> = (0..KEYS)
-            .map(|key| {
-                let taking = bench.takes(key);
-                async { (taking.await, begun.elapsed()) }
-            })
-            .collect();
-        let releases = async {
-            sleep(ROUND_TRIP * 20).await;
-            for path in &theirs {
-                stranger.delete(path).await.expect("held until now");
-            }
-        };
-        let (taken, ()) = tokio::join!(join_all(taken), releases);
-        let (early, late): (Vec<_>, Vec<_>) =
-            taken.into_iter().partition(|(_, after)| *after < ROUND_TRIP * 20);
-        assert_eq!((early.len(), late.len()), (KEYS as usize / 2, KEYS as usize / 2));
-        assert!(early.iter().all(|(_, after)| *after <= ROUND_TRIP * 4), "a wrong number costs a round trip");
-        early.into_iter().chain(late).for_each(|(tenure, _)| gives_back(tenure));
-        bench.nothing_is_kept().await;
-        bench.locks.stop().await;
-    });
-}
-
-/// Whether the transaction was done or not, each request finds out the result for its own key.
-#[test]
-fn a_shared_transaction_below_kept_parents_whose_answer_is_lost_leaves_no_node() {
-    let ambiguous = || Fault::Ambiguous("the connection broke".into());
-    for fate in [Fate::Done(ambiguous()), Fate::Refused(ambiguous())] {
-        simulated::run(async {
-            let bench = Bench::start().await;
-            bench.all_come_back().await;
-            let (lost, fate) = (Rc::new(Cell::new(0_u32)), fate.clone());
-            let counting = lost.clone();
-            bench.doctor.rules(move |asked| {
-                if !is_shared(asked) || counting.get() == 2 {
-                    return Fate::Passes;
-                }
-                counting.set(counting.get() + 1);
-                fate.clone()
-            });
-            let tenures = join_all((0..KEYS).map(|key| bench.takes(key)));
-            let tenures = timeout(ROUND_TRIP * 20, tenures).await.expect("each looks at its own key");
-            assert_eq!(bench.left().len(), 2 * KEYS as usize, "a parent and a node each: {:?}", bench.left());
-            tenures.into_iter().for_each(gives_back);
-            bench.nothing_is_kept().await;
-            assert_eq!(lost.get(), 2, "not exercised");
-            bench.locks.stop().await;
-        });
-    }
 }

@@ -102,6 +102,7 @@ mod one_service;
 mod outcome;
 mod outlets;
 mod overslept;
+mod own_turn;
 mod pace;
 mod panicked;
 mod parents;

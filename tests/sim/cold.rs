@@ -87,8 +87,7 @@ struct Bench {
 impl Bench {
     async fn start() -> Self {
         let (ensemble, doctor) = (Ensemble::start(Settings::default()), Doctor::new());
-        let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-        let bench = Self { locks: Locks::over(library).await, ensemble, doctor };
+        let bench = Self { locks: session(&ensemble, &doctor).await, ensemble, doctor };
         // Makes the folders of the keys, which stay.
         bench.all_at_once().await;
         bench.nothing_is_left().await;
@@ -97,8 +96,7 @@ impl Bench {
     }
 
     async fn takes(&self, key: u32) -> Tenure {
-        let taken = self.locks.delayed(&[&format!("key-{key}")], Hold::Strict, T * 5, None).await;
-        taken.expect("in time")
+        takes(&self.locks, key).await
     }
 
     /// Every client has used its key so often that its parent stays.
@@ -172,10 +170,18 @@ impl Bench {
     }
 }
 
+async fn session(ensemble: &Ensemble, doctor: &Doctor) -> Locks {
+    Locks::over(Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() }).await
+}
+
 /// The transaction was done, or was not.
 fn lost_answers() -> [Fate; 2] {
     let ambiguous = || Fault::Ambiguous("the connection broke".into());
     [Fate::Done(ambiguous()), Fate::Refused(ambiguous())]
+}
+
+async fn takes(locks: &Locks, key: u32) -> Tenure {
+    locks.delayed(&[&format!("key-{key}")], Hold::Strict, T * 5, None).await.expect("in time")
 }
 
 fn gives_back(tenure: Tenure) {

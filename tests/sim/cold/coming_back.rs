@@ -10,7 +10,7 @@ use fencegate_lock::session::link::{Kind, Link};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
-use super::{Bench, KEYS, ROUND_TRIP, Tally, gives_back, is_of_locks, lost_answers};
+use super::{Bench, KEYS, ROUND_TRIP, Tally, gives_back, is_of_locks, lost_answers, session, takes};
 use crate::{
     doctored::{Asked, Fate},
     simulated,
@@ -136,4 +136,31 @@ fn a_shared_transaction_below_kept_parents_whose_answer_is_lost_leaves_no_node()
             bench.locks.stop().await;
         });
     }
+}
+
+/// Neither ever meets the other, and each finds out that it is not alone. A parent that one keeps costs the other a shared
+/// transaction, so both keep parents more and more seldom.
+#[test]
+fn keys_that_two_sessions_use_in_turn_are_not_asked_for_singly() {
+    const ROUNDS: u32 = 200;
+    simulated::run(async {
+        let bench = Bench::start().await;
+        let other = session(&bench.ensemble, &bench.doctor).await;
+        bench.doctor.wire().delay(super::WAY..super::WAY);
+        let mut tally = bench.counts();
+        for round in 0..2 * ROUNDS {
+            if round == ROUNDS {
+                tally = bench.counts();
+            }
+            let locks = if round % 2 == 0 { &bench.locks } else { &other };
+            join_all((0..KEYS).map(async |key| gives_back(takes(locks, key).await))).await;
+            sleep(ROUND_TRIP * 10).await;
+        }
+        let per_lock = f64::from(tally.borrow().requests()) / f64::from(KEYS * ROUNDS);
+        eprintln!("{:?}: {per_lock:.2} requests per lock", tally.borrow());
+        assert!(per_lock < 0.4, "{:?}", tally.borrow());
+        bench.nothing_is_kept().await;
+        bench.locks.stop().await;
+        other.stop().await;
+    });
 }

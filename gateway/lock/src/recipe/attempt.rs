@@ -12,6 +12,7 @@ use fencegate_policies::{
 };
 use fencegate_process::failpoint;
 use futures_util::future::OptionFuture;
+use tokio::task::yield_now;
 
 use super::{
     candidate::{Berth, CREATE_ROUNDS, Candidate, Node, PATIENT_ROUNDS, refused},
@@ -52,6 +53,11 @@ impl<L: Link> Attempt<L> {
         mode: Mode,
     ) -> Result<Self, NotGranted> {
         let at = Berth::of(&live.paths, key, site)?;
+        if live.registry.parents.has_ours(&at.parent) {
+            // A client that was just answered may be back before the task of its last request has run, which removes
+            // the node of that request. Let it run first: then we do not have to wait in line behind ourselves.
+            yield_now().await;
+        }
         Ok(Self::of(Registered::enter(live, at.bytes()).await?, live, &at, mode))
     }
 
@@ -280,6 +286,7 @@ impl<L: Link> Attempt<L> {
                 self.made.nothing();
                 match fault {
                     Fault::NodeExists => {
+                        self.candidate.shares_key();
                         live.registry.parents.is_there(&self.candidate.parent);
                         Ok(None)
                     }
@@ -297,10 +304,14 @@ impl<L: Link> Attempt<L> {
         let expected = self.candidate.path(&self.candidate.numbered(number));
         let (parent, requested) = (parent.clone(), self.candidate.requested());
         self.sending();
-        let made = live.next(NextNode { parent, requested, expected, says: self.says.clone() });
+        let says = self.says.clone();
+        let made = live.next(NextNode { parent, requested, expected: expected.clone(), says });
         failpoint::pass("after_create_sent");
         match made.await {
             Ok(NextMade { seen, path, children }) => {
+                if path != expected {
+                    self.candidate.shares_key();
+                }
                 let name = path.rsplit('/').next().unwrap_or_default().to_owned();
                 self.made.named(&name);
                 let children = match children {

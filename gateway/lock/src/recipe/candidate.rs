@@ -110,6 +110,12 @@ impl<L: Link> Candidate<L> {
 
     pub(super) fn others_came(&self) {
         self.alone.set(false);
+        self.shares_key();
+    }
+
+    /// Others have used the key since our last visit, so its parent is not kept.
+    pub(super) fn shares_key(&self) {
+        self.live.registry.parents.kept.is_shared(self.mark);
     }
 
     /// The number that the next node below the parent should get, if this session has kept the parent. The parent is
@@ -123,18 +129,17 @@ impl<L: Link> Candidate<L> {
 
     /// The parent is not there, although we had kept it.
     pub(super) fn misses_parent(&self) {
-        self.live.registry.parents.kept.is_shared(self.mark);
+        self.live.registry.parents.kept.is_missed(self.mark, self.live.clock.now());
         self.live.registry.parents.is_gone(&self.parent);
     }
 
     /// Whether the parent should stay when our last node goes. A parent with a record has rules of its own.
     fn keeps_parent(&self) -> bool {
-        let kept = &self.live.registry.parents.kept;
         if !self.is_alone() {
-            kept.is_shared(self.mark);
+            self.shares_key();
             return false;
         }
-        self.record.is_empty() && kept.stays(self.mark)
+        self.record.is_empty() && self.live.registry.parents.kept.stays(self.mark)
     }
 
     pub fn path(&self, name: &str) -> String {

@@ -14,8 +14,7 @@ use fencegate_process::clock::Boot;
 #[derive(Default)]
 pub struct KeptParents {
     kept: RefCell<HashMap<u64, Kept>>,
-    /// How often each key was left since others were seen there, up to [`OFTEN`].
-    visits: RefCell<HashMap<u64, u8>>,
+    known: RefCell<HashMap<u64, Known>>,
 }
 
 struct Kept {
@@ -25,34 +24,78 @@ struct Kept {
     since: Boot,
 }
 
-/// So many visits make it likely that the key is ours alone. A parent that others remove costs a shared transaction.
-const OFTEN: u8 = 8;
+/// What is known of a key that was used lately.
+struct Known {
+    /// How often it was left since others were seen there, up to `needed`.
+    visits: u16,
+    /// After so many visits its parent stays.
+    needed: u16,
+    /// When its parent was not there although we had kept it.
+    missed: Option<Boot>,
+}
 
-/// How long a parent stays below which nothing is. The server would remove it after one to two minutes.
+/// So many visits make it likely that the key is ours alone. A parent that others remove costs a shared transaction.
+const OFTEN: u16 = 8;
+
+/// Whoever shares a key with others needs twice as many visits each time, up to this.
+const MOST_NEEDED: u16 = 1024;
+
+/// How long a parent stays below which nothing is.
 pub const KEPT_FOR: Duration = Duration::from_secs(10);
+
+/// Once a minute the server removes each container that is empty at that moment. A parent that is missed twice in less
+/// was removed by others.
+const SERVER_TIDIES: Duration = Duration::from_secs(55);
 
 /// Most kept parents of a session: some hundred kilobytes here, and in the ensemble.
 const MOST: usize = 1024;
 
-/// Most keys whose visits are counted. Beyond that all counts begin anew.
-const MOST_COUNTED: usize = 4096;
+/// Most keys of which something is known. Beyond that all counts begin anew.
+const MOST_KNOWN: usize = 4096;
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { visits: 0, needed: OFTEN, missed: None }
+    }
+}
+
+impl Known {
+    fn is_shared(&mut self) {
+        self.visits = 0;
+        self.needed = (self.needed * 2).min(MOST_NEEDED);
+    }
+}
 
 impl KeptParents {
-    /// Nobody but this session was seen at the key, which is being left. Returns whether its parent should stay.
-    pub(crate) fn stays(&self, mark: u64) -> bool {
-        let mut visits = self.visits.borrow_mut();
-        if visits.len() == MOST_COUNTED && !visits.contains_key(&mark) {
-            visits.clear();
+    fn knows<T>(&self, mark: u64, then: impl FnOnce(&mut Known) -> T) -> T {
+        let mut known = self.known.borrow_mut();
+        if known.len() == MOST_KNOWN && !known.contains_key(&mark) {
+            known.clear();
         }
-        let count = visits.entry(mark).or_default();
-        *count = (*count + 1).min(OFTEN);
-        *count == OFTEN && self.kept.borrow().len() < MOST
+        then(known.entry(mark).or_default())
     }
 
-    /// Others were seen at the key, or its parent was not there as expected.
+    /// Nobody but this session was seen at the key, which is being left. Returns whether its parent should stay.
+    pub(crate) fn stays(&self, mark: u64) -> bool {
+        let often = self.knows(mark, |known| {
+            known.visits = (known.visits + 1).min(known.needed);
+            known.visits == known.needed
+        });
+        often && self.kept.borrow().len() < MOST
+    }
+
+    /// Others were seen at the key, or have left their traces there.
     pub(crate) fn is_shared(&self, mark: u64) {
-        self.visits.borrow_mut().remove(&mark);
+        self.knows(mark, Known::is_shared);
         self.kept.borrow_mut().remove(&mark);
+    }
+
+    /// The parent was not there, although we had kept it: others have removed it, or the server.
+    pub(crate) fn is_missed(&self, mark: u64, now: Boot) {
+        self.knows(mark, |known| match known.missed.replace(now) {
+            Some(before) if now.since(before) < SERVER_TIDIES => known.is_shared(),
+            _ => known.visits = known.visits.min(known.needed.saturating_sub(OFTEN)),
+        });
     }
 
     pub(crate) fn keep(&self, mark: u64, parent: &str, next: i64, now: Boot) {
@@ -88,8 +131,32 @@ mod tests {
         let parents = KeptParents::default();
         assert!((1..OFTEN).all(|_| !parents.stays(KEY)));
         assert!(parents.stays(KEY) && parents.stays(KEY));
-        parents.is_shared(KEY);
-        assert!(!parents.stays(KEY));
+    }
+
+    #[test]
+    fn a_key_that_others_use_as_well_has_to_be_used_alone_twice_as_often_each_time() {
+        let parents = KeptParents::default();
+        for needed in [OFTEN * 2, OFTEN * 4] {
+            parents.is_shared(KEY);
+            assert!((1..needed).all(|_| !parents.stays(KEY)));
+            assert!(parents.stays(KEY));
+        }
+        (0..20).for_each(|_| parents.is_shared(KEY));
+        assert!((1..MOST_NEEDED).all(|_| !parents.stays(KEY)));
+        assert!(parents.stays(KEY));
+    }
+
+    #[test]
+    fn a_parent_that_the_server_may_have_removed_is_no_sign_of_others() {
+        let parents = KeptParents::default();
+        for minute in 1..4 {
+            parents.is_missed(KEY, at(minute * 60));
+            assert!((1..OFTEN).all(|_| !parents.stays(KEY)));
+            assert!(parents.stays(KEY));
+        }
+        parents.is_missed(KEY, at(200));
+        assert!((1..2 * OFTEN).all(|_| !parents.stays(KEY)));
+        assert!(parents.stays(KEY));
     }
 
     #[test]
@@ -107,10 +174,10 @@ mod tests {
     #[test]
     fn many_keys_that_are_used_once_do_not_fill_the_memory() {
         let parents = KeptParents::default();
-        for key in 0..3 * MOST_COUNTED as u64 {
+        for key in 0..3 * MOST_KNOWN as u64 {
             assert!(!parents.stays(key));
         }
-        assert!(parents.visits.borrow().len() <= MOST_COUNTED);
+        assert!(parents.known.borrow().len() <= MOST_KNOWN);
     }
 
     #[test]

@@ -162,8 +162,8 @@ pub trait Link: 'static {
     }
     fn delete(&self, path: &str) -> impl Future<Output = Result<(), Fault>>;
     fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>>;
-    /// The children of several nodes, in one request; `None` for each node that cannot be read. [`Fault::Refused`]: the
-    /// server is older than ZooKeeper 3.6, and knows no such request.
+    /// The children of several nodes, in one request (since ZooKeeper 3.6, the oldest that we support); `None` for each
+    /// node that cannot be read.
     fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, Fault>>;
     fn seen(&self, path: &str) -> impl Future<Output = Result<Option<Seen>, Fault>>;
     fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, Seen), Fault>>;

@@ -45,7 +45,7 @@ pub struct Live<L> {
     pub base: u64,
     pub memory: Arc<Memory>,
     pub registry: Registry,
-    /// First and last nodes of keys that are about to be sent.
+    /// Nodes of mostly free keys that are about to be made or removed.
     pub(crate) collected: Collected,
     /// Cancelled when the session is over or given up: no new grant under it.
     pub over: CancellationToken,

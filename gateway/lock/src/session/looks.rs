@@ -27,6 +27,8 @@ struct Waiting {
 struct Looked {
     path: String,
     was: Face,
+    /// Bytes of its data: whoever asks how a node looks is sent its data, too.
+    bytes: usize,
     changed: oneshot::Sender<()>,
 }
 
@@ -39,6 +41,17 @@ pub(super) struct Face {
     children: i64,
 }
 
+/// Says that nobody looks, however the task ends.
+struct Attends(Rc<State>);
+
+impl Drop for Attends {
+    fn drop(&mut self) {
+        let mut waiting = self.0.waiting.borrow_mut();
+        waiting.attended = false;
+        waiting.nodes.clear();
+    }
+}
+
 impl From<&Stat> for Face {
     fn from(stat: &Stat) -> Self {
         Self { made: stat.czxid, written: stat.mzxid, children: stat.pzxid }
@@ -47,8 +60,9 @@ impl From<&Stat> for Face {
 
 /// The most nodes per second that one session looks at.
 const LOOKS_PER_SECOND: u32 = 1000;
-/// Most nodes of one request.
+/// Most nodes of one request, and most bytes of their data. Nodes of other programs may have up to a megabyte each.
 const AT_ONCE: usize = 250;
+const MOST_BYTES: usize = 256 * 1024;
 const LEAST_PAUSE: Duration = Duration::from_millis(50);
 
 impl Default for Looks {
@@ -62,7 +76,7 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Returns when the node no longer looks like `was`, when it may have changed unseen, or when the session ends.
+    /// Returns when the node no longer looks as it did in `stat`, when it may have changed unseen, or when the session ends.
     ///
     /// # Cancellation
     /// The node is looked at from the call on, until the future is dropped.
@@ -70,14 +84,16 @@ impl Looks {
         &self,
         client: &Rc<Client>,
         path: String,
-        was: Face,
+        stat: &Stat,
     ) -> impl Future<Output = ()> + use<> {
         let (changed, told) = oneshot::channel();
+        let (was, bytes) = (Face::from(stat), usize::try_from(stat.data_length).unwrap_or_default());
         let mut waiting = self.state.waiting.borrow_mut();
-        waiting.nodes.push_back(Looked { path, was, changed });
+        waiting.nodes.push_back(Looked { path, was, bytes, changed });
         if !std::mem::replace(&mut waiting.attended, true) {
-            let (client, state) = (Rc::downgrade(client), self.state.clone());
+            let (client, attends) = (Rc::downgrade(client), Attends(self.state.clone()));
             drop(spawn_local(async move {
+                let state = &attends.0;
                 let looking = async {
                     while let Some(batch) = state.next().await {
                         // Kept only for this request, because the session ends with its last owner.
@@ -85,10 +101,9 @@ impl Looks {
                         state.look(&client, batch).await;
                     }
                 };
-                let ended = state.ended.cancelled();
                 tokio::select! {
                     () = looking => {}
-                    () = ended => state.waiting.borrow_mut().nodes.clear(),
+                    () = state.ended.cancelled() => {}
                 }
             }));
         }
@@ -102,15 +117,13 @@ impl State {
         let due = {
             let mut waiting = self.waiting.borrow_mut();
             waiting.nodes.retain(|node| !node.changed.is_closed());
-            waiting.attended = !waiting.nodes.is_empty();
-            waiting.nodes.len().min(AT_ONCE)
+            due(waiting.nodes.iter().map(|node| node.bytes))
         };
         if due == 0 {
             return None;
         }
         sleep(pause(due)).await;
         let mut waiting = self.waiting.borrow_mut();
-        let due = due.min(waiting.nodes.len());
         Some(waiting.nodes.drain(..due).collect())
     }
 
@@ -129,6 +142,16 @@ impl State {
     }
 }
 
+/// How many nodes with data of these sizes are looked at with one request.
+fn due(sizes: impl Iterator<Item = usize>) -> usize {
+    let mut bytes = 0;
+    let fit = sizes.take(AT_ONCE).enumerate().take_while(|(number, size)| {
+        bytes += size;
+        *number == 0 || bytes <= MOST_BYTES
+    });
+    fit.count()
+}
+
 /// How long to wait before `due` nodes are looked at.
 fn pause(due: usize) -> Duration {
     let due = u32::try_from(due).unwrap_or(u32::MAX);
@@ -136,7 +159,7 @@ fn pause(due: usize) -> Duration {
 }
 
 /// What the nodes look like now; `None` for each that is gone or cannot be read. Nothing if the request failed: whoever
-/// waits then looks alone, and learns why. A server before 3.6 knows no such request.
+/// waits then looks alone, and learns why.
 async fn faces(client: &Client, batch: &[Looked]) -> Vec<Option<Face>> {
     let mut reader = client.new_multi_reader();
     let added = batch.iter().try_for_each(|node| reader.add_get_data(&node.path));
@@ -155,6 +178,14 @@ async fn faces(client: &Client, batch: &[Looked]) -> Vec<Option<Face>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_large_nodes_are_looked_at_with_one_request_and_many_small_ones() {
+        assert_eq!(due([].into_iter()), 0);
+        assert_eq!(due([0; 3 * AT_ONCE].into_iter()), AT_ONCE);
+        assert_eq!(due([MOST_BYTES + 1, 1].into_iter()), 1);
+        assert_eq!(due([MOST_BYTES - 1, 1, 1].into_iter()), 2);
+    }
 
     #[test]
     fn a_session_looks_at_so_many_nodes_in_a_second_and_at_few_in_its_own_time() {

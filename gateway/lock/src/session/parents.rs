@@ -77,7 +77,7 @@ impl Parents {
         self.disputed.put(self.mark(parent));
     }
 
-    /// The parent was made anew without other contenders, so it is not disputed any more.
+    /// Our node was made without other contenders, so the parent is not disputed any more.
     pub fn settle(&self, parent: &str) {
         self.disputed.remove(self.mark(parent));
     }
@@ -87,6 +87,11 @@ impl Parents {
         let mark = self.mark(parent);
         *self.ours.borrow_mut().entry(mark).or_default() += 1;
         mark
+    }
+
+    /// Whether an attempt of ours is there, or about to be.
+    pub(crate) fn has_ours(&self, parent: &str) -> bool {
+        self.ours.borrow().contains_key(&self.mark(parent))
     }
 
     pub(crate) fn parts(&self, mark: u64) {

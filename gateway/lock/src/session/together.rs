@@ -175,7 +175,9 @@ async fn send_all<L: Link>(live: &Live<L>, parts: Vec<Queued>) -> Vec<Queued> {
     live.metrics.sent_together(refused.is_none());
     live.collected.learns(refused.is_none());
     if let Some(step) = refused {
-        if let Some(one) = step.and_then(|step| part_of(&parts, step)) {
+        // A node that is not there to be removed is no dispute: its removal was done before, and the answer was lost.
+        let one = step.and_then(|step| part_of(&parts, step));
+        if let Some(one) = one.filter(|one| !matches!(one.part, Part::Off(_))) {
             live.registry.parents.dispute(one.part.parent());
         }
         return parts;
@@ -214,7 +216,7 @@ async fn send_one<L: Link>(live: &Live<L>, asked: Queued) {
             answer.map(|answers| answers.into_iter().next().unwrap_or_default())
         }
     };
-    if answer.is_ok() && matches!(asked.part, Part::First(_)) {
+    if answer.is_ok() && matches!(asked.part, Part::First(_) | Part::Next(_)) {
         live.registry.parents.settle(asked.part.parent());
     }
     live.collected.tell(asked, answer);

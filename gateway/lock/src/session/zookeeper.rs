@@ -22,7 +22,7 @@ use zookeeper_client::{
 use super::{
     granted,
     link::{ConnectionState, Created, Failed, Fault, Kind, Link, Seen, Step, Writer},
-    looks::{Face, Looks},
+    looks::Looks,
     node_access::NodeAccess,
     watches::{Watches, fires_once},
 };
@@ -79,9 +79,9 @@ impl Session {
         set.map(drop).map_err(|error| self.fault(error))
     }
 
-    /// Fires when the node no longer looks like this.
+    /// Fires when the node no longer looks as it does here.
     fn looked_at(&self, path: &str, stat: &Stat) -> <Self as Link>::Watch {
-        Box::pin(self.looks.until_changed(&self.client, path.to_owned(), Face::from(stat)))
+        Box::pin(self.looks.until_changed(&self.client, path.to_owned(), stat))
     }
 
     fn fault(&self, error: Error) -> Fault {

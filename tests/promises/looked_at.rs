@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fencegate_tests::{client::Ask, each_once::each_once, gateway::Gateway, site::Site};
 
-/// More than fit into the 96 KiB of paths that a session watches.
-const KEYS: usize = 2500;
+/// Twice as many as fit into the 96 KiB of paths that a session watches.
+const KEYS: usize = 5000;
 
 /// The time between two looks at one of so many keys, and some for the way.
 const SOON: Duration = Duration::from_secs(8);

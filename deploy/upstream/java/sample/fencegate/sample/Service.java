@@ -40,8 +40,8 @@ public final class Service {
         tomcat.getConnector().setProperty("maxThreads", "20");
         Context context = tomcat.addContext("", null);
         fence(context, new FenceFilter(settings));
-        Tomcat.addServlet(context, "accounts", new AccountsServlet(new Accounts(database)));
-        context.addServletMapping("/v1/accounts/*", "accounts", false);
+        Tomcat.addServlet(context, "accounts", new AccountsServlet(new Accounts(database)))
+            .addMapping("/v1/accounts/*");
         tomcat.start();
         // The parent process reads this line to learn the port.
         System.out.println("{\"listening\":\"127.0.0.1:" + tomcat.getConnector().getLocalPort() + "\"}");

@@ -54,8 +54,7 @@ final class Site implements AutoCloseable {
         routes.setFilterName("fence");
         routes.addURLPattern("/*");
         context.addFilterMap(routes);
-        Tomcat.addServlet(context, "handler", new Handling());
-        context.addServletMapping("/*", "handler", false);
+        Tomcat.addServlet(context, "handler", new Handling()).addMapping("/*");
         tomcat.start();
     }
 

@@ -1,6 +1,6 @@
 //! A process under test, gateway or guard: its addresses, log, metrics and signals.
 
-mod told;
+mod lines_and_metrics;
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use std::{
 use fencegate::demo::child::{Child, Signal};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-pub use self::told::{Line, Metrics};
+pub use self::lines_and_metrics::{Line, Metrics};
 
 use crate::{
     client::{Answer, Ask},

@@ -40,6 +40,8 @@ pub(super) fn state() -> PathBuf {
         }
     }
     let own = all.join(format!("{PREFIX}{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+    // Only an earlier process of the same number can have left one.
+    drop(fs::remove_dir_all(&own));
     fs::create_dir(&own).expect("a new folder");
     own
 }

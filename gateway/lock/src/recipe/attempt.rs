@@ -4,33 +4,26 @@
 //! next step and removes the node. No request to ZooKeeper is abandoned half way, because it may still take effect.
 //! Whatever happens, [`Attempt::clear`] has to be the last call.
 
+mod node_creation;
+
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
     plan::{LockSite, Mode},
 };
-use fencegate_process::failpoint;
-use futures_util::future::OptionFuture;
 use tokio::task::yield_now;
 
 use super::{
-    candidate::{Berth, CREATE_ROUNDS, Candidate, Node, PATIENT_ROUNDS, refused},
+    candidate::{Berth, Candidate, Node},
     delayed::{self, Delayed, FirstNode, LAST_RECORDED},
     grant::{Caller, Grant, Stop},
-    grant_record::GrantRecord,
     made::Made,
     rotate::FullParent,
 };
 use crate::not_granted::NotGranted;
 use crate::recipe::registered::Registered;
-use crate::session::{
-    collected::{NewKey, NextNode},
-    evidence::Evidence,
-    link::{Created, Failed, Fault, Kind, Link, Step},
-    live::Live,
-    together::NextMade,
-};
+use crate::session::{evidence::Evidence, link::Link, live::Live};
 
 /// One attempt.
 pub struct Attempt<L: Link> {
@@ -185,190 +178,6 @@ impl<L: Link> Attempt<L> {
         let evidence = Arc::new(Evidence::of(self.candidate.live.proof.clone()));
         let nodes = [self.candidate.path(&node.name)].into();
         Ok(Grant { epoch, sequence, permit: None, evidence, nodes, contended })
-    }
-
-    /// Makes one node and lists its siblings. This takes one round trip if we know rightly whether the parent exists.
-    async fn create(&self) -> Result<(Node, Vec<String>), NotGranted> {
-        let mut made = false;
-        let created = self.create_in_rounds(&mut made).await;
-        if made && created.is_err() {
-            self.candidate.take_parent_back().await;
-        }
-        created
-    }
-
-    /// `made`: set once we have made the parent by itself, in any round.
-    async fn create_in_rounds(&self, made: &mut bool) -> Result<(Node, Vec<String>), NotGranted> {
-        let parents = &self.candidate.live.registry.parents;
-        let mut kept = self.candidate.takes_kept_parent();
-        for round in 0..CREATE_ROUNDS {
-            let Candidate { line, parent, .. } = &self.candidate;
-            // Other programs make their parents mostly themselves, so we first try the create without making one.
-            let below = !line.is_native() || round >= PATIENT_ROUNDS || parents.expects(parent);
-            let found = match kept.take() {
-                Some(number) => self.create_next(number).await?,
-                None if below => self.create_below(round, made).await?,
-                None => self.create_with_parent().await?,
-            };
-            if let Some(found) = found {
-                self.candidate.saw(&found.1);
-                return Ok(found);
-            }
-        }
-        Err(NotGranted::Service("the lock node could not be made: its parent came and went".into()))
-    }
-
-    /// Makes the node below an existing parent. `None`: the parent was missing, or the answer was lost and no node was
-    /// made; begin again.
-    async fn create_below(
-        &self,
-        round: usize,
-        made: &mut bool,
-    ) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
-        let Candidate { live, parent, .. } = &self.candidate;
-        self.sending();
-        let requested = self.candidate.requested();
-        let makes = round >= PATIENT_ROUNDS && self.candidate.line.is_native();
-        let (record, kind) = self.candidate.above();
-        let above = makes.then(|| live.link.create(parent, record, kind));
-        let create = live.link.create(&requested, &self.says, Kind::EphemeralSequential);
-        let list = live.link.children(parent);
-        failpoint::pass("after_create_sent");
-        // The answer to the create tells whether the parent exists. A parent that we have made is removed again if no
-        // node gets made.
-        let (above, created, children) = tokio::join!(OptionFuture::from(above), create, list);
-        *made |= matches!(above, Some(Ok(_)));
-        match created {
-            Ok(Created { seen, sequence }) => {
-                let name = self.candidate.numbered(sequence);
-                self.made.named(&name);
-                let children = match children {
-                    Ok(children) => children,
-                    Err(_) => self.candidate.list().await?,
-                };
-                Ok(Some((Node { name, seen }, children)))
-            }
-            Err(Fault::NoNode) => {
-                self.made.nothing();
-                live.registry.parents.is_gone(parent);
-                if !self.candidate.line.is_native() {
-                    self.candidate.create_above().await?;
-                }
-                Ok(None)
-            }
-            Err(Fault::Ambiguous(_)) => self.candidate.recover().await,
-            Err(fault) => {
-                self.made.nothing();
-                Err(refused(fault))
-            }
-        }
-    }
-
-    /// Makes parent and node in one transaction, as the first contender of a key does. `None`: another contender was
-    /// faster, or the shard was missing and is now made; begin again.
-    async fn create_with_parent(&self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
-        let Candidate { live, parent, .. } = &self.candidate;
-        let (requested, name) = (self.candidate.requested(), self.candidate.numbered(0));
-        let (path, parent) = (self.candidate.path(&name), parent.clone());
-        let (record, kind) = self.candidate.above();
-        let (record, says) = (record.to_owned(), self.says.clone());
-        self.sending();
-        let made = live.first(NewKey { parent, record, kind, requested, path, says });
-        failpoint::pass("after_create_sent");
-        match made.await {
-            Ok(seen) => {
-                self.made.named(&name);
-                // Below a new parent there can be no other node.
-                Ok(Some((Node { name: name.clone(), seen }, vec![name])))
-            }
-            Err(Failed { fault: Fault::Ambiguous(_), .. }) => self.candidate.recover().await,
-            Err(Failed { fault, .. }) => {
-                self.made.nothing();
-                match fault {
-                    Fault::NodeExists => {
-                        self.candidate.shares_key();
-                        live.registry.parents.is_there(&self.candidate.parent);
-                        Ok(None)
-                    }
-                    Fault::NoNode => self.candidate.create_above().await.map(|()| None),
-                    fault => Err(refused(fault)),
-                }
-            }
-        }
-    }
-
-    /// Makes the node below a parent that was kept, and that nobody else was seen to use. `number`: the one that the node
-    /// should get. `None`: the parent was missing, or the answer was lost and no node was made; begin again.
-    async fn create_next(&self, number: i64) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
-        let Candidate { live, parent, .. } = &self.candidate;
-        let expected = self.candidate.path(&self.candidate.numbered(number));
-        let (parent, requested) = (parent.clone(), self.candidate.requested());
-        self.sending();
-        let says = self.says.clone();
-        let made = live.next(NextNode { parent, requested, expected: expected.clone(), says });
-        failpoint::pass("after_create_sent");
-        match made.await {
-            Ok(NextMade { seen, path, children }) => {
-                if path != expected {
-                    self.candidate.shares_key();
-                }
-                let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-                self.made.named(&name);
-                let children = match children {
-                    Some(children) => children,
-                    None => self.candidate.list().await?,
-                };
-                Ok(Some((Node { name, seen }, children)))
-            }
-            Err(Failed { fault: Fault::Ambiguous(_), .. }) => self.candidate.recover().await,
-            Err(Failed { fault, .. }) => {
-                self.made.nothing();
-                match fault {
-                    Fault::NoNode => {
-                        self.candidate.misses_parent();
-                        Ok(None)
-                    }
-                    fault => Err(refused(fault)),
-                }
-            }
-        }
-    }
-
-    /// `None`: the old node had gone before, and nothing was done.
-    async fn replace(&self, old: &Self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
-        let Some(name) = old.made.names() else { return Ok(None) };
-        let (live, path, requested) =
-            (&self.candidate.live, old.candidate.path(&name), self.candidate.requested());
-        let clean = GrantRecord::clean().bytes();
-        let mut steps = vec![Step::Delete { path: &path, version: None }];
-        if old.leaves_clean() {
-            steps.push(Step::Set { path: &old.candidate.parent, data: &clean });
-        }
-        steps.push(Step::Create { path: &requested, data: &self.says, kind: Kind::EphemeralSequential });
-        self.sending();
-        let created = match live.link.commit(&steps).await {
-            Ok(mut paths) => paths.pop().flatten(),
-            Err(Failed { fault: Fault::Ambiguous(_), .. }) => None,
-            Err(_) => {
-                self.made.nothing();
-                return Ok(None);
-            }
-        };
-        let Some(name) = created.as_deref().and_then(|path| path.rsplit('/').next()) else {
-            return self.candidate.recover().await;
-        };
-        let path = self.candidate.path(name);
-        let (seen, children) = (live.link.seen(&path), live.link.children(&self.candidate.parent));
-        match tokio::join!(seen, children) {
-            (Ok(Some(seen)), Ok(children)) => {
-                old.gone();
-                self.candidate.saw(&children);
-                let name = name.to_owned();
-                self.made.named(&name);
-                Ok(Some((Node { name, seen }, children)))
-            }
-            _ => self.candidate.recover().await,
-        }
     }
 
     /// A create is about to be sent.

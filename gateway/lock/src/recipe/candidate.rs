@@ -1,5 +1,7 @@
 //! One attempt at one key: its name below the key's parent, and the steps that single keys and sets share.
 
+mod node_removal;
+
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use fencegate_policies::{
@@ -8,13 +10,11 @@ use fencegate_policies::{
 };
 use fencegate_process::{again, failpoint, randomness::Guid};
 use tokio::time::sleep;
-use tracing::{debug, warn};
 
 use super::{foreign_parent, grant_record::GrantRecord, layout::Line};
 use crate::not_granted::NotGranted;
 use crate::session::{
-    collected::{LeftKey, LeftNode},
-    link::{Failed, Fault, Kind, Link, Seen, Step},
+    link::{Fault, Kind, Link, Seen, Step},
     live::Live,
     paths::Paths,
 };
@@ -131,15 +131,6 @@ impl<L: Link> Candidate<L> {
     pub(super) fn misses_parent(&self) {
         self.live.registry.parents.kept.is_missed(self.mark, self.live.clock.now());
         self.live.registry.parents.is_gone(&self.parent);
-    }
-
-    /// Whether the parent should stay when our last node goes. A parent with a record has rules of its own.
-    fn keeps_parent(&self) -> bool {
-        if !self.is_alone() {
-            self.shares_key();
-            return false;
-        }
-        self.record.is_empty() && self.live.registry.parents.kept.stays(self.mark)
     }
 
     pub fn path(&self, name: &str) -> String {
@@ -280,109 +271,8 @@ impl<L: Link> Candidate<L> {
         }
     }
 
-    /// Removes every node of this attempt. Returns early if the session is over or given up, because its nodes go with
-    /// it. It lists the nodes anew, because the attempt may have missed an answer.
-    pub async fn purge(&self) {
-        // A create of this attempt may still be queued. If it were sent after the look, its node would have no owner.
-        self.live.collected.settled().await;
-        while !self.live.registry.is_closing() {
-            let (synced, children) =
-                (self.live.link.sync(&self.parent), self.live.link.children(&self.parent));
-            match tokio::join!(synced, children) {
-                (Ok(()), Ok(children)) => {
-                    self.saw(&children);
-                    for name in self.line.made_by(&children, self.guid) {
-                        self.remove(name).await;
-                    }
-                    return;
-                }
-                (Err(Fault::Over), _) | (_, Err(Fault::Over)) | (Ok(()), Err(Fault::NoNode)) => return,
-                (Err(Fault::Ambiguous(_)), _) | (_, Err(Fault::Ambiguous(_)))
-                    if self.live.over.is_cancelled() =>
-                {
-                    return;
-                }
-                (Err(fault), _) | (_, Err(fault)) => {
-                    debug!(%fault, parent = self.shown(&self.parent), "looking again for what is left");
-                    sleep(PAUSE).await;
-                }
-            }
-        }
-    }
-
-    /// Notes that our node is gone; with `last` the parent as well.
-    pub(super) fn has_left(&self, last: bool) {
-        if last {
-            self.live.registry.parents.is_gone(&self.parent);
-        }
-    }
-
-    /// Deletes until the node is known to be gone, or its session was given up; until then the next holder waits. The
-    /// last one to leave removes the parent, too, unless the key comes back often. Most keys are new ones, and the server
-    /// alone removes no more than 167 empty parents in a second.
-    pub async fn remove(&self, name: &str) {
-        let path = self.path(name);
-        let keeps = self.keeps_parent();
-        while !self.live.registry.is_closing() {
-            let last = !keeps && self.is_alone();
-            let removed = match last {
-                true => self.remove_with_parent(&path).await,
-                false if keeps => self.remove_below_kept(name, &path).await,
-                false => self.live.link.delete(&path).await,
-            };
-            match removed {
-                Ok(()) | Err(Fault::NoNode | Fault::Over) => return,
-                Err(Fault::Ambiguous(_)) => match self.again().await {
-                    Ok(()) => {}
-                    Err(_over) => return,
-                },
-                Err(_) if last => self.others_came(),
-                Err(fault) => {
-                    warn!(%fault, path = self.shown(&path), "lock node not removed yet");
-                    sleep(PAUSE).await;
-                }
-            }
-        }
-    }
-
-    /// Removes the node and keeps the parent. After a lost answer it is sent again; the name is unique.
-    async fn remove_below_kept(&self, name: &str, path: &str) -> Result<(), Fault> {
-        let removed = self.live.off(LeftNode { path: path.to_owned(), parent: self.parent.clone() });
-        // Noted before the answer: an attempt of this session that begins now is sent behind this.
-        let next = i64::from(self.sequence(name)) + 1;
-        self.live.registry.parents.kept.keep(self.mark, &self.parent, next, self.live.clock.now());
-        removed.await.map_err(|failed| failed.fault)
-    }
-
     fn shown(&self, path: &str) -> String {
         self.live.paths.shown(path)
-    }
-
-    /// Removes node and parent in one transaction. The server refuses it if anybody else stands below the parent, so a
-    /// parent only goes when it is empty. That is why tokens grow from one parent of a key to the next. A contender
-    /// that comes too late for the old parent makes a new one.
-    ///
-    /// A parent in which a holder has written its grant record stays: the next holder needs the record.
-    ///
-    /// After a lost answer the transaction is sent again. If the first one was done, our node, whose name is unique, is
-    /// missing. Then the second one is refused, and a parent that others have made since is not touched.
-    async fn remove_with_parent(&self, path: &str) -> Result<(), Fault> {
-        let last = LeftKey { path: path.to_owned(), parent: self.parent.clone(), version: UNWRITTEN };
-        let removed = self.live.last(last);
-        // Noted before the answer: an attempt of this session that begins now is sent behind this, and has to make a
-        // new parent.
-        self.has_left(true);
-        match removed.await {
-            Ok(()) => Ok(()),
-            // The parent has another version; our own node is unchanged.
-            Err(Failed { step: Some(1), fault: Fault::NoNode }) => Err(Fault::NotEmpty),
-            Err(Failed { fault, .. }) => {
-                if fault == Fault::NotEmpty {
-                    self.live.registry.parents.is_there(&self.parent);
-                }
-                Err(fault)
-            }
-        }
     }
 }
 

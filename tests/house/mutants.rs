@@ -64,7 +64,10 @@ fn a_list_that_fell_behind_is_told() {
         times: 1,
     };
     let token = "policies/src/token.rs";
-    let code = || vec![fencegate_tests::mutants::Code { package: "p".into(), files: vec![token.into()] }];
+    let code = || {
+        let files = vec![token.into()];
+        vec![fencegate_tests::mutants::Code { package: "p".into(), files, simulated: Vec::new() }]
+    };
     let list = |survivor| Mutants { code: code(), survivor };
     let good = || survivor(token, "replace | with ^ in hex");
     assert_eq!(complaints(&root, &list(vec![good()])), Vec::<String>::new());

@@ -28,7 +28,7 @@ fn whatever_is_changed_is_noticed_or_explained() {
     for (at, code) in list.code.iter().enumerate() {
         let left = HOUR.saturating_sub(began.elapsed());
         let share = left.mul_f64(counts[at] as f64 / counts[at..].iter().sum::<usize>() as f64);
-        let tried = tried(code, share);
+        let tried = tried(code, at, share);
         let (noticed, survived) = (tried.noticed, tried.survived.len());
         println!("{}: {noticed} noticed, {survived} not, of {} changes", code.package, counts[at]);
         assert!(noticed > 0, "{}: nothing was tried", code.package);
@@ -64,8 +64,8 @@ fn changes(code: &Code) -> usize {
     count
 }
 
-fn tried(code: &Code, within: Duration) -> Tried {
-    let output = folder().join(&code.package);
+fn tried(code: &Code, at: usize, within: Duration) -> Tried {
+    let output = folder().join(format!("{at}-{}", code.package));
     // Removes the results of an earlier run.
     drop(fs::remove_dir_all(&output));
     fs::create_dir_all(&output).expect("the target folder can be written");
@@ -74,9 +74,15 @@ fn tried(code: &Code, within: Duration) -> Tried {
     let mut command = Command::new("timeout");
     command.args(["--signal", "INT", &seconds]).args(cargo_mutants(code));
     command.args(["--shuffle", "--baseline", "skip", "--timeout", "300", "--output"]).arg(&output);
+    if !code.simulated.is_empty() {
+        command.args(["--test-package", &code.package, "--test-package", "fencegate-tests"]);
+    }
     // The build of the dependencies is shared by all packages and by later runs.
     command.env("CARGO_TARGET_DIR", folder().join("build")).current_dir(root());
     command.args(["--", "--lib"]);
+    if !code.simulated.is_empty() {
+        command.args(["--test", "sim", "--"]).args(&code.simulated);
+    }
     // The exit code says nothing that the files do not say. It is no error if the time was over.
     command.status().expect("coreutils");
     let of = |name: &str| lines(&output.join("mutants.out").join(name));

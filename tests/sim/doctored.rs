@@ -283,6 +283,8 @@ pub(crate) fn clock() -> SharedClock {
     Arc::new(Simulated(Instant::now()))
 }
 
+const SEED: u64 = 7;
+
 pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> Settings {
     let plan = plan("gw", ([127, 0, 0, 1], 1).into(), session_timeout);
     Settings {
@@ -294,7 +296,7 @@ pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> Setting
         sequence_limit: fencegate_lock::bounds::SEQUENCE_LIMIT,
         memory: Arc::<Memory>::default(),
         clock,
-        randomness: Arc::new(Dice::seeded(7)),
+        randomness: Arc::new(Dice::seeded(SEED)),
         metrics: Metrics::of_gateway(&plan).session(0),
     }
 }
@@ -314,7 +316,10 @@ impl Locks {
         let (clock, timeout, stop) = (clock(), library.timeout, CancellationToken::new());
         let (keeper, desks) = keeper(clock.clone(), 1);
         let desk = desks.into_iter().next().expect("one session");
-        let settings = Rc::new(settings(clock.clone(), timeout));
+        // Two gateways draw different names for their attempts.
+        let seed = SEED + library.ensemble.sessions().len() as u64;
+        let randomness = Arc::new(Dice::seeded(seed));
+        let settings = Rc::new(Settings { randomness, ..settings(clock.clone(), timeout) });
         let desk = spawn_local(desk.run(library, settings, stop.clone()));
         while !keeper.is_ready() {
             sleep(timeout / 10).await;

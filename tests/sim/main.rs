@@ -2,12 +2,12 @@
 //!
 //! [`answers`] shows that the ZooKeeper in memory is one: it answers what a real server answers. [`accidents`] shows
 //! that each accident is what its name says. [`gateways`] uses both against the lock. A library that is [`doctored`] plays
-//! what no wire does: [`wedged`] is one that is gone, [`lost_word`] an operation that nobody is told of, [`left_parents`]
-//! what is refused too late, [`beside`] both of these among the locks of other programs, [`exclusive_node`] a node that others
-//! make as well; [`latency`] is servers that take long.
+//! what no wire does: [`wedged`] is one that is gone, [`left_parents`] what is refused too late, [`beside`] both of these among
+//! the locks of other programs, [`exclusive_node`] a node that others make as well; [`latency`] is servers that take long.
 //! [`whole`] is all of it: gateways, a guard, an upstream and clients.
 //! [`cold`] is what locks cost of keys that are mostly free, [`unsent`] one of which nobody wants the node before it is made,
-//! [`permits`] one that several hold at once. [`delayed`] plays the schedules of the model of that name.
+//! [`permits`] one that several hold at once. [`operations`] are written down before they are sent. [`delayed`] plays the
+//! schedules of the model of that name.
 
 mod accidents;
 mod agreement;
@@ -21,7 +21,7 @@ mod exclusive_node;
 mod gateways;
 mod latency;
 mod left_parents;
-mod lost_word;
+mod operations;
 mod permits;
 mod plan;
 mod run;

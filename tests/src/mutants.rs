@@ -20,6 +20,10 @@ pub struct Code {
     pub package: String,
     /// From the root of the repository.
     pub files: Vec<String>,
+    /// Parts of names of tests. With these, tests on the ZooKeeper in memory (`tests/sim`) may notice as well, and of both
+    /// kinds only the tests with such a name are run.
+    #[serde(default)]
+    pub simulated: Vec<String>,
 }
 
 /// A change that nothing can tell from what stands there.

@@ -50,7 +50,6 @@ impl Edition {
     /// known; and requests to it still begin until the workers have turned to the new plan. It may also come back
     /// under another name and at another endpoint, or its requests may go to another route some plans later. So where
     /// requests change their route, they also wait for all former terms in which requests changed their route.
-    /// wait for all from whom some wandered before.
     pub fn after(
         old: &Self,
         plan: Arc<Plan>,

@@ -1,6 +1,8 @@
 //! The background work of a guard, on a clock that the test moves.
 
+mod admission;
 mod journal;
+mod operations;
 
 use std::{
     io,
@@ -94,6 +96,7 @@ struct Site {
     guard: Arc<Guard>,
     store: Arc<Counted>,
     clock: Arc<ManualClock>,
+    families: Families,
     folder: tempfile::TempDir,
 }
 
@@ -122,10 +125,10 @@ fn opened(folder: tempfile::TempDir, clock: Arc<ManualClock>, more: &str) -> Sit
     let plan = load_guard(&text).plan.expect("a sound file");
     let store = Redb::open(&path).expect("there");
     let store = Arc::new(Counted { store, commits: AtomicUsize::default(), largest: AtomicUsize::default() });
-    let metrics = GuardMetrics::register(&Families::new());
-    let rules = Rules::of(&plan);
+    let families = Families::new();
+    let (metrics, rules) = (GuardMetrics::register(&families), Rules::of(&plan));
     let opened = Guard::open(store.clone(), rules, clock.clone(), "i".into(), metrics).expect("readable");
-    Site { guard: opened.guard, store, clock, folder }
+    Site { guard: opened.guard, store, clock, families, folder }
 }
 
 impl Site {
@@ -135,7 +138,7 @@ impl Site {
 
     /// Ends the guard without an orderly end, and starts another one.
     fn restarted(self) -> Self {
-        let Self { guard, store, clock, folder } = self;
+        let Self { guard, store, clock, folder, .. } = self;
         guard.arbiter.alone().close();
         drop(guard);
         while Arc::strong_count(&store) > 1 {

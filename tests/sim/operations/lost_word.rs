@@ -2,62 +2,21 @@
 //! show it. The operation was not sent, and that is written down as soon as possible. If something else stands in its
 //! place, or nothing can be read, no session is kept open for that.
 
-use std::{cell::Cell, time::Duration};
+use std::cell::Cell;
 
 use fencegate_lock::{
-    once::{
-        Came, Unwritten,
-        denied::Denied,
-        record::{Record, State},
-        room::Owner,
-    },
+    once::{Came, denied::Denied, record::State},
     session::link::{Connect, Fault, Kind, Link, Step},
-    tenures::tenure::Tenure,
 };
-use fencegate_policies::{
-    operation::{Fingerprint, Operation, OperationId},
-    plan::{Hold, Memory},
-};
+use fencegate_policies::plan::Hold;
 use fencegate_tests::memory::{Ensemble, Settings};
 use tokio::time::{sleep, timeout};
 
+use super::stage::{T, operation, place, written};
 use crate::{
-    doctored::{Asked, Doctor, Fate, Library, Locks, key},
-    plan::ROOT,
+    doctored::{Asked, Doctor, Fate, Library, Locks},
     simulated,
 };
-
-const T: Duration = Duration::from_secs(2);
-
-fn operation(number: u8, under: &Tenure) -> Unwritten {
-    let mut id = [7; 32];
-    id[31] = number;
-    Unwritten {
-        operation: Operation {
-            id: OperationId::of(id),
-            former: None,
-            fingerprint: Fingerprint::of([1; 32]),
-            keep: 60,
-            finals: Vec::new(),
-            askable: true,
-        },
-        keys: vec![key("account/1")],
-        nodes: under.nodes(),
-        token: under.first_token().expect("nothing was sent yet"),
-        method: "POST".into(),
-        target: "/pay/1".into(),
-        name: None,
-        owner: Owner { route: "pay".into(), client: None },
-        memory: Memory { route: 100, client: None },
-    }
-}
-
-/// The state of the operation, as another session reads it.
-async fn written(ensemble: &Ensemble, wanted: &Unwritten) -> State {
-    let looker = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
-    let (data, _) = looker.data(&place(wanted)).await.expect("it was written down");
-    Record::parse(&data).expect("a record").state
-}
 
 /// The next operation is written down, but the answer is lost. The first look at the operation is refused.
 fn loses_the_word(asked: Asked<'_>, lost: &Cell<bool>, refused: &Cell<bool>) -> Fate {
@@ -95,24 +54,18 @@ fn what_was_written_down_unheard_and_not_sent_is_taken_back() {
         let told = locks.keeper.admit(wanted.clone()).await.map(drop);
         assert!(matches!(told, Err(Denied::Service(_))), "nothing may be sent: {told:?}");
         let settled = async {
-            while !matches!(written(&ensemble, &wanted).await, State::Aborted { .. }) {
+            while !matches!(written(&ensemble, &wanted).await.0, State::Aborted { .. }) {
                 sleep(T / 10).await;
             }
         };
         let settled = timeout(T * 5, settled).await.is_ok();
-        assert!(settled, "unknown for ever, and nothing was sent: {:?}", written(&ensemble, &wanted).await);
+        assert!(settled, "unknown for ever, and nothing was sent: {:?}", written(&ensemble, &wanted).await.0);
         let repeat = locks.keeper.admit(wanted).await.expect("nothing came of the one before");
         repeat.came(Came::Nothing).await;
         tenure.known();
         drop(tenure);
         locks.stop().await;
     });
-}
-
-/// The path of the operation's record.
-fn place(wanted: &Unwritten) -> String {
-    let id = wanted.operation.id.to_string();
-    format!("{ROOT}/ops/{}/{id}", &id[..2])
 }
 
 /// The first look is refused, so the issuer does not know whether the operation was written down. Every further look

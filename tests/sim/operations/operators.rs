@@ -1,0 +1,91 @@
+//! Operations with an unknown outcome, as operators list and resolve them.
+
+use fencegate_lock::{
+    once::{
+        Came,
+        denied::Denied,
+        record::State,
+        unresolved::{self, Trouble},
+    },
+    session::paths::Paths,
+};
+
+use super::stage::{Stage, T, id, looker};
+use crate::{plan::ROOT, simulated};
+
+#[test]
+fn what_an_operator_says_counts_and_the_gateway_writes_nothing_over_it() {
+    simulated::run(async {
+        for done in [true, false] {
+            let stage = Stage::set().await;
+            let wanted = stage.operation(1);
+            let running = stage.admit(&wanted).await.expect("new");
+            let (operator, paths) = (looker(&stage.ensemble).await, Paths::below(ROOT));
+            let open = unresolved::one(&operator, &paths, 0, &id(1).reference()).await.expect("unknown");
+            assert_eq!(open.reference, id(1).reference());
+            open.resolve(&operator, done).await.expect("written");
+            running.came(Came::Done(200)).await;
+            let (state, version) = stage.written(&wanted).await;
+            match state {
+                State::Done { status, .. } => assert_eq!((done, status), (true, None)),
+                State::Aborted { .. } => assert!(!done),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(version, 1);
+            let again = open.resolve(&operator, true).await;
+            assert!(matches!(again, Err(Trouble::Write { .. })), "{again:?}");
+            if done {
+                assert_eq!(stage.denied(&wanted).await, Denied::Done { status: None });
+            } else {
+                stage.admit(&wanted).await.expect("nothing was sent").came(Came::Nothing).await;
+            }
+            stage.leave().await;
+        }
+    });
+}
+
+#[test]
+fn an_operation_may_run_for_as_long_as_its_lock_is_held() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        let (operator, paths) = (looker(&stage.ensemble).await, Paths::below(ROOT));
+        let listed = async || {
+            let all = unresolved::all(&operator, &paths, 0).await.expect("listed");
+            all.iter().map(|open| (open.reference.clone(), open.may_run)).collect::<Vec<_>>()
+        };
+        assert_eq!(listed().await, [], "there is no folder yet");
+        stage.admit(&stage.operation(1)).await.expect("new").came(Came::Done(200)).await;
+        drop(stage.admit(&stage.operation(2)).await.expect("new"));
+        assert_eq!(listed().await, [(id(2).reference(), true)]);
+        let reference = id(2).reference();
+        let Stage { locks, tenure, .. } = stage;
+        tenure.known();
+        drop(tenure);
+        tokio::time::sleep(T / 10).await;
+        assert_eq!(listed().await, [(reference, false)]);
+        locks.stop().await;
+    });
+}
+
+#[test]
+fn an_operation_is_found_by_its_whole_reference_only() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        drop(stage.admit(&stage.operation(1)).await.expect("new"));
+        let (operator, paths) = (looker(&stage.ensemble).await, Paths::below(ROOT));
+        let whole = id(1).reference();
+        assert!(unresolved::one(&operator, &paths, 0, &whole).await.is_ok());
+        let longer = format!("{whole}0");
+        for wrong in
+            ["", &whole[..2], &whole[1..], &*longer, "0707070707070708", "../meta", "07070707070707G7"]
+        {
+            let found = unresolved::one(&operator, &paths, 0, wrong).await;
+            assert!(matches!(found, Err(Trouble::NotFound(_))), "{wrong}: {found:?}");
+        }
+        // Their names differ in the last digit only.
+        drop(stage.admit(&stage.operation(2)).await.expect("new"));
+        let found = unresolved::one(&operator, &paths, 0, &whole).await;
+        assert!(matches!(found, Err(Trouble::Several(_))), "{found:?}");
+        stage.leave().await;
+    });
+}

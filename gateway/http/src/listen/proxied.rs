@@ -73,12 +73,12 @@ fn may_begin(read: &[u8]) -> bool {
 
 /// The length of the header, and the client that it names. `None`: the header is not complete yet.
 fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, BadHeader> {
-    if read.starts_with(VERSION_1) && !read.contains(&b'\n') {
-        // The parser reports an incomplete line as an error.
-        return if read.len() > LONGEST_LINE { Err(BadHeader::Malformed) } else { Ok(None) };
-    }
-    let result = HeaderResult::parse(read);
-    if result.is_incomplete() {
+    let is_line = read.starts_with(VERSION_1);
+    let whole = if is_line { line(read)? } else { Some(read) };
+    let Some(whole) = whole else { return Ok(None) };
+    let result = HeaderResult::parse(whole);
+    // A line is complete here, whatever the parser says of it.
+    if result.is_incomplete() && !is_line {
         return Ok(None);
     }
     match result {
@@ -88,7 +88,17 @@ fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, BadHeader> 
     }
 }
 
-/// The longest header of version 1, by its specification.
+/// The header of version 1 up to its CRLF, and `None` before that has come. The parser may take bytes behind a bare LF for
+/// part of the line, so it is shown the line and nothing else.
+fn line(read: &[u8]) -> Result<Option<&[u8]>, BadHeader> {
+    match read.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n') {
+        Some(end) if read[..end].ends_with(b"\r") => Ok(Some(&read[..=end])),
+        None if read.len() < LONGEST_LINE => Ok(None),
+        _ => Err(BadHeader::Malformed),
+    }
+}
+
+/// The longest header of version 1 with its CRLF, by its specification.
 const LONGEST_LINE: usize = 107;
 
 fn of_version_1(header: &v1::Header<'_>) -> Option<SocketAddr> {
@@ -155,6 +165,8 @@ mod tests {
             (b"PROXY TCP4 203.0.113.7 192.0.2.1 8080 80\r\n".to_vec(), Some("203.0.113.7:8080")),
             (b"PROXY TCP6 2001:db8::7 2001:db8::1 8080 80\r\n".to_vec(), Some("[2001:db8::7]:8080")),
             (b"PROXY UNKNOWN\r\n".to_vec(), None),
+            // What follows that word is ignored up to the CRLF.
+            (b"PROXY UNKNOWN ff::1 ff::2 1 2\r\n".to_vec(), None),
             (version_2(1, 0x11, &IPV4), Some("203.0.113.7:8080")),
             (version_2(1, 0x11, &with_more), Some("203.0.113.7:8080")),
             (version_2(1, 0x21, &ipv6), Some("[2001:db8::7]:8080")),
@@ -181,6 +193,10 @@ mod tests {
             (b"PROXY TCP4 203.0.113.7", "the proxy has gone"),
             (b"PROXY TCP4 203.0.113.777 192.0.2.1 8080 80\r\n", "a header that cannot be read"),
             (&long, "a header that cannot be read"),
+            // The line ends with CRLF. What follows a bare LF would be taken for part of it, or not, as the bytes arrive.
+            (b"PROXY UNKNOWN a \n ", "a header that cannot be read"),
+            (b"PROXY UNKNOWN\n", "a header that cannot be read"),
+            (b"PROXY TCP4 203.0.113.7 192.0.2.1 8080 80\nGET / HTTP/1.1\r\n", "a header that cannot be read"),
             (&huge, "a header that cannot be read"),
             (&version_2(3, 0x11, &IPV4), "a header that cannot be read"),
             (&version_2(1, 0x11, &IPV4[..5]), "a header that cannot be read"),

@@ -74,15 +74,14 @@ fn tried(code: &Code, at: usize, within: Duration) -> Tried {
     let mut command = Command::new("timeout");
     command.args(["--signal", "INT", &seconds]).args(cargo_mutants(code));
     command.args(["--shuffle", "--baseline", "skip", "--timeout", "300", "--output"]).arg(&output);
+    // These count when it builds, too. What stands behind `--` counts only when it tests.
+    command.arg("--cargo-arg=--lib");
     if !code.simulated.is_empty() {
         command.args(["--test-package", &code.package, "--test-package", "fencegate-tests"]);
+        command.args(["--cargo-arg=--test=sim", "--", "--"]).args(&code.simulated);
     }
     // The build of the dependencies is shared by all packages and by later runs.
     command.env("CARGO_TARGET_DIR", folder().join("build")).current_dir(root());
-    command.args(["--", "--lib"]);
-    if !code.simulated.is_empty() {
-        command.args(["--test", "sim", "--"]).args(&code.simulated);
-    }
     // The exit code says nothing that the files do not say. It is no error if the time was over.
     command.status().expect("coreutils");
     let of = |name: &str| lines(&output.join("mutants.out").join(name));

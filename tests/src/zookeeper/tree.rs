@@ -3,11 +3,15 @@
 use std::{cell::RefCell, collections::BTreeSet, net::SocketAddr, time::Duration};
 
 use serde_json::{Value, json};
+use tokio::time::sleep;
 use zookeeper_client::{
     Acl, Acls, AddWatchMode, AuthId, Client, CreateMode, Error, EventType, Permission, PersistentWatcher,
 };
 
 use crate::patience::patiently;
+
+/// Between two tries to connect.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The super user of those servers that have one.
 const SUPER: (&str, &[u8]) = ("digest", b"super:super");
@@ -25,11 +29,23 @@ pub struct Followed<'t> {
 }
 
 impl Tree {
+    /// # Panics
+    /// If the server does not serve soon.
     pub async fn connect(server: SocketAddr, root: &str) -> Self {
-        // Servers without a super user take the name and let it pass.
-        let connector =
-            Client::connector().with_session_timeout(Duration::from_secs(30)).with_auth(SUPER.0, SUPER.1);
-        let client = connector.connect(&server.to_string()).await.expect("ZooKeeper serves");
+        let connects = async {
+            loop {
+                // Servers without a super user take the name and let it pass.
+                let connector = Client::connector()
+                    .with_session_timeout(Duration::from_secs(30))
+                    .with_auth(SUPER.0, SUPER.1);
+                // A server that has just found the others again may not be ready for its first client.
+                match connector.connect(&server.to_string()).await {
+                    Ok(client) => break client,
+                    Err(_) => sleep(LOOK_AGAIN).await,
+                }
+            }
+        };
+        let client = patiently("ZooKeeper to serve", connects, || server).await;
         Self { client, root: root.to_owned() }
     }
 

@@ -1,6 +1,7 @@
 //! One lease: waiting for its lock, holding it, or over, and when it is over by itself.
 
 use std::{
+    collections::HashSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -39,6 +40,8 @@ pub struct Lease {
     pub(super) ahead: Arc<Ahead>,
     clock: SharedClock,
     life: Mutex<Life>,
+    /// The names of the routes whose keys have changed since, by each reload that changed some.
+    rekeyed: Mutex<Vec<Arc<HashSet<String>>>>,
     /// Counts the changes.
     changes: watch::Sender<u64>,
 }
@@ -144,8 +147,21 @@ impl Lease {
             ahead,
             clock,
             life: Mutex::new(life),
+            rekeyed: Mutex::default(),
             changes,
         }
+    }
+
+    /// Another plan gives these routes other keys, from now on. To be called before a request begins by that plan.
+    pub(super) fn outlives_keys_of(&self, routes: &Arc<HashSet<String>>) {
+        self.rekeyed.lock().unwrap_or_else(PoisonError::into_inner).push(routes.clone());
+    }
+
+    /// True if the keys of this route have changed since the lease was begun. In between, requests for its resource ran under
+    /// another key, beside the lease. They had newer tokens.
+    pub fn has_outlived_keys_of(&self, route: &str) -> bool {
+        let rekeyed = self.rekeyed.lock().unwrap_or_else(PoisonError::into_inner);
+        rekeyed.iter().any(|routes| routes.contains(route))
     }
 
     fn life(&self) -> MutexGuard<'_, Life> {

@@ -109,6 +109,9 @@ impl Reloader {
         let turning = self.leases.as_ref().map(|leases| leases.may_turn_to(site)).transpose()?;
         // Nothing behind this can fail: a plan that is refused changes nothing, not even what the log tells of keys.
         shown::keys_are(gateway.serving.log.keys);
+        if let Some(turning) = &turning {
+            turning.rekeys(&difference.rekeyed);
+        }
         let (edition, openings) = Edition::after(&old, plan.clone(), fleets, &difference.rekeyed);
         self.metrics.turn_to(&gateway);
         self.in_force.expect(&gateway);

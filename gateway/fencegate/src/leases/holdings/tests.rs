@@ -36,7 +36,7 @@ impl Leases {
     }
 
     /// What is asked about the lease is asked of `plan`.
-    fn admits_by(&self, plan: Arc<Gateway>) -> Result<(), Reason> {
+    fn admits_by(&self, plan: Arc<Gateway>) -> Result<Arc<Lease>, Reason> {
         let second = Duration::from_secs(1);
         let wanted = Wanted {
             keys: [ResourceKey::parse("job/1").expect("a key")].into(),
@@ -51,7 +51,8 @@ impl Leases {
         };
         let id = LeaseId::new("gw-1-01".into(), &SystemRandomness);
         let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));
-        self.admit(&lease, &plan).map_err(|refusal| refusal.reason)
+        self.admit(&lease, &plan).map_err(|refusal| refusal.reason)?;
+        Ok(lease)
     }
 
     fn turns(&self) -> Turning<'_> {
@@ -93,7 +94,7 @@ fn what_was_asked_of_the_plan_before_begins_no_lease() {
     let fleets = Fleets::to_look_at(&plan, Metrics::of_gateway(&before).endpoints());
     leases.in_force.turn_to((*before).clone(), Edition::first(plan, fleets));
     drop(turning);
-    assert_eq!(leases.admits_by(before), Err(Reason::LockService));
+    assert_eq!(leases.admits_by(before).err(), Some(Reason::LockService));
     assert!(leases.admits());
 }
 
@@ -104,5 +105,17 @@ fn who_may_not_take_a_key_any_more_begins_no_lease() {
     bounds.principals[0].keys.clear();
     let authority = Authority::of(None).expect("no file");
     leases.turns().grants(LeaseTerms { bounds: Some(bounds), authority });
-    assert_eq!(leases.admits_by(leases.in_force.plan()), Err(Reason::LeaseForbidden));
+    assert_eq!(leases.admits_by(leases.in_force.plan()).err(), Some(Reason::LeaseForbidden));
+}
+
+#[test]
+fn a_lease_knows_the_routes_whose_keys_have_changed_since() {
+    let (leases, _tasks) = leases();
+    let older = leases.admits_by(leases.in_force.plan()).expect("granted");
+    leases.turns().rekeys(&[]);
+    leases.turns().rekeys(&["pay".to_owned(), "book".to_owned()]);
+    leases.turns().rekeys(&["pay".to_owned()]);
+    let newer = leases.admits_by(leases.in_force.plan()).expect("granted");
+    let outlived = |lease: &Lease| ["pay", "book", "other"].map(|route| lease.has_outlived_keys_of(route));
+    assert_eq!((outlived(&older), outlived(&newer)), ([true, true, false], [false; 3]));
 }

@@ -1,6 +1,9 @@
 //! What leases are told while the process goes from one plan to the next.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::HashSet,
+    sync::{Arc, atomic::Ordering},
+};
 
 use fencegate_policies::{key::ResourceKey, plan::LockSite};
 use fencegate_process::shown;
@@ -21,6 +24,15 @@ impl Turning<'_> {
     /// Those that may hold their locks: by whatever plan they were granted, it is one before.
     pub fn held(&self) -> Vec<Arc<Lease>> {
         self.0.all().leases.values().filter(|lease| lease.may_hold()).cloned().collect()
+    }
+
+    /// These routes have other keys by the next plan. To be called before a request begins by that.
+    pub fn rekeys(&self, routes: &[String]) {
+        if routes.is_empty() {
+            return;
+        }
+        let routes: Arc<HashSet<String>> = Arc::new(routes.iter().cloned().collect());
+        self.held().iter().for_each(|lease| lease.outlives_keys_of(&routes));
     }
 
     /// What is said of leases from now on.

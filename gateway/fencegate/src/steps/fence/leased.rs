@@ -65,6 +65,12 @@ impl<N: Network> Fencing<N> {
         if !fenced.keys.iter().all(|key| lease.keys.contains(key)) {
             return Err(forbidden("its key is none of the lease's"));
         }
+        if lease.has_outlived_keys_of(&request.plan.routes.get(fenced.route).name) {
+            return Err(Refusal::new(
+                Reason::StaleToken,
+                "the keys of the route have changed since the lease",
+            ));
+        }
         let asked = Instant::now();
         request.notes.asked.set(Some(asked));
         let locked = |why| Refusal::new(Reason::Locked, why).with_status(fence.locked_status);

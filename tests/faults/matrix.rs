@@ -54,9 +54,11 @@ async fn every_accident_breaks_nothing_that_is_promised() {
     let state = state_of_sources(root);
     let again = number("FENCEGATE_FAULTS_AGAIN").is_some();
     let mut tally = if again { Tally::fresh(&folder, &state) } else { Tally::resumed(&folder, &state) };
-    let runs = wanted().into_iter().filter(|run| !tally.has(run)).collect();
+    let runs: Vec<Run> = wanted().into_iter().filter(|run| !tally.has(run)).collect();
+    let (all, mut ruled) = (runs.len(), 0);
     series::plays(runs, LANES, until, |ruling| {
         println!("{}", line(&ruling));
+        ruled += 1;
         tally.add(ruling).expect("the target directory can be written");
     })
     .await;
@@ -64,4 +66,5 @@ async fn every_accident_breaks_nothing_that_is_promised() {
         tally.rulings.iter().filter(|ruling| ruling.verdict == Verdict::Fail).map(line).collect();
     println!("{} runs, {} failed: {}", tally.rulings.len(), failed.len(), folder.display());
     assert!(failed.is_empty(), "{failed:#?}");
+    assert_eq!(ruled, all, "each run has a ruling");
 }

@@ -23,14 +23,16 @@ async fn the_worst_accidents_break_nothing_where_tokens_are_compared_and_somethi
         let case = CASES.iter().find(|case| case.name == name).expect("a case");
         Run { case, level, seed: SEED }
     };
-    let mut failed = Vec::new();
+    let (mut ruled, mut failed) = (0, Vec::new());
     let runs = MOST.into_iter().map(named).collect();
     series::plays(runs, 2, Instant::now() + Duration::from_secs(180), |ruling| {
         println!("{ruling:?}");
+        ruled += 1;
         if ruling.verdict != Verdict::Pass {
             failed.push(ruling);
         }
     })
     .await;
     assert!(failed.is_empty(), "{failed:#?}");
+    assert_eq!(ruled, MOST.len(), "each run has a ruling");
 }

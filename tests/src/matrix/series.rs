@@ -52,11 +52,15 @@ async fn lane(waiting: Arc<Mutex<VecDeque<Run>>>, until: Instant, told: mpsc::Un
 
 /// Takes the servers that the run before has left, and leaves them for the next one.
 async fn one(run: Run, ensemble: &mut Option<Ensemble>) -> Ruling {
-    let servers = match ensemble.take() {
-        Some(servers) => servers,
-        None => Ensemble::start().await,
-    };
-    let mut played = tokio::spawn(run.plays(servers));
+    let servers = ensemble.take();
+    let mut played = tokio::spawn(async move {
+        // What keeps servers from starting fails this run, and not the lane with all runs that are left.
+        let servers = match servers {
+            Some(servers) => servers,
+            None => Ensemble::start().await,
+        };
+        run.plays(servers).await
+    });
     match timeout(HANGS, &mut played).await {
         Ok(Ok((ruling, servers))) => {
             *ensemble = Some(servers);

@@ -184,7 +184,7 @@ impl Laboratory {
 
     /// A look at the nodes.
     pub async fn tree(&self) -> Tree {
-        Tree::connect(self.ensemble.address(0), &self.guarded.site.root).await
+        Tree::connect_to_any(&self.ensemble.addresses().join(","), &self.guarded.site.root).await
     }
 
     /// Kills a guard. What starts it again on its store.

@@ -32,20 +32,28 @@ impl Tree {
     /// # Panics
     /// If the server does not serve soon.
     pub async fn connect(server: SocketAddr, root: &str) -> Self {
+        Self::connect_to_any(&server.to_string(), root).await
+    }
+
+    /// `servers`: of one ensemble, with commas between them. One that has lost sight of the others may look for them for a
+    /// minute, and serves nobody meanwhile.
+    ///
+    /// # Panics
+    /// If none of them serves soon.
+    pub async fn connect_to_any(servers: &str, root: &str) -> Self {
         let connects = async {
             loop {
                 // Servers without a super user take the name and let it pass.
                 let connector = Client::connector()
                     .with_session_timeout(Duration::from_secs(30))
                     .with_auth(SUPER.0, SUPER.1);
-                // A server that has just found the others again may not be ready for its first client.
-                match connector.connect(&server.to_string()).await {
+                match connector.connect(servers).await {
                     Ok(client) => break client,
                     Err(_) => sleep(LOOK_AGAIN).await,
                 }
             }
         };
-        let client = patiently("ZooKeeper to serve", connects, || server).await;
+        let client = patiently("ZooKeeper to serve", connects, || servers).await;
         Self { client, root: root.to_owned() }
     }
 

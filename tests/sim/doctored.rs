@@ -313,13 +313,18 @@ pub(crate) struct Locks {
 impl Locks {
     /// Returns when there is a session.
     pub(crate) async fn over(library: Library) -> Self {
+        Self::numbered_to(library, fencegate_lock::bounds::SEQUENCE_LIMIT).await
+    }
+
+    /// Lock nodes with numbers above `sequence_limit` never hold.
+    pub(crate) async fn numbered_to(library: Library, sequence_limit: u32) -> Self {
         let (clock, timeout, stop) = (clock(), library.timeout, CancellationToken::new());
         let (keeper, desks) = keeper(clock.clone(), 1);
         let desk = desks.into_iter().next().expect("one session");
         // Two gateways draw different names for their attempts.
         let seed = SEED + library.ensemble.sessions().len() as u64;
         let randomness = Arc::new(Dice::seeded(seed));
-        let settings = Rc::new(Settings { randomness, ..settings(clock.clone(), timeout) });
+        let settings = Rc::new(Settings { randomness, sequence_limit, ..settings(clock.clone(), timeout) });
         let desk = spawn_local(desk.run(library, settings, stop.clone()));
         while !keeper.is_ready() {
             sleep(timeout / 10).await;

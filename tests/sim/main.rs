@@ -6,7 +6,8 @@
 //! the locks of other programs, [`exclusive_node`] a node that others make as well; [`latency`] is servers that take long.
 //! [`whole`] is all of it: gateways, a guard, an upstream and clients.
 //! [`cold`] is what locks cost of keys that are mostly free, [`unsent`] one of which nobody wants the node before it is made,
-//! [`permits`] one that several hold at once. [`operations`] are written down before they are sent. [`delayed`] plays the
+//! [`permits`] one that several hold at once. [`operations`] are written down before they are sent,
+//! [`used_up_numbers`] is what becomes of a parent whose nodes have had the last number. [`delayed`] plays the
 //! schedules of the model of that name.
 
 mod accidents;
@@ -27,5 +28,6 @@ mod plan;
 mod run;
 mod simulated;
 mod unsent;
+mod used_up_numbers;
 mod wedged;
 mod whole;

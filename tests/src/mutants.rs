@@ -56,6 +56,14 @@ impl Mutants {
         toml::from_str(&text).unwrap_or_else(|why| panic!("{why}"))
     }
 
+    /// The code whose files have this word in their paths.
+    #[must_use]
+    pub fn only(mut self, word: &str) -> Self {
+        self.code.iter_mut().for_each(|code| code.files.retain(|file| file.contains(word)));
+        self.code.retain(|code| !code.files.is_empty());
+        self
+    }
+
     /// Which of these the list does not explain: file and change, once for each place. It explains as many as it says.
     pub fn unexplained(&self, survived: &[(String, String)]) -> Vec<String> {
         let mut left: BTreeMap<(&str, &str), usize> = BTreeMap::new();
@@ -116,6 +124,19 @@ mod tests {
         ] {
             assert_eq!(survivor(change).function(), function, "{change}");
         }
+    }
+
+    #[test]
+    fn a_word_selects_files() {
+        let code = |files: [&str; 2]| {
+            let files = files.map(str::to_owned).into();
+            Code { package: "p".into(), files, simulated: Vec::new() }
+        };
+        let code = vec![code(["a/recipe/b.rs", "a/c.rs"]), code(["d.rs", "e.rs"])];
+        let list = Mutants { code, survivor: vec![survivor("replace | with ^ in hex")] }.only("recipe/");
+        let files: Vec<_> = list.code.iter().flat_map(|code| &code.files).collect();
+        assert_eq!(files, ["a/recipe/b.rs"]);
+        assert_eq!(list.survivor.len(), 1);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! A request that is refused after it made the parents of its node removes them. ZooKeeper never removes a container
-//! that never had a child.
+//! that never had a child. What the server refuses to remove is tried again.
 
-use std::{cell::Cell, time::Duration};
+use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::session::link::{Fault, Kind, Step};
+use fencegate_lock::session::link::{Connect, Fault, Kind, Link, Step};
 use fencegate_policies::plan::Hold;
 use fencegate_tests::memory::{Ensemble, Settings};
 use tokio::time::sleep;
@@ -90,6 +90,38 @@ fn a_node_that_is_refused_leaves_no_parent() {
         assert!(told.is_err(), "every round was refused");
         sleep(T).await;
         assert_eq!(parents(&ensemble), [""; 0]);
+        locks.stop().await;
+    });
+}
+
+/// A server that refuses for a while is not asked without end meanwhile.
+#[test]
+fn a_removal_that_the_server_refuses_is_tried_again_after_a_pause() {
+    simulated::run(async {
+        let doctor = Doctor::new();
+        let (ensemble, locks) = start(&doctor).await;
+        let tenure = locks.acquire(&["a"], Hold::Strict).await.expect("free");
+        let [parent] = &parents(&ensemble)[..] else { panic!("one key") };
+        // Somebody stands in line, so the node is removed without its parent.
+        let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
+        other.create(&format!("{parent}/_c_0-w-"), b"", Kind::EphemeralSequential).await.expect("made");
+        let tried = Rc::new(Cell::new(0));
+        let counted = tried.clone();
+        doctor.rules(move |asked| {
+            if !matches!(asked, Asked::Delete { .. }) {
+                return Fate::Passes;
+            }
+            counted.set(counted.get() + 1);
+            assert!(counted.get() < 100, "without a pause");
+            Fate::Refused(Fault::Refused("throttled".into()))
+        });
+        tenure.known();
+        drop(tenure);
+        sleep(T).await;
+        assert!((2..10).contains(&tried.get()), "{} tries in {T:?}", tried.get());
+        doctor.rules(|_| Fate::Passes);
+        sleep(T).await;
+        assert_eq!(other.children(parent).await.expect("it stays").len(), 1, "ours is gone");
         locks.stop().await;
     });
 }

@@ -34,7 +34,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::plan::plan;
+use crate::plan::{ROOT, plan};
 
 /// Whether this is the write by which a gateway shows that its session lives.
 pub(crate) fn is_heartbeat(asked: Asked<'_>) -> bool {
@@ -373,4 +373,10 @@ impl Locks {
 
 pub(crate) fn key(name: &str) -> ResourceKey {
     KeyTemplate::parse(name).expect("a literal").expand(&()).expect("short")
+}
+
+/// The parent of the lock nodes of the key with this name.
+pub(crate) fn parent(name: &str) -> String {
+    let key = key(name);
+    format!("{ROOT}/locks/{:02x}/{}", key.shard(), key.lock_segment())
 }

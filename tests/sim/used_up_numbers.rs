@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    doctored::{Doctor, Library, Locks, key},
+    doctored::{Doctor, Library, Locks, key, parent},
     plan::ROOT,
     simulated,
 };
@@ -72,11 +72,6 @@ impl Stage {
         let left: Vec<String> = self.ensemble.paths().into_iter().filter(left).collect();
         assert!(left.iter().all(|path| path.matches('/').count() == 4), "lock nodes are left: {left:?}");
     }
-}
-
-fn parent(name: &str) -> String {
-    let key = key(name);
-    format!("{ROOT}/locks/{:02x}/{}", key.shard(), key.lock_segment())
 }
 
 async fn asked(keeper: Keeper, names: Vec<&'static str>) -> Result<Tenure, Refused> {

@@ -11,7 +11,7 @@ use fencegate_tests::memory::{Ensemble, Settings};
 use tokio::time::Instant;
 
 use crate::{
-    doctored::{Asked, Doctor, Fate, Library, Locks, key},
+    doctored::{self, Asked, Doctor, Fate, Library, Locks},
     plan::ROOT,
 };
 
@@ -70,8 +70,7 @@ pub(super) fn is_parent(path: &str) -> bool {
 }
 
 pub(super) fn parent() -> String {
-    let key = key("a");
-    format!("{ROOT}/locks/{:02x}/{}", key.shard(), key.lock_segment())
+    doctored::parent("a")
 }
 
 /// Whether this is the transaction in which a holder writes that it holds the key.

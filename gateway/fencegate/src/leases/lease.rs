@@ -157,8 +157,8 @@ impl Lease {
         self.rekeyed.lock().unwrap_or_else(PoisonError::into_inner).push(routes.clone());
     }
 
-    /// True if the keys of this route have changed since the lease was begun. In between, requests for its resource ran under
-    /// another key, beside the lease. They had newer tokens.
+    /// True if the keys of this route have changed since the lease was begun. In between, requests for its resource may have
+    /// run under another key, beside the lease and with newer tokens. Keys that are as before do not undo that.
     pub fn has_outlived_keys_of(&self, route: &str) -> bool {
         let rekeyed = self.rekeyed.lock().unwrap_or_else(PoisonError::into_inner);
         rekeyed.iter().any(|routes| routes.contains(route))

@@ -79,7 +79,7 @@ fn tried(code: &Code, at: usize, within: Duration) -> Tried {
     let seconds = within.as_secs().max(1).to_string();
     let mut command = Command::new("timeout");
     command.args(["--signal", "INT", &seconds]).args(cargo_mutants(code));
-    command.args(["--shuffle", "--baseline", "skip", "--timeout", "300", "--output"]).arg(&output);
+    command.args(["--shuffle", "--baseline", "skip", "--timeout", "120", "--output"]).arg(&output);
     // These count when it builds, too. What stands behind `--` counts only when it tests.
     command.arg("--cargo-arg=--lib");
     if !code.simulated.is_empty() {

@@ -1,9 +1,13 @@
 //! Locks among those of other programs. If the answer to a create is lost, an attempt finds its node again in every
 //! layout. The parent nodes that it has made stay.
 
-use std::{cell::Cell, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
 
-use fencegate_lock::session::link::{Fault, Kind};
+use fencegate_lock::session::link::{Connect, Fault, Kind, Link};
 use fencegate_policies::plan::{Caching, Foreign, Hold, LockSite};
 use fencegate_tests::memory::{Ensemble, Settings};
 use tokio::time::sleep;
@@ -68,6 +72,52 @@ fn a_node_whose_create_was_not_answered_is_found_by_its_name() {
             drop(second);
             sleep(T).await;
             assert_eq!(nodes(&ensemble), [""; 0], "{layout:?}");
+            locks.stop().await;
+        });
+    }
+}
+
+/// kazoo makes sure of its parent once, and Curator each time. So kazoo's stays, and Curator's goes when it is empty.
+#[test]
+fn the_parent_is_made_as_the_other_programs_make_it() {
+    for (layout, stays) in
+        [(Foreign::CuratorMutex, false), (Foreign::CuratorReadWrite, false), (Foreign::Kazoo, true)]
+    {
+        simulated::run(async {
+            let (ensemble, locks) = start(&Doctor::new()).await;
+            drop(locks.acquire_at(&["a"], &[at(layout)], Hold::Strict).await.expect("free"));
+            sleep(T).await;
+            ensemble.remove_empty_containers();
+            assert_eq!(ensemble.paths().iter().any(|path| path == PARENT), stays, "{layout:?}");
+            locks.stop().await;
+        });
+    }
+}
+
+/// What stands above is made with the access rights of the node above it, and one of them may be there already.
+#[test]
+fn only_the_levels_that_are_missing_are_made() {
+    for there in 0..3 {
+        simulated::run(async {
+            let doctor = Doctor::new();
+            let (ensemble, locks) = start(&doctor).await;
+            let stranger = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
+            let levels = ["/app", "/app/locks", PARENT];
+            for path in &levels[..there] {
+                stranger.create(path, b"theirs", Kind::Persistent).await.expect("new");
+            }
+            let made = Rc::<RefCell<Vec<String>>>::default();
+            let noted = made.clone();
+            doctor.rules(move |asked| {
+                if let Asked::Create { path, kind } = asked
+                    && kind != Kind::EphemeralSequential
+                {
+                    noted.borrow_mut().push(path.to_owned());
+                }
+                Fate::Passes
+            });
+            drop(locks.acquire_at(&["a"], &[at(Foreign::Kazoo)], Hold::Strict).await.expect("free"));
+            assert_eq!(*made.borrow(), levels[there..]);
             locks.stop().await;
         });
     }

@@ -1,23 +1,20 @@
 //! Locks of services where nobody compares tokens. The tests play the schedules of the model `delay`: which record the
 //! next holder finds, and how long it waits.
 
+mod leaving;
 mod left_behind;
 mod stage;
 mod storm;
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::{
-    session::link::{Connect, Kind, Link},
-    tenures::{keeper::Refused, tenure::Tenure},
-};
+use fencegate_lock::tenures::{keeper::Refused, tenure::Tenure};
 use fencegate_policies::plan::Hold;
 use fencegate_tests::memory::Underway;
 use tokio::time::{Instant, sleep};
 
 use self::stage::{
-    DELAY, FOR_EVER, HOLDS, SOON, T, ensemble, gateway, is_first_word, is_last_word, lost, once, parent,
-    parents, send, take, took,
+    DELAY, FOR_EVER, HOLDS, SOON, T, ensemble, gateway, is_first_word, lost, once, parents, send, take, took,
 };
 use crate::{
     doctored::{Asked, Fate, Locks},
@@ -48,28 +45,6 @@ fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing() {
         }
         one.stop().await;
         other.stop().await;
-    });
-}
-
-/// Somebody stands in line since the holder has looked: the parent stays, and says that the holder left in order.
-#[test]
-fn who_takes_itself_for_the_last_one_leaves_in_order_at_once_where_it_is_not() {
-    simulated::run(async {
-        let ensemble = ensemble();
-        let one = gateway(&ensemble).await.1;
-        let held = take(&one, Hold::Strict).await;
-        let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
-        let node = format!("{}/_c_0-w-", parent());
-        other.create(&node, b"", Kind::EphemeralSequential).await.expect("made");
-        let began = Instant::now();
-        send(held, true);
-        while other.children(&parent()).await.expect("it stays").len() > 1 {
-            sleep(SOON / 100).await;
-        }
-        assert!(began.elapsed() < SOON / 4, "it has paused as before a request that the server refuses");
-        let (record, _) = other.data(&parent()).await.expect("it stays");
-        assert!(!record.is_empty(), "whoever is next would have to wait");
-        one.stop().await;
     });
 }
 
@@ -294,35 +269,6 @@ fn a_process_that_stops_in_order_leaves_its_idle_keys_clean_and_not_those_at_wor
         }
         other.stop().await;
     });
-}
-
-#[test]
-fn a_last_word_whose_answer_was_lost_is_said_once_and_to_nobody_else() {
-    for fate in [Fate::Done(lost()), Fate::Refused(lost())] {
-        simulated::run(async {
-            let ensemble = ensemble();
-            let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
-            for hold in HOLDS {
-                let held = take(&one, hold).await;
-                let asked = once(&doctor, is_last_word, fate.clone());
-                let (next, ()) = tokio::join!(took(&other, hold), async {
-                    sleep(T / 4).await;
-                    send(held, true);
-                });
-                assert!(asked.get(), "not exercised");
-                assert!(next.0 < SOON, "{hold:?}, {fate:?}: {:?}", next.0);
-                // The repeated write finds the node gone, and so changes nothing of the next holder's record.
-                sleep(SOON).await;
-                send(next.1, false);
-                let (waited, tenure) = took(&one, hold).await;
-                assert!(waited >= DELAY, "{hold:?}, {fate:?}: {waited:?}");
-                send(tenure, true);
-                sleep(T).await;
-            }
-            one.stop().await;
-            other.stop().await;
-        });
-    }
 }
 
 #[test]

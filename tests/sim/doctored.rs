@@ -84,6 +84,8 @@ pub(crate) enum Fate {
     Passes,
     /// The request is not sent, and fails at once with this fault.
     Refused(Fault),
+    /// The transaction is not sent, and fails at once at this step.
+    RefusedAt(usize, Fault),
     /// The request is done, and its answer is replaced by this fault.
     Done(Fault),
 }
@@ -169,18 +171,24 @@ impl Connect for Library {
 impl Handle {
     /// `Some`: the request is done, and its answer is replaced by this fault.
     async fn asks(&self, asked: Asked<'_>) -> Result<Option<Fault>, Fault> {
+        self.commits(asked).await.map_err(|failed| failed.fault)
+    }
+
+    /// The same for a transaction.
+    async fn commits(&self, asked: Asked<'_>) -> Result<Option<Fault>, Failed> {
         if let Some(answer) = self.doctor.gone(self.session.id()) {
             let ills = &self.doctor.0;
             ills.asked.set(ills.asked.get() + 1);
             if ills.asked.get().is_multiple_of(AT_ONCE) {
                 sleep(Duration::from_secs(1)).await;
             }
-            return Err(answer);
+            return Err(Failed { step: None, fault: answer });
         }
         let fate = (self.doctor.0.rule.borrow_mut())(asked);
         match fate {
             Fate::Passes => Ok(None),
-            Fate::Refused(fault) => Err(fault),
+            Fate::Refused(fault) => Err(Failed { step: None, fault }),
+            Fate::RefusedAt(step, fault) => Err(Failed { step: Some(step), fault }),
             Fate::Done(fault) => Ok(Some(fault)),
         }
     }
@@ -224,6 +232,10 @@ impl Link for Handle {
         let instead = self.asks(Asked::Create { path, kind }).await?;
         told(self.session.create(path, data, kind).await, instead)
     }
+    async fn create_like(&self, path: &str, above: &str, kind: Kind) -> Result<(), Fault> {
+        let instead = self.asks(Asked::Create { path, kind }).await?;
+        told(self.session.create_like(path, above, kind).await, instead)
+    }
     async fn delete(&self, path: &str) -> Result<(), Fault> {
         let instead = self.asks(Asked::Delete { path }).await?;
         told(self.session.delete(path).await, instead)
@@ -258,7 +270,7 @@ impl Link for Handle {
     }
     async fn commit(&self, steps: &[Step<'_>]) -> Result<Vec<Option<String>>, Failed> {
         let failed = |fault| Failed { step: None, fault };
-        let instead = self.asks(Asked::Commit { steps }).await.map_err(failed)?;
+        let instead = self.commits(Asked::Commit { steps }).await?;
         told(self.session.commit(steps).await, instead.map(failed))
     }
     async fn ephemerals(&self, path: &str) -> Result<Vec<String>, Fault> {

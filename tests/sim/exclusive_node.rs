@@ -4,67 +4,51 @@
 mod lost_answers;
 mod strangers;
 
-use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::Cell, ops::Deref, rc::Rc, time::Duration};
 
 use fencegate_lock::{
     not_granted::NotGranted,
     recipe::{
         exclusive_node::ExclusiveNode,
-        grant::{Caller, Grant, Stop},
+        grant::{Grant, Stop},
         saying,
     },
-    session::{
-        link::{Connect, Fault, Kind, Link, Seen, Step},
-        live::{Current, Live, View},
-        supervise::supervise,
-    },
-    tenures::chores,
+    session::link::{Fault, Kind, Link, Seen, Step},
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
-use fencegate_tests::memory::{Ensemble, Session, Settings};
+use fencegate_tests::memory::Session;
 use tokio::{
-    sync::watch,
     task::{JoinHandle, spawn_local},
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    doctored::{Asked, Doctor, Handle, Library, clock, key, settings},
+    doctored::{Asked, Fate, Handle, key},
     plan::ROOT,
     simulated,
+    supervised::{Asker, Supervised},
 };
 
 const T: Duration = Duration::from_secs(2);
 const NODE: &str = "/app/locks/7";
 
 /// A gateway's session, and the node that it shares.
-struct Stage {
-    ensemble: Ensemble,
-    doctor: Doctor,
-    current: Rc<Current<Handle>>,
-    stop: CancellationToken,
-    supervised: JoinHandle<()>,
+struct Stage(Supervised);
+
+impl Deref for Stage {
+    type Target = Supervised;
+
+    fn deref(&self) -> &Supervised {
+        &self.0
+    }
 }
 
 type Ours = ExclusiveNode<Handle>;
 
 impl Stage {
     async fn set() -> Self {
-        let (ensemble, doctor) = (Ensemble::start(Settings::default()), Doctor::new());
-        let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-        let (view, mut seen) = watch::channel(View::Away("not yet".into()));
-        let (current, stop) = (Rc::new(Current::default()), CancellationToken::new());
-        let (clock, settings) = (clock(), Rc::new(settings(clock(), T)));
-        let chores = chores::of(settings.clone(), Arc::default());
-        let supervised = supervise(library, settings, current.clone(), view, stop.clone(), chores);
-        let supervised = spawn_local(supervised);
-        seen.wait_for(|view| view.is_ready(&clock)).await.expect("supervised");
-        Self { ensemble, doctor, current, stop, supervised }
-    }
-
-    fn live(&self) -> Rc<Live<Handle>> {
-        self.current.live().expect("a session")
+        Self(Supervised::start(T).await)
     }
 
     async fn ours(&self) -> Ours {
@@ -79,55 +63,22 @@ impl Stage {
     }
 
     async fn plain(&self) -> Plain {
-        let session = self.ensemble.client(&self.ensemble.wire(), T).connect().await.expect("a session");
-        Plain(session)
+        Plain(self.stranger().await)
     }
 
     fn node(&self) -> Option<Seen> {
         self.ensemble.seen(NODE)
     }
 
-    /// The paths of the nodes in line.
-    fn line(&self) -> Vec<String> {
-        let below = format!("{ROOT}/locks/");
-        let in_line =
-            |path: &String| path.strip_prefix(&below).is_some_and(|rest| rest.matches('/').count() == 2);
-        self.ensemble.paths().into_iter().filter(in_line).collect()
-    }
-
     /// Asserts that no node of ours is left, and that none is counted.
     fn assert_clear(&self, what: &str) {
         let ours = self.node().filter(|seen| seen.owner == self.live().link.id());
-        assert_eq!((ours, self.line()), (None, Vec::new()), "{what}");
+        assert_eq!((ours, self.lock_nodes()), (None, Vec::new()), "{what}");
         assert_eq!((self.live().registry.nodes(), self.live().registry.bytes()), (0, 0), "{what}");
     }
 
     async fn end(self) {
-        self.stop.cancel();
-        timeout(T * 10, self.supervised).await.expect("it ends").expect("no panic");
-    }
-}
-
-/// A request that waits until it is told to stop.
-#[derive(Default)]
-struct Asker {
-    gone: CancellationToken,
-    impatient: bool,
-    behind: Rc<Cell<bool>>,
-}
-
-impl Caller for Asker {
-    fn is_gone(&self) -> bool {
-        self.gone.is_cancelled()
-    }
-
-    async fn gone(&mut self) {
-        self.gone.cancelled().await;
-    }
-
-    fn behind(&mut self) -> Result<(), Stop> {
-        self.behind.set(true);
-        if self.impatient { Err(NotGranted::Locked.into()) } else { Ok(()) }
+        self.0.end().await;
     }
 }
 
@@ -227,10 +178,10 @@ fn ours_stand_in_line_and_only_the_first_of_them_looks_at_the_node() {
         let counted = tries.clone();
         stage.doctor.rules(move |asked| {
             counted.set(counted.get() + u32::from(makes(asked)));
-            crate::doctored::Fate::Passes
+            Fate::Passes
         });
         sleep(T).await;
-        assert_eq!((stage.line().len(), tries.get()), (5, 0), "nothing has changed");
+        assert_eq!((stage.lock_nodes().len(), tries.get()), (5, 0), "nothing has changed");
         plain.gives_back().await;
         let mut last = 0;
         for granted in asking {
@@ -308,12 +259,19 @@ fn a_forgotten_node_of_ours_is_removed_and_no_other() {
         let (live, plain) = (stage.live(), stage.plain().await);
         let forgotten = saying::of(&live.member, Guid::new(&SystemRandomness));
         live.link.create("/app/forgotten", forgotten.as_bytes(), Kind::Ephemeral).await.expect("new");
+        let in_line = format!("{ROOT}/locks/{}-w-", Guid::new(&SystemRandomness));
+        let in_line = live
+            .link
+            .create(&in_line, b"", Kind::EphemeralSequential)
+            .await
+            .map(|made| format!("{in_line}{:010}", made.sequence))
+            .expect("new");
         // A node of this session from another recipe, and a node of another session.
         live.link.create("/app/unsigned", b"x", Kind::Ephemeral).await.expect("new");
         plain.0.create("/app/theirs", forgotten.as_bytes(), Kind::Ephemeral).await.expect("new");
         sleep(T * 3).await;
-        let left = ["/app/forgotten", "/app/unsigned", "/app/theirs", NODE];
-        assert_eq!(left.map(|path| stage.ensemble.seen(path).is_some()), [false, true, true, true]);
+        let left = [&*in_line, "/app/forgotten", "/app/unsigned", "/app/theirs", NODE];
+        assert_eq!(left.map(|path| stage.ensemble.seen(path).is_some()), [false, false, true, true, true]);
         held.clear().await;
         stage.end().await;
     });

@@ -10,6 +10,7 @@ mod refused;
 mod rhythm;
 mod stolen;
 mod storm;
+mod ways;
 mod world;
 
 use std::{rc::Rc, time::Duration};

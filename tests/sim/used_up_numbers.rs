@@ -11,7 +11,7 @@ use fencegate_lock::{
         wish::{Waits, Wish},
     },
 };
-use fencegate_policies::plan::{Hold, Mode};
+use fencegate_policies::plan::{Foreign, Hold, LockSite, Mode};
 use fencegate_tests::memory::{Ensemble, Session, Settings};
 use tokio::{
     task::{JoinHandle, spawn_local},
@@ -49,7 +49,16 @@ impl Stage {
 
     /// Asks for these keys at a gateway.
     fn asks(&self, gateway: usize, names: &[&'static str]) -> JoinHandle<Result<Tenure, Refused>> {
-        spawn_local(asked(self.gateways[gateway].keeper.clone(), names.to_vec()))
+        self.asks_of(gateway, names, &Keys::default())
+    }
+
+    fn asks_of(
+        &self,
+        gateway: usize,
+        names: &[&'static str],
+        of: &Keys,
+    ) -> JoinHandle<Result<Tenure, Refused>> {
+        spawn_local(asked(self.gateways[gateway].keeper.clone(), names.to_vec(), of.clone()))
     }
 
     /// Returns when so many nodes stand in line for the key.
@@ -74,17 +83,27 @@ impl Stage {
     }
 }
 
-async fn asked(keeper: Keeper, names: Vec<&'static str>) -> Result<Tenure, Refused> {
+/// What stands at the keys: how long a request may go on after its holder, and where the locks are.
+#[derive(Clone, Default)]
+struct Keys {
+    delay: Option<Duration>,
+    sites: Vec<LockSite>,
+}
+
+async fn asked(keeper: Keeper, names: Vec<&'static str>, of: Keys) -> Result<Tenure, Refused> {
     let keys: Vec<_> = names.into_iter().map(key).collect();
     let (mode, hold, wait, route) = (Mode::Exclusive, Hold::Strict, T * 20, "sim".into());
-    let (sites, queue, waits, delay) = (&[], 100, Waits::Here, None);
+    let (sites, queue, waits, delay) = (&of.sites, 100, Waits::Here, of.delay);
     keeper.acquire(Wish { keys: &keys, sites, mode, hold, wait, queue, waits, delay, route: &route }).await
 }
 
+/// Digits of the number that the server appends.
+const DIGITS: usize = 10;
+
 fn sequence(tenure: &Tenure) -> u32 {
     let nodes = tenure.nodes();
-    let (_, number) = nodes[0].rsplit_once('-').expect("a numbered node");
-    number.parse().expect("a number")
+    let number = nodes[0].len() - DIGITS;
+    nodes[0][number..].parse().expect("a numbered node")
 }
 
 fn gives_back(tenure: Tenure) {
@@ -191,4 +210,40 @@ fn nodes_of_others_are_waited_for_before_a_parent_is_replaced() {
         gives_back(held);
         stage.end().await;
     });
+}
+
+/// The last number below a parent that is not replaced. At 2^31 - 1 the server gives one number to several nodes.
+const LAST: i32 = i32::MAX - (1 << 20) + 1;
+
+/// Parents with a record and those of other programs are not replaced, so nobody holds with a number above the last one.
+#[test]
+fn below_a_parent_that_is_not_replaced_the_last_number_holds_and_the_next_one_is_refused() {
+    let foreign = LockSite::Foreign { layout: Foreign::Kazoo, path: "/app/locks/hot".into() };
+    let elsewhere = LockSite::Foreign { layout: Foreign::Kazoo, path: "/app/locks/warm".into() };
+    let delayed = Keys { delay: Some(T), sites: Vec::new() };
+    let among_others = Keys { delay: None, sites: vec![foreign, elsewhere] };
+    for (of, parents) in [
+        (delayed, [parent("hot"), parent("warm")]),
+        (among_others, ["/app/locks/hot".to_owned(), "/app/locks/warm".to_owned()]),
+    ] {
+        for names in [&["hot"][..], &["hot", "warm"]] {
+            let of = Keys { sites: of.sites.iter().take(names.len()).cloned().collect(), ..of.clone() };
+            let parents = &parents[..names.len()];
+            simulated::run(async {
+                let stage = Stage::set().await;
+                let first = stage.asks_of(0, names, &of).await.expect("no panic").expect("free");
+                parents.iter().for_each(|parent| stage.ensemble.count_births(parent, LAST));
+                let second = stage.asks_of(1, names, &of);
+                sleep(T).await;
+                gives_back(first);
+                let second = second.await.expect("no panic").expect("its number is the last one");
+                assert_eq!(i64::from(sequence(&second)), i64::from(LAST));
+                let third = stage.asks_of(0, names, &of).await.expect("no panic");
+                assert!(matches!(third, Err(Refused::KeyLimit(_))), "{names:?}: {:?}", third.err());
+                gives_back(second);
+                sleep(T).await;
+                stage.end().await;
+            });
+        }
+    }
 }

@@ -83,6 +83,34 @@ fn a_kept_parent_that_is_gone_costs_its_key_and_the_others_no_lock() {
     });
 }
 
+/// A key that others use as well is not ours alone, however often we use it: it takes twice as many uses until its parent
+/// stays.
+#[test]
+fn the_parent_of_a_key_that_others_use_too_goes_with_its_last_node() {
+    const ENOUGH_ALONE: u32 = 8;
+    simulated::run(async {
+        let bench = Bench::start().await;
+        let stranger = bench.stranger().await;
+        for turn in 1..2 * ENOUGH_ALONE {
+            let tenure = bench.takes(1).await;
+            let parent = bench.left().swap_remove(0);
+            let theirs = format!("{parent}/_c_00000000-0000-4000-8000-000000000000-lock-");
+            if turn == ENOUGH_ALONE / 2 {
+                stranger.create(&theirs, b"", Kind::EphemeralSequential).await.expect("made");
+            }
+            gives_back(tenure);
+            sleep(ROUND_TRIP * 10).await;
+            if turn == ENOUGH_ALONE / 2 {
+                let below = stranger.children(&parent).await.expect("there");
+                stranger.delete(&format!("{parent}/{}", below[0])).await.expect("theirs");
+                stranger.delete(&parent).await.expect("empty");
+            }
+            assert_eq!(bench.left(), [""; 0], "turn {turn}");
+        }
+        bench.locks.stop().await;
+    });
+}
+
 /// Others have used the key meanwhile. So its numbers are not those that we expect, and we stand behind whoever is there.
 #[test]
 fn below_a_kept_parent_others_are_seen_and_waited_for() {

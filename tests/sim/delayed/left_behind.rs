@@ -10,7 +10,7 @@ use fencegate_policies::plan::Hold;
 use tokio::time::{Instant, sleep};
 
 use super::stage::{DELAY, HOLDS, T, ensemble, gateway, parent, parents, send, take, took};
-use crate::simulated;
+use crate::{doctored::key, simulated};
 
 #[test]
 fn what_a_dead_holder_left_is_removed_when_its_delay_is_over_and_nobody_waits_longer_for_that() {
@@ -35,6 +35,25 @@ fn what_a_dead_holder_left_is_removed_when_its_delay_is_over_and_nobody_waits_lo
         }
         one.stop().await;
         other.stop().await;
+    });
+}
+
+#[test]
+fn the_record_of_a_holder_is_shown_to_whoever_looks_at_its_key() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let locks = gateway(&ensemble).await.1;
+        let held = take(&locks, Hold::Strict).await;
+        let epoch = held.first_token().expect("nothing was sent yet").number();
+        let look = async || {
+            let shown = locks.keeper.record_of(&key("a")).await.expect("it can be read");
+            shown.map(|record| (record.epoch, record.is_held()))
+        };
+        assert_eq!(look().await, Some((epoch, true)));
+        send(held, true);
+        sleep(T).await;
+        assert_eq!(look().await, None);
+        locks.stop().await;
     });
 }
 

@@ -69,7 +69,9 @@ impl Scene {
                 Accident::SessionEnds => stage.doctor.wire().expire(),
                 Accident::NodeStolen if stage.node().is_some_and(|seen| seen.owner == plain.0.id()) => {}
                 Accident::NodeStolen => stage.ensemble.steal(super::NODE),
-                Accident::PlaceStolen => stage.line().iter().for_each(|path| stage.ensemble.steal(path)),
+                Accident::PlaceStolen => {
+                    stage.lock_nodes().iter().for_each(|path| stage.ensemble.steal(path))
+                }
             }
             Fate::Passes
         });

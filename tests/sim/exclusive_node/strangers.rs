@@ -1,8 +1,8 @@
 //! Strangers remove our node while we hold it. We learn of this, and leave their nodes alone.
 
 use super::{
-    Asked, Cell, Duration, Fault, Kind, Link, NODE, Rc, Stage, Step, T, simulated, sleep, spawn_local,
-    timeout,
+    Asked, Asker, Cell, Duration, Fault, Kind, Link, NODE, Rc, Stage, Step, T, makes, simulated, sleep,
+    spawn_local, timeout,
 };
 use crate::doctored::Fate;
 
@@ -96,7 +96,7 @@ fn whatever_a_stranger_took_away_nothing_of_a_successor_is_removed() {
             let stage = Stage::set().await;
             let plain = stage.plain().await;
             let (ours, _) = stage.held().await;
-            stage.line().iter().for_each(|path| stage.ensemble.steal(path));
+            stage.lock_nodes().iter().for_each(|path| stage.ensemble.steal(path));
             let mut theirs = None;
             if node {
                 stage.ensemble.steal(NODE);
@@ -154,6 +154,60 @@ fn a_node_that_comes_and_goes_all_the_time_is_had_in_the_end() {
         ours.clear().await;
         busy.abort();
         drop((ours, busy.await));
+        stage.assert_clear("given back");
+        stage.end().await;
+    });
+}
+
+/// A stranger removes our node and our place in line, so another request of this gateway gets the node.
+#[test]
+fn a_node_that_another_request_of_this_gateway_made_is_left_to_it() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        let (ours, _) = stage.held().await;
+        stage.lock_nodes().iter().for_each(|path| stage.ensemble.steal(path));
+        stage.ensemble.steal(NODE);
+        let (other, _) = stage.held().await;
+        let held = stage.node();
+        ours.clear().await;
+        assert_eq!(stage.node(), held);
+        other.clear().await;
+        drop((ours, other));
+        stage.assert_clear("given back");
+        stage.end().await;
+    });
+}
+
+/// The node was made, and no answer told us. Then a stranger removes our place in line: the node is known by its data.
+#[test]
+fn a_node_of_ours_that_we_have_not_heard_of_is_found_by_what_it_says() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        // The nodes above are there.
+        let plain = stage.plain().await;
+        plain.takes().await;
+        plain.gives_back().await;
+        let ours = stage.ours().await;
+        let ensemble = stage.ensemble.clone();
+        let tried = Cell::new(0);
+        stage.doctor.rules(move |asked| match makes(asked) {
+            true if tried.replace(tried.get() + 1) == 0 => Fate::Done(Fault::Ambiguous("it broke".into())),
+            true => {
+                let places = ensemble.paths().into_iter().filter(|path| path.contains("-w-"));
+                places.for_each(|path| ensemble.steal(&path));
+                Fate::Refused(Fault::Refused("throttled".into()))
+            }
+            false => match asked {
+                Asked::Data { path } if path == NODE && tried.get() < 2 => {
+                    Fate::Refused(Fault::Ambiguous("it broke".into()))
+                }
+                _ => Fate::Passes,
+            },
+        });
+        let told = ours.acquire(&mut Asker::default()).await;
+        assert!(told.is_err() && stage.node().is_some(), "{told:?}");
+        ours.clear().await;
+        drop(ours);
         stage.assert_clear("given back");
         stage.end().await;
     });

@@ -7,7 +7,9 @@ use fencegate_lock::{
     session::link::{Fault, Step},
 };
 
-use super::stage::{Stage, T, remembered};
+use tokio::time::timeout;
+
+use super::stage::{Stage, T, place, remembered};
 use crate::{
     doctored::{Asked, Fate},
     simulated,
@@ -111,5 +113,66 @@ fn a_server_that_refuses_to_write_a_record_refuses_the_request() {
         assert!(matches!(denied, Denied::Service(_)), "{denied:?}");
         assert_eq!(remembered(&stage.ensemble, &stage.operation(2)).await, None);
         stage.leave().await;
+    });
+}
+
+/// The record could be admitted again, and was forgotten between our look at it and our write.
+#[test]
+fn a_record_that_goes_while_it_is_admitted_again_is_made_anew() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        let wanted = stage.operation(1);
+        stage.admit(&wanted).await.expect("new").came(Came::Nothing).await;
+        let (ensemble, path, gone) = (stage.ensemble.clone(), place(&wanted), Cell::new(false));
+        let admits_again = |step: &Step<'_>| matches!(step, Step::Set { path, .. } if path.contains("/ops/"));
+        stage.doctor.rules(move |asked| {
+            if matches!(asked, Asked::Commit { steps } if steps.iter().any(admits_again))
+                && !gone.replace(true)
+            {
+                ensemble.steal(&path);
+            }
+            Fate::Passes
+        });
+        let running = stage.admit(&wanted).await.expect("nothing was sent");
+        assert_eq!(stage.written(&wanted).await, (State::Admitted, 0));
+        stage.doctor.rules(|_| Fate::Passes);
+        running.came(Came::Done(200)).await;
+        stage.leave().await;
+    });
+}
+
+/// Neither the answer to the write was heard, nor that to the first looks at what became of it.
+#[test]
+fn a_look_that_is_not_answered_is_taken_again_while_the_session_lives() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        let wanted = stage.operation(1);
+        let looks = Rc::new(Cell::new(0));
+        let (counted, path) = (looks.clone(), place(&wanted));
+        stage.doctor.rules(move |asked| match asked {
+            Asked::Data { path: read } if read == path && counted.get() < 3 => {
+                counted.set(counted.get() + 1);
+                Fate::Refused(unheard())
+            }
+            _ if writes_a_record(asked) && counted.get() == 0 => Fate::Done(unheard()),
+            _ => Fate::Passes,
+        });
+        let running = stage.admit(&wanted).await.expect("new");
+        assert_eq!((looks.get(), stage.written(&wanted).await), (3, (State::Admitted, 0)));
+        running.came(Came::Done(200)).await;
+        stage.leave().await;
+    });
+}
+
+/// The client library has died: each request fails like this, for ever. Nothing was sent, and the next session says so.
+#[test]
+fn an_admission_over_a_library_that_is_gone_ends_with_the_session() {
+    simulated::run(async {
+        let stage = Stage::set().await;
+        let wanted = stage.operation(1);
+        stage.doctor.end_task(unheard());
+        let told = timeout(T * 10, stage.denied(&wanted)).await.expect("it does not look for ever");
+        assert!(matches!(told, Denied::Service(_)), "{told:?}");
+        drop(stage);
     });
 }

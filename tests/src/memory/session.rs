@@ -138,6 +138,14 @@ impl Link for Session {
         async { answered!(asked, (Answer::Created(created), _) => created).map_err(fault) }
     }
 
+    /// The rights of the node above are read first, so that node has to be there.
+    async fn create_like(&self, path: &str, above: &str, kind: Kind) -> Result<(), Fault> {
+        match self.seen(above).await? {
+            Some(_) => self.create(path, b"", kind).await.map(drop),
+            None => Err(Fault::NoNode),
+        }
+    }
+
     fn delete(&self, path: &str) -> impl Future<Output = Result<(), Fault>> {
         let asked = self.ask(Request::Delete { path: path.to_owned() });
         async { answered!(asked, (Answer::Done, _) => ()).map_err(fault) }

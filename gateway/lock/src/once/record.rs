@@ -170,6 +170,8 @@ mod tests {
         for version in [1, 2, 4, 5, 1000] {
             let next = version + i32::try_from(writes_to_admit(version)).expect("small");
             assert!(next % 3 == 0 && !is_finished(next) && !is_deletable(next), "{version} {next}");
+            let told = [is_finished(version), is_deletable(version)];
+            assert_eq!(told, [version % 3 == 1, version % 3 == 2], "{version}");
         }
     }
 

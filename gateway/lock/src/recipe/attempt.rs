@@ -191,11 +191,6 @@ impl<L: Link> Attempt<L> {
         self.delayed.iter().for_each(Delayed::left);
     }
 
-    /// The name of the node, once an unambiguous answer gave it.
-    pub fn node(&self) -> Option<String> {
-        self.made.names()
-    }
-
     /// The only node of this attempt was removed by the caller of this.
     pub(super) fn was_removed(&self) {
         self.made.nothing();

@@ -293,3 +293,27 @@ impl GrantRecord {
         self.state == Parting::Held
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_leaves_in_order_once_and_only_if_it_has_taken_over_and_all_is_over() {
+        let delayed = Delayed::by(Duration::from_secs(1));
+        assert!(!delayed.leaves_clean(), "it has taken nothing over");
+        delayed.took_over.set(true);
+        assert!(delayed.leaves_clean(), "nothing was sent");
+        delayed.in_use();
+        assert!(!delayed.leaves_clean());
+        delayed.all_known();
+        assert!(delayed.leaves_clean());
+        delayed.left();
+        assert!(!delayed.leaves_clean(), "the record is another one's now");
+    }
+
+    #[test]
+    fn what_is_held_is_shown_as_held() {
+        assert!(GrantRecord::held(7, Duration::ZERO).is_held() && !GrantRecord::clean().is_held());
+    }
+}

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::{
     attempt::Attempt,
-    candidate::{AGAIN, CREATE_ROUNDS, Candidate, PAUSE, refused},
+    candidate::{CREATE_ROUNDS, Candidate, PAUSE, refused},
     contested_node::{ContestedNode, Tried},
     foreign_parent,
     grant::{Caller, Grant, Stop},
@@ -129,7 +129,6 @@ impl<L: Link> ExclusiveNode<L> {
                 (_, Err(Fault::NoNode)) => return gone(&self.path),
                 (_, Ok((says, seen))) if !self.node.is_ours(&says, seen) => return gone(&self.path),
                 (Ok(changed), Ok(_)) => changed.await,
-                (Err(Fault::NoNode), _) => sleep(AGAIN).await,
                 // The server refuses the watch now, and the node may go unseen meanwhile; so try again.
                 _ => sleep(PAUSE).await,
             }

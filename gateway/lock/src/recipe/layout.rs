@@ -181,6 +181,9 @@ mod tests {
         assert_eq!(LINE.rank(&nodes, &nodes[2]), Rank::Behind(&nodes[1]));
         assert_eq!(LINE.rank(&nodes, &nodes[0]), Rank::Behind(&nodes[2]));
         assert_eq!(LINE.rank(&nodes, &writer(1)), Rank::Gone);
+        let before = |own: &String| LINE.before(&nodes, own);
+        assert_eq!([before(&nodes[1]), before(&nodes[2]), before(&nodes[0])], [0, 1, 2]);
+        assert_eq!(LINE.before(&nodes, "no number"), 0);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::{
     attempt::Attempt,
-    candidate::{AGAIN, Candidate, PAUSE, refused},
+    candidate::{Candidate, PAUSE, refused},
     contested_node::{ContestedNode, Tried},
     grant::{Caller, Grant, Stop},
     layout::{Prospect, named_for},
@@ -200,7 +200,6 @@ impl<L: Link> Semaphore<L> {
                     () = stands => {}
                     () = holds => {}
                 },
-                (_, Err(Fault::NoNode), _) => sleep(AGAIN).await,
                 // The server refuses the watch now, and a node may go unseen meanwhile; so try again.
                 _ => sleep(PAUSE).await,
             }

@@ -20,7 +20,6 @@ use crate::{
         attempt::Attempt,
         candidate::{AGAIN, PAUSE},
         grant::{Caller, Grant, Stop},
-        layout::Rank,
     },
 };
 use crate::{
@@ -307,25 +306,21 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
         };
         candidate.saw(&children);
         failpoint::pass("while_watching");
-        let Some(own) = attempt.node().or_else(|| adopted(attempt, &children)) else {
-            return taken_away(slot);
-        };
-        if candidate.line.rank(&children, &own) == Rank::Gone {
-            return taken_away(slot);
-        }
-        if candidate.line.is_contended(&children, &own) {
-            slot.contended(candidate.line.may_only_look(&children, &own));
-            slot.start_waiting();
-        } else {
-            slot.uncontended();
+        let ours = candidate.line.made_by(&children, candidate.guid).first().map(|own| {
+            (candidate.line.is_contended(&children, own), candidate.line.may_only_look(&children, own))
+        });
+        // A kept key has no memory for the names of others.
+        drop(children);
+        match ours {
+            None => return taken_away(slot),
+            Some((true, may_only_look)) => {
+                slot.contended(may_only_look);
+                slot.start_waiting();
+            }
+            Some((false, _)) => slot.uncontended(),
         }
         changed.await;
     }
-}
-
-/// The name of a node that was found again after its create's answer was lost.
-fn adopted<L: Link>(attempt: &Attempt<L>, children: &[String]) -> Option<String> {
-    attempt.candidate.line.made_by(children, attempt.candidate.guid).first().map(|name| (*name).to_owned())
 }
 
 fn taken_away(slot: &Arc<Slot>) {

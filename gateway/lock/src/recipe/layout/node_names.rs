@@ -115,7 +115,7 @@ impl Line {
         if let Some(marked) = prefix.strip_suffix('-').filter(|prefix| self.is_marked(prefix)) {
             // Servers before 3.8 go on with negative numbers after the last one. The other programs sort such a name
             // before all others.
-            return Some(Contender { name, sequence: 0, ..self.marked(name, marked, 0) });
+            return Some(self.marked(name, marked, 0));
         }
         if let Some((guid, permits)) = for_a_permit(prefix).filter(|_| self.is_native()) {
             let (guid, permits) = (Some(guid), Some(permits));

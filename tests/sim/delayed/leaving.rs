@@ -1,0 +1,146 @@
+//! The last word of a holder, in the transaction that removes its node: said once, to whoever is next, and by nobody else.
+
+use std::{cell::Cell, rc::Rc};
+
+use fencegate_lock::session::link::{Connect, Fault, Kind, Link, Step};
+use fencegate_policies::plan::Hold;
+use tokio::time::{Instant, sleep};
+
+use super::stage::{
+    DELAY, HOLDS, SOON, T, ensemble, gateway, is_last_word, lost, once, parent, send, take, took,
+};
+use crate::{
+    doctored::{Asked, Fate},
+    simulated,
+};
+
+/// The holder has somebody here who waits, and somebody elsewhere: it gives its node back and stands in line again, in one
+/// transaction that says that its requests are over.
+#[test]
+fn who_goes_to_the_end_of_the_line_leaves_in_order_and_in_one_transaction() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
+        let held = take(&one, HOLDS[1]).await;
+        held.dispatch().expect("it holds");
+        let node = held.nodes()[0].clone();
+        // Removals of the node, and whatever was asked of its key since the first one.
+        let asked = Rc::new(Cell::new((0, 0)));
+        let counted = asked.clone();
+        doctor.rules(move |what| {
+            let of_it = |step: &Step<'_>| matches!(step, Step::Delete { path, .. } if *path == node);
+            let removes = matches!(what, Asked::Commit { steps } if steps.iter().any(of_it));
+            let makes = matches!(what, Asked::Create { .. });
+            assert!(!makes, "the node is made by the transaction that removes the other one");
+            let (removals, since) = counted.get();
+            let about = removals > 0 && !removes && what.path().starts_with(&parent());
+            counted.set((removals + u32::from(removes), since + u32::from(about)));
+            Fate::Passes
+        });
+        let elsewhere = async {
+            let (waited, tenure) = took(&other, HOLDS[1]).await;
+            sleep(SOON / 4).await;
+            // A look at the new node, a list, and a watch on the node before it.
+            assert_eq!(asked.get(), (1, 3));
+            send(tenure, true);
+            waited
+        };
+        let here = async {
+            sleep(T / 4).await;
+            took(&one, HOLDS[1]).await
+        };
+        let leaves = async {
+            sleep(T / 2).await;
+            send(held, true);
+        };
+        let (next, (waited, tenure), ()) = tokio::join!(elsewhere, here, leaves);
+        assert!(next < T / 2 + SOON && waited < T / 2 + SOON * 2, "{next:?}, {waited:?}");
+        send(tenure, true);
+        sleep(SOON).await;
+        assert_eq!(asked.get().0, 1, "it was removed once");
+        doctor.rules(|_| Fate::Passes);
+        one.stop().await;
+        other.stop().await;
+    });
+}
+
+/// Somebody stands in line since the holder has looked: the parent stays, and says that the holder left in order.
+#[test]
+fn who_takes_itself_for_the_last_one_leaves_in_order_at_once_where_it_is_not() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let one = gateway(&ensemble).await.1;
+        let held = take(&one, Hold::Strict).await;
+        let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
+        let node = format!("{}/_c_0-w-", parent());
+        other.create(&node, b"", Kind::EphemeralSequential).await.expect("made");
+        let began = Instant::now();
+        send(held, true);
+        while other.children(&parent()).await.expect("it stays").len() > 1 {
+            sleep(SOON / 100).await;
+        }
+        assert!(began.elapsed() < SOON / 4, "it has paused as before a request that the server refuses");
+        let (record, _) = other.data(&parent()).await.expect("it stays");
+        assert!(!record.is_empty(), "whoever is next would have to wait");
+        one.stop().await;
+    });
+}
+
+/// The server refuses the record, for a while: it is asked again after a pause, and not without end.
+#[test]
+fn a_last_word_that_the_server_refuses_is_said_again_after_a_pause() {
+    simulated::run(async {
+        let ensemble = ensemble();
+        let (doctor, one) = gateway(&ensemble).await;
+        let held = take(&one, Hold::Strict).await;
+        let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
+        let node = format!("{}/_c_0-w-", parent());
+        other.create(&node, b"", Kind::EphemeralSequential).await.expect("made");
+        let tried = Rc::new(Cell::new(0));
+        let counted = tried.clone();
+        doctor.rules(move |asked| match asked {
+            Asked::Commit { steps } if is_last_word(steps) => {
+                counted.set(counted.get() + 1);
+                assert!(counted.get() < 100, "without a pause");
+                Fate::RefusedAt(1, Fault::Refused("throttled".into()))
+            }
+            _ => Fate::Passes,
+        });
+        send(held, true);
+        sleep(T).await;
+        assert!((2..10).contains(&tried.get()), "{} tries in {T:?}", tried.get());
+        doctor.rules(|_| Fate::Passes);
+        sleep(T).await;
+        assert_eq!(other.children(&parent()).await.expect("it stays").len(), 1, "ours is gone");
+        one.stop().await;
+    });
+}
+
+#[test]
+fn a_last_word_whose_answer_was_lost_is_said_once_and_to_nobody_else() {
+    for fate in [Fate::Done(lost()), Fate::Refused(lost())] {
+        simulated::run(async {
+            let ensemble = ensemble();
+            let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
+            for hold in HOLDS {
+                let held = take(&one, hold).await;
+                let asked = once(&doctor, is_last_word, fate.clone());
+                let (next, ()) = tokio::join!(took(&other, hold), async {
+                    sleep(T / 4).await;
+                    send(held, true);
+                });
+                assert!(asked.get(), "not exercised");
+                assert!(next.0 < SOON, "{hold:?}, {fate:?}: {:?}", next.0);
+                // The repeated write finds the node gone, and so changes nothing of the next holder's record.
+                sleep(SOON).await;
+                send(next.1, false);
+                let (waited, tenure) = took(&one, hold).await;
+                assert!(waited >= DELAY, "{hold:?}, {fate:?}: {waited:?}");
+                send(tenure, true);
+                sleep(T).await;
+            }
+            one.stop().await;
+            other.stop().await;
+        });
+    }
+}

@@ -1,0 +1,103 @@
+//! A request that would have to wait for another gateway is sent on to it. The way is read from the holder's lock node and
+//! from the member node of that node's own session, and from nothing else.
+
+use std::{collections::HashMap, time::Duration};
+
+use fencegate_lock::session::link::{Connect, Kind, Link, Step};
+use fencegate_tests::memory::{Dice, Ensemble, Settings};
+use tokio::{task::spawn_local, time::sleep};
+
+use super::gateway::{Clocks, Gateway, Keeping, Mode, Refused, Scale, T, Waits, Want, is_lock, key};
+use crate::{plan::ROOT, simulated};
+
+fn want(wait: Duration) -> Want {
+    Want { keys: vec![key("a")], mode: Mode::Exclusive, keeping: Keeping::SentOn, wait }
+}
+
+/// Two gateways; the first one keeps the key, and a request is at work there.
+async fn two(ensemble: &Ensemble) -> (Gateway, Gateway, super::gateway::Tenure) {
+    let scale = Scale { clocks: Clocks::Right, sessions: 1 };
+    let start = |seed| Gateway::start(ensemble, &ensemble.wire(), scale, &Dice::seeded(seed));
+    let (holds, other) = (start(7), start(8));
+    // Waits for its session.
+    other.granted(&Want { keys: vec![key("b")], ..want(T) }).await.known();
+    let tenure = holds.granted(&want(T)).await;
+    (holds, other, tenure)
+}
+
+#[test]
+fn a_request_is_sent_on_to_the_gateway_that_holds_whether_it_comes_first_or_behind_one_that_waits_here() {
+    for waits_before in [false, true] {
+        simulated::run(async {
+            let ensemble = Ensemble::start(Settings::default());
+            let (holds, other, tenure) = two(&ensemble).await;
+            let door = other.door();
+            let before = spawn_local(async move {
+                if waits_before {
+                    door.acquire(&want(T * 10), Waits::Here).await.expect("its turn in the end").known();
+                }
+            });
+            sleep(T / 10).await;
+            let told = other.door().acquire(&want(T), Waits::Anywhere).await.map(drop);
+            let Err(Refused::Elsewhere(way)) = told else { panic!("{waits_before}: {told:?}") };
+            assert!(holds.is_at(&way) && !other.is_at(&way), "{waits_before}");
+            tenure.known();
+            drop(tenure);
+            before.await.expect("no panic");
+            assert!(holds.stop().await && other.stop().await);
+        });
+    }
+}
+
+/// The data of a lock node becomes a part of a path. A stranger's node names a member node that is not one of its session:
+/// another one's, or one below a name with a slash.
+#[test]
+fn a_lock_node_leads_to_the_member_node_of_its_own_session_only() {
+    for deep in [false, true] {
+        simulated::run(async {
+            let ensemble = Ensemble::start(Settings::default());
+            let (holds, other, tenure) = two(&ensemble).await;
+            tenure.known();
+            drop(tenure);
+            let lock = ensemble
+                .paths()
+                .into_iter()
+                .find(|path| is_lock(path) && path.contains("/a/"))
+                .expect("it is kept");
+            let stranger = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
+            let members = format!("{ROOT}/members");
+            let both = stranger.children(&members).await.expect("there");
+            let mut says_of = HashMap::new();
+            for member in both {
+                let (data, _) = stranger.data(&format!("{members}/{member}")).await.expect("there");
+                says_of.insert(member, data);
+            }
+            // Nobody else holds the key then.
+            assert!(holds.stop().await);
+            let member = stranger.children(&members).await.expect("there").pop().expect("the other one");
+            says_of.remove(&member);
+            let data = says_of.into_values().next().expect("of the one that has gone");
+            let says = match deep {
+                false => member,
+                true => {
+                    let name = format!("gw/x-{:016x}", stranger.id());
+                    stranger.create(&format!("{members}/gw"), b"", Kind::Persistent).await.expect("new");
+                    stranger.create(&format!("{members}/{name}"), &data, Kind::Ephemeral).await.expect("new");
+                    name
+                }
+            };
+            let elsewhere = String::from_utf8(data).expect("JSON");
+            assert!(elsewhere.contains("gw:1"), "{elsewhere}");
+            let parent = lock.rsplit_once('/').expect("absolute").0;
+            drop(stranger.create(parent, b"", Kind::Container).await);
+            let node = format!("{}0000000000", &lock[..lock.len() - 10]);
+            stranger
+                .commit(&[Step::Create { path: &node, data: says.as_bytes(), kind: Kind::Ephemeral }])
+                .await
+                .expect("new");
+            let told = other.door().acquire(&want(T), Waits::Anywhere).await.map(drop);
+            assert_eq!(told, Err(Refused::Locked), "deep: {deep}");
+            assert!(other.stop().await);
+        });
+    }
+}

@@ -1,0 +1,158 @@
+//! A set of keys holds with all of its nodes, from one transaction, or not at all.
+
+use std::{cell::Cell, rc::Rc};
+
+use fencegate_lock::{
+    not_granted::NotGranted,
+    recipe::{grant::Stop, set::SetAttempt},
+    session::link::{Kind, Link, Step},
+};
+use fencegate_policies::plan::{Hold, LockSite, Mode};
+use fencegate_tests::memory::{Ensemble, Settings};
+use tokio::time::sleep;
+
+use super::stage::{T, count, lost, nodes, registered};
+use crate::{
+    doctored::{Asked, Doctor, Fate, Handle, Library, Locks, key},
+    simulated,
+    supervised::{Asker, Supervised},
+};
+
+const KEYS: [&str; 2] = ["a", "b"];
+
+#[test]
+fn a_holder_of_a_set_is_told_of_each_node_that_somebody_removes() {
+    for stolen in 0..2 {
+        simulated::run(async {
+            let ensemble = Ensemble::start(Settings::default());
+            let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: Doctor::new() };
+            let locks = Locks::over(library).await;
+            let held = locks.acquire(&KEYS, Hold::Strict).await.expect("free");
+            let dispatch = held.dispatch().expect("it holds");
+            // Its watches are set only after a while: most holders are done sooner.
+            sleep(T).await;
+            assert!(dispatch.evidence.holds(locks.clock.now()));
+            ensemble.steal(&held.nodes()[stolen]);
+            sleep(T / 10).await;
+            assert!(!dispatch.evidence.holds(locks.clock.now()), "{stolen}");
+            drop((dispatch, held));
+            locks.stop().await;
+        });
+    }
+}
+
+/// The client library has repeated the transaction, both were done, and a stranger removed one of the older nodes. What
+/// is found is then a node of each transaction, and these have no order.
+#[test]
+fn nodes_of_two_transactions_are_no_set() {
+    simulated::run(async {
+        let session = Supervised::start(T).await;
+        // The folders of the keys are there.
+        let live = session.live();
+        let before = begin(&session).await;
+        before.acquire(&mut Asker::default()).await.expect("free");
+        let held = nodes(&session);
+        let deaf = Rc::new(Cell::new(true));
+        let still = deaf.clone();
+        session.doctor.rules(move |asked| match asked {
+            Asked::Commit { steps } if still.get() && steps.iter().all(is_sequential) => Fate::Done(lost()),
+            Asked::Children { .. } if still.get() => Fate::Refused(lost()),
+            _ => Fate::Passes,
+        });
+        let set = begin(&session).await;
+        let asker = &mut Asker::default();
+        let (told, ()) = tokio::join!(set.acquire(asker), async {
+            sleep(T / 4).await;
+            let mut made = nodes(&session);
+            made.retain(|path| !held.contains(path));
+            session.doctor.rules(|_| Fate::Passes);
+            let again: Vec<_> = made.iter().map(|path| &path[..path.len() - 10]).collect();
+            let steps =
+                again.iter().map(|path| Step::Create { path, data: b"", kind: Kind::EphemeralSequential });
+            live.link.commit(&steps.collect::<Vec<_>>()).await.expect("made");
+            session.ensemble.steal(&made[0]);
+            deaf.set(false);
+            before.clear().await;
+        });
+        assert!(matches!(told, Err(Stop::NotGranted(NotGranted::Lost))), "{told:?}");
+        set.clear().await;
+        assert_eq!(nodes(&session), [""; 0]);
+        drop((before, set, live));
+        session.end().await;
+    });
+}
+
+async fn begin(session: &Supervised) -> SetAttempt<Handle> {
+    let keys = KEYS.map(|name| (key(name), LockSite::Native));
+    SetAttempt::begin(&session.live(), &keys, Mode::Exclusive).await.expect("room")
+}
+
+/// The transaction, a look at each node, and two lists of each parent: one to stand in line, and one when all are first.
+#[test]
+fn a_set_whose_parents_are_there_is_one_transaction_and_a_look_at_each_key() {
+    simulated::run(async {
+        let session = Supervised::start(T).await;
+        let (first, asker) = (begin(&session).await, &mut Asker::default());
+        let granted = first.acquire(asker).await.expect("free");
+        assert!(!granted.contended);
+        let asked = count(&session, |_| true);
+        let (second, asker) = (begin(&session).await, &mut Asker::default());
+        let (granted, ()) = tokio::join!(second.acquire(asker), async {
+            sleep(T / 2).await;
+            // Another list and a watch at the first key, where it stands in line.
+            assert_eq!(asked.get(), 1 + 2 + 1 + 1);
+            first.clear().await;
+        });
+        assert!(granted.expect("its turn").contended);
+        second.clear().await;
+        drop((first, second));
+        session.end().await;
+    });
+}
+
+#[test]
+fn a_set_that_does_not_hear_of_its_nodes_looks_for_them() {
+    for fate in [Fate::Done(lost()), Fate::Refused(lost())] {
+        simulated::run(async {
+            let session = Supervised::start(T).await;
+            // Makes the folders of the keys.
+            let before = begin(&session).await;
+            before.acquire(&mut Asker::default()).await.expect("free");
+            before.clear().await;
+            drop(before);
+            let asked = Cell::new(0);
+            let answer = fate.clone();
+            session.doctor.rules(move |what| match what {
+                Asked::Commit { steps } if steps.iter().all(is_sequential) => {
+                    asked.set(asked.get() + 1);
+                    if asked.get() < 2 { answer.clone() } else { Fate::Passes }
+                }
+                _ => Fate::Passes,
+            });
+            let (set, asker) = (begin(&session).await, &mut Asker::default());
+            set.acquire(asker).await.unwrap_or_else(|stop| panic!("{fate:?}: {stop:?}"));
+            assert_eq!(nodes(&session).len(), 2, "{fate:?}");
+            set.clear().await;
+            drop(set);
+            assert_eq!((nodes(&session).len(), registered(&session)), (0, (0, 0)), "{fate:?}");
+            session.end().await;
+        });
+    }
+}
+
+#[test]
+fn the_nodes_of_a_set_that_is_dropped_may_still_hold() {
+    simulated::run(async {
+        let session = Supervised::start(T).await;
+        let set = begin(&session).await;
+        set.acquire(&mut Asker::default()).await.expect("free");
+        drop(set);
+        sleep(T * 10).await;
+        assert_eq!((nodes(&session).len(), registered(&session).0), (2, 1));
+        session.end().await;
+    });
+}
+
+fn is_sequential(step: &Step<'_>) -> bool {
+    matches!(step, Step::Create { kind: Kind::EphemeralSequential, .. })
+}

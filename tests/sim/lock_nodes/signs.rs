@@ -1,0 +1,36 @@
+//! What the nodes of a kept key say to others: who holds alone names its gateway, so that requests can be sent on to it.
+
+use fencegate_lock::{recipe::attempt::Attempt, session::link::Link};
+use fencegate_policies::plan::{Foreign, LockSite, Mode};
+
+use super::stage::T;
+use crate::{
+    doctored::key,
+    simulated,
+    supervised::{Asker, Supervised},
+};
+
+#[test]
+fn only_who_holds_a_native_lock_alone_names_its_gateway_for_requests() {
+    let curator = LockSite::Foreign { layout: Foreign::CuratorReadWrite, path: "/app/locks/a".into() };
+    simulated::run(async {
+        let session = Supervised::start(T).await;
+        let live = session.live();
+        // Among other programs' nodes it tells people whose node this is.
+        let (signature, member) = (live.signature().to_vec(), live.member.as_bytes().to_vec());
+        for (site, mode, says) in [
+            (LockSite::Native, Mode::Exclusive, signature),
+            (LockSite::Native, Mode::Shared, Vec::new()),
+            (curator.clone(), Mode::Exclusive, member.clone()),
+            (curator, Mode::Shared, member),
+        ] {
+            let attempt = Attempt::begin(&live, &key("a"), &site, mode).await.expect("room").signed();
+            let granted = attempt.acquire(&mut Asker::default()).await.expect("free");
+            let (said, _) = live.link.data(&granted.nodes[0]).await.expect("it holds");
+            assert_eq!(said, says, "{site:?} {mode:?}");
+            attempt.clear().await;
+        }
+        drop(live);
+        session.end().await;
+    });
+}

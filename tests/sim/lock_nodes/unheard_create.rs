@@ -1,0 +1,79 @@
+//! The answer to the create of a lock node was lost: the attempt finds its node by the GUID in the name.
+
+use std::{cell::Cell, rc::Rc};
+
+use fencegate_lock::session::link::{Kind, Link};
+use tokio::time::{sleep, timeout};
+
+use super::stage::{Lock, T, above, attempt, hold, lost, nodes};
+use crate::{
+    doctored::{Asked, Fate},
+    simulated,
+    supervised::{Asker, Supervised},
+};
+
+/// The client library has repeated a create, and both were done.
+#[test]
+fn of_two_nodes_of_one_attempt_the_lower_one_holds_and_the_other_one_goes() {
+    simulated::run(async {
+        let session = Supervised::start(T).await;
+        // Both are made below a parent that is there.
+        let stranger = session.stranger().await;
+        let before = hold(&session, Lock::Native).await;
+        let parent = above(&nodes(&session)[0]);
+        let deaf = Rc::new(Cell::new(true));
+        let still = deaf.clone();
+        session.doctor.rules(move |asked| match asked {
+            // After the create nothing is heard for a while.
+            Asked::Create { kind: Kind::EphemeralSequential, .. } => Fate::Done(lost()),
+            Asked::Children { .. } if still.get() => Fate::Refused(lost()),
+            _ => Fate::Passes,
+        });
+        let (twice, asker) = (attempt(&session, "a").await, &mut Asker::default());
+        let (granted, ()) = tokio::join!(twice.acquire(asker), async {
+            sleep(T / 4).await;
+            let ours = nodes(&session).pop().expect("the later one of two");
+            session.doctor.rules(|_| Fate::Passes);
+            let again = &ours[..ours.len() - 10];
+            session.live().link.create(again, b"", Kind::EphemeralSequential).await.expect("made");
+            assert_eq!(stranger.children(&parent).await.expect("there").len(), 3);
+            deaf.set(false);
+            sleep(T / 4).await;
+            before.clear().await;
+        });
+        let granted = granted.unwrap_or_else(|stop| panic!("{stop:?}"));
+        assert_eq!((granted.sequence, nodes(&session)), (1, granted.nodes.to_vec()));
+        twice.clear().await;
+        drop((before, twice));
+        assert_eq!(nodes(&session), [""; 0]);
+        session.end().await;
+    });
+}
+
+/// The answer to the create was lost, and the request is given up while it looks for its node.
+#[test]
+fn who_gives_up_while_it_looks_for_its_node_finds_it_and_removes_it() {
+    simulated::run(async {
+        let session = Supervised::start(T).await;
+        let holds = hold(&session, Lock::Native).await;
+        let fails = Rc::new(Cell::new(u32::MAX));
+        let failing = fails.clone();
+        session.doctor.rules(move |asked| match asked {
+            Asked::Create { kind: Kind::EphemeralSequential, .. } => Fate::Done(lost()),
+            Asked::Children { .. } if failing.get() > 0 => {
+                failing.set(failing.get() - 1);
+                Fate::Refused(lost())
+            }
+            _ => Fate::Passes,
+        });
+        let waits = attempt(&session, "a").await;
+        let given_up = timeout(T / 4, waits.acquire(&mut Asker::default())).await;
+        assert!(given_up.is_err() && nodes(&session).len() == 2);
+        fails.set(2);
+        waits.clear().await;
+        assert_eq!(nodes(&session).len(), 1, "of the holder");
+        holds.clear().await;
+        drop((waits, holds));
+        session.end().await;
+    });
+}

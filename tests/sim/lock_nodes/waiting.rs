@@ -1,0 +1,137 @@
+//! A request that waits asks the server only what it needs, and is granted only when its session is proven.
+
+use fencegate_lock::{
+    bounds::{MOST_BYTES, OWN_BYTES},
+    not_granted::NotGranted,
+    recipe::{attempt::Attempt, semaphore::Semaphore},
+    session::link::Fault,
+};
+use fencegate_policies::{
+    permits::Permits,
+    plan::{LockSite, Mode},
+};
+use tokio::time::{sleep, timeout};
+
+use super::stage::{ALL, Lock, T, attempt, count, hold, nodes};
+use crate::{
+    doctored::{Asked, Fate, Handle, is_heartbeat, key},
+    simulated,
+    supervised::{Asker, Supervised},
+};
+
+async fn semaphore(session: &Supervised) -> Semaphore<Handle> {
+    let permits = Permits::new(2).expect("within bounds");
+    Semaphore::begin(&session.live(), &key("a"), permits).await.expect("room")
+}
+
+/// Only a request that may be sent on to the holder's gateway reads who holds.
+#[test]
+fn who_waits_here_does_not_ask_who_holds() {
+    simulated::run(async {
+        let session = Supervised::start(T).await;
+        let holds = hold(&session, Lock::Native).await;
+        let reads = count(&session, |asked| matches!(asked, Asked::Data { path } if path.contains("-w-")));
+        let (waits, asker) = (attempt(&session, "a").await, &mut Asker::default());
+        let (granted, ()) = tokio::join!(waits.acquire(asker), async {
+            sleep(T).await;
+            holds.clear().await;
+        });
+        granted.expect("its turn");
+        assert_eq!(reads.get(), 0);
+        waits.clear().await;
+        drop((waits, holds));
+        session.end().await;
+    });
+}
+
+/// The place of a holder is gone and its permit is not: the line has room, and no permit is free.
+#[test]
+fn who_finds_no_permit_free_waits_for_one_and_does_not_ask_again_and_again() {
+    simulated::run(async {
+        let session = Supervised::start(T).await;
+        let (first, second) = (hold(&session, Lock::Permit).await, hold(&session, Lock::Permit).await);
+        let place = nodes(&session).into_iter().find(|path| path.contains("-s2-")).expect("in line");
+        session.ensemble.steal(&place);
+        let asked = count(&session, |_| true);
+        let (third, asker) = (semaphore(&session).await, &mut Asker::default());
+        let (granted, ()) = tokio::join!(third.acquire(asker), async {
+            sleep(T).await;
+            assert!(asked.get() < 10, "{} requests in {T:?}", asked.get());
+            first.clear().await;
+        });
+        granted.expect("a permit is free");
+        third.clear().await;
+        second.clear().await;
+        assert_eq!(nodes(&session), [""; 0]);
+        drop((first, second, third));
+        session.end().await;
+    });
+}
+
+/// The versions of a permit's nodes differ, so a late delete mostly misses. Each write takes a part of the transaction.
+#[test]
+fn the_nodes_of_a_permit_have_different_versions_and_small_ones() {
+    simulated::run(async {
+        let session = Supervised::start(T).await;
+        let mut versions = Vec::new();
+        for _ in 0..12 {
+            let held = hold(&session, Lock::Permit).await;
+            let permit = nodes(&session).into_iter().find(|path| path.contains("/permit-")).expect("held");
+            versions.push(session.ensemble.seen(&permit).expect("there").version);
+            held.clear().await;
+        }
+        assert!(versions.iter().all(|version| *version < 8), "{versions:?}");
+        assert!(versions.iter().any(|version| *version != versions[0]), "{versions:?}");
+        session.end().await;
+    });
+}
+
+/// The heartbeats of the session are not answered: whether it lives is not known, so nothing may be sent under its locks.
+#[test]
+fn nothing_is_granted_before_the_session_is_proven() {
+    for (lock, _) in ALL {
+        simulated::run(async {
+            let session = Supervised::start(T).await;
+            session.doctor.rules(|asked| match is_heartbeat(asked) {
+                true => Fate::Refused(Fault::Refused("throttled".into())),
+                false => Fate::Passes,
+            });
+            let proof = session.live().proof.clone();
+            let clock = session.live().clock.clone();
+            while proof.holds(clock.now()) {
+                sleep(T / 100).await;
+            }
+            let mut asked = Box::pin(hold(&session, lock));
+            assert!(timeout(T / 10, &mut asked).await.is_err(), "{lock:?}: granted");
+            session.doctor.rules(|_| Fate::Passes);
+            let held = timeout(T, asked).await.expect("it is proven");
+            held.clear().await;
+            drop((held, proof, clock));
+            session.end().await;
+        });
+    }
+}
+
+/// The room of a session for paths is used to its last byte.
+#[test]
+fn the_last_byte_of_the_room_for_paths_is_given_and_no_more() {
+    simulated::run(async {
+        let session = Supervised::start(T).await;
+        let mut begun = Vec::new();
+        let live = session.live();
+        let left = || MOST_BYTES - OWN_BYTES - live.registry.bytes();
+        let named = |length: usize| format!("{:0>length$}", 0);
+        begun.push(attempt(&session, &named(100)).await);
+        let without_name = live.registry.bytes() - 100;
+        while left() > 1000 {
+            begun.push(attempt(&session, &named(400)).await);
+        }
+        begun.push(attempt(&session, &named(300)).await);
+        begun.push(attempt(&session, &named(left() - without_name)).await);
+        assert_eq!(left(), 0);
+        let refused = Attempt::begin(&live, &key("a"), &LockSite::Native, Mode::Exclusive).await.map(drop);
+        assert!(matches!(refused, Err(NotGranted::KeyLimit(_))), "{refused:?}");
+        drop((begun, live));
+        session.end().await;
+    });
+}

@@ -1,0 +1,108 @@
+//! One session of a gateway, and no tenures above it: a test asks the recipes for locks itself.
+
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_lock::{
+    not_granted::NotGranted,
+    pass::Pass,
+    reach::Reach,
+    recipe::grant::{Caller, Stop},
+    session::{
+        self,
+        link::Connect,
+        live::{Current, Live, View},
+        nameplate::Nameplate,
+        supervise::supervise,
+    },
+    tenures::chores,
+};
+use fencegate_tests::memory::{Dice, Ensemble, Session, Settings};
+use tokio::{
+    sync::watch,
+    task::{JoinHandle, spawn_local},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    doctored::{Doctor, Handle, Library, clock, settings},
+    plan::ROOT,
+};
+
+/// The fingerprint of its plan.
+const PLAN: u64 = 7;
+
+pub(crate) struct Supervised {
+    pub(crate) ensemble: Ensemble,
+    pub(crate) doctor: Doctor,
+    current: Rc<Current<Handle>>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+    session_timeout: Duration,
+}
+
+impl Supervised {
+    /// Returns when there is a session.
+    pub(crate) async fn start(session_timeout: Duration) -> Self {
+        let (ensemble, doctor) = (Ensemble::start(Settings::default()), Doctor::new());
+        let library =
+            Library { ensemble: ensemble.clone(), timeout: session_timeout, doctor: doctor.clone() };
+        let (view, mut seen) = watch::channel(View::Away("not yet".into()));
+        let (current, stop) = (Rc::new(Current::default()), CancellationToken::new());
+        let clock = clock();
+        let reach = Reach { address: "gw:1".to_owned(), pass: Pass::new(&Dice::seeded(1)) };
+        let member = Nameplate::reached_at(PLAN, Some(reach));
+        let settings = settings(clock.clone(), session_timeout);
+        let settings = Rc::new(session::settings::Settings { member, ..settings });
+        let chores = chores::of(settings.clone(), Arc::default());
+        let task = spawn_local(supervise(library, settings, current.clone(), view, stop.clone(), chores));
+        seen.wait_for(|view| view.is_ready(&clock)).await.expect("supervised");
+        Self { ensemble, doctor, current, stop, task, session_timeout }
+    }
+
+    pub(crate) fn live(&self) -> Rc<Live<Handle>> {
+        self.current.live().expect("a session")
+    }
+
+    /// A session of somebody else.
+    pub(crate) async fn stranger(&self) -> Session {
+        let wire = self.ensemble.wire();
+        self.ensemble.client(&wire, self.session_timeout).connect().await.expect("a session")
+    }
+
+    /// The paths of what stands below the parents of keys.
+    pub(crate) fn lock_nodes(&self) -> Vec<String> {
+        let below = format!("{ROOT}/locks/");
+        let of_a_key =
+            |path: &String| path.strip_prefix(&below).is_some_and(|rest| rest.matches('/').count() == 2);
+        self.ensemble.paths().into_iter().filter(of_a_key).collect()
+    }
+
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        timeout(self.session_timeout * 10, self.task).await.expect("it ends").expect("no panic");
+    }
+}
+
+/// A request that waits until it is told to stop.
+#[derive(Default)]
+pub(crate) struct Asker {
+    pub(crate) gone: CancellationToken,
+    pub(crate) impatient: bool,
+    pub(crate) behind: Rc<Cell<bool>>,
+}
+
+impl Caller for Asker {
+    fn is_gone(&self) -> bool {
+        self.gone.is_cancelled()
+    }
+
+    async fn gone(&mut self) {
+        self.gone.cancelled().await;
+    }
+
+    fn behind(&mut self) -> Result<(), Stop> {
+        self.behind.set(true);
+        if self.impatient { Err(NotGranted::Locked.into()) } else { Ok(()) }
+    }
+}

@@ -83,7 +83,7 @@ impl Stage {
     }
 }
 
-/// What stands at the keys: how long a request may go on after its holder, and where the locks are.
+/// How keys are locked: how long a request may go on after its holder is gone, and where the locks are.
 #[derive(Clone, Default)]
 struct Keys {
     delay: Option<Duration>,

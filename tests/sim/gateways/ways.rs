@@ -4,10 +4,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use fencegate_lock::session::link::{Connect, Kind, Link, Step};
-use fencegate_tests::memory::{Dice, Ensemble, Settings};
+use fencegate_tests::memory::{Dice, Ensemble, Session, Settings};
 use tokio::{task::spawn_local, time::sleep};
 
-use super::gateway::{Clocks, Gateway, Keeping, Mode, Refused, Scale, T, Waits, Want, is_lock, key};
+use super::gateway::{Clocks, Gateway, Keeping, Mode, Refused, Scale, T, Tenure, Waits, Want, is_lock, key};
 use crate::{plan::ROOT, simulated};
 
 fn want(wait: Duration) -> Want {
@@ -15,7 +15,7 @@ fn want(wait: Duration) -> Want {
 }
 
 /// Two gateways; the first one keeps the key, and a request is at work there.
-async fn two(ensemble: &Ensemble) -> (Gateway, Gateway, super::gateway::Tenure) {
+async fn two(ensemble: &Ensemble) -> (Gateway, Gateway, Tenure) {
     let scale = Scale { clocks: Clocks::Right, sessions: 1 };
     let start = |seed| Gateway::start(ensemble, &ensemble.wire(), scale, &Dice::seeded(seed));
     let (holds, other) = (start(7), start(8));
@@ -49,6 +49,30 @@ fn a_request_is_sent_on_to_the_gateway_that_holds_whether_it_comes_first_or_behi
     }
 }
 
+/// What each member node says, by its name.
+async fn members(looker: &Session) -> HashMap<String, Vec<u8>> {
+    let mut says = HashMap::new();
+    for member in looker.children(&folder()).await.expect("there") {
+        let (data, _) = looker.data(&format!("{}/{member}", folder())).await.expect("there");
+        says.insert(member, data);
+    }
+    says
+}
+
+fn folder() -> String {
+    format!("{ROOT}/members")
+}
+
+/// Takes the lock of the key whose lock node was this one; the new lock node says `says`.
+async fn takes(stranger: &Session, lock: &str, says: &str) {
+    let (parent, _) = lock.rsplit_once('/').expect("absolute");
+    // The parent may have gone with the last node.
+    drop(stranger.create(parent, b"", Kind::Container).await);
+    let path = format!("{}0000000000", &lock[..lock.len() - 10]);
+    let steps = [Step::Create { path: &path, data: says.as_bytes(), kind: Kind::Ephemeral }];
+    stranger.commit(&steps).await.expect("it is free");
+}
+
 /// The data of a lock node becomes a part of a path. A stranger's node names a member node that is not one of its session:
 /// another one's, or one below a name with a slash.
 #[test]
@@ -59,42 +83,27 @@ fn a_lock_node_leads_to_the_member_node_of_its_own_session_only() {
             let (holds, other, tenure) = two(&ensemble).await;
             tenure.known();
             drop(tenure);
-            let lock = ensemble
-                .paths()
-                .into_iter()
-                .find(|path| is_lock(path) && path.contains("/a/"))
-                .expect("it is kept");
+            let of_the_key = |path: &String| is_lock(path) && path.contains("/a/");
+            let lock = ensemble.paths().into_iter().find(of_the_key).expect("it is kept");
             let stranger = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
-            let members = format!("{ROOT}/members");
-            let both = stranger.children(&members).await.expect("there");
-            let mut says_of = HashMap::new();
-            for member in both {
-                let (data, _) = stranger.data(&format!("{members}/{member}")).await.expect("there");
-                says_of.insert(member, data);
-            }
-            // Nobody else holds the key then.
+            let mut gone = members(&stranger).await;
             assert!(holds.stop().await);
-            let member = stranger.children(&members).await.expect("there").pop().expect("the other one");
-            says_of.remove(&member);
-            let data = says_of.into_values().next().expect("of the one that has gone");
+            let left = members(&stranger).await.into_keys().next().expect("the other gateway");
+            gone.remove(&left);
             let says = match deep {
-                false => member,
+                false => left,
                 true => {
+                    let elsewhere = gone.into_values().next().expect("it has an address of its own");
                     let name = format!("gw/x-{:016x}", stranger.id());
-                    stranger.create(&format!("{members}/gw"), b"", Kind::Persistent).await.expect("new");
-                    stranger.create(&format!("{members}/{name}"), &data, Kind::Ephemeral).await.expect("new");
+                    for (path, data, kind) in
+                        [("gw", &b""[..], Kind::Persistent), (&name, &elsewhere, Kind::Ephemeral)]
+                    {
+                        stranger.create(&format!("{}/{path}", folder()), data, kind).await.expect("new");
+                    }
                     name
                 }
             };
-            let elsewhere = String::from_utf8(data).expect("JSON");
-            assert!(elsewhere.contains("gw:1"), "{elsewhere}");
-            let parent = lock.rsplit_once('/').expect("absolute").0;
-            drop(stranger.create(parent, b"", Kind::Container).await);
-            let node = format!("{}0000000000", &lock[..lock.len() - 10]);
-            stranger
-                .commit(&[Step::Create { path: &node, data: says.as_bytes(), kind: Kind::Ephemeral }])
-                .await
-                .expect("new");
+            takes(&stranger, &lock, &says).await;
             let told = other.door().acquire(&want(T), Waits::Anywhere).await.map(drop);
             assert_eq!(told, Err(Refused::Locked), "deep: {deep}");
             assert!(other.stop().await);

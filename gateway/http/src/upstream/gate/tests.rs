@@ -250,3 +250,22 @@ async fn an_exchange_that_did_not_end_well_ends_with_a_reset_and_no_other_one_do
     drop(io);
     assert_eq!(far.read(&mut [0; 1]).await.expect("no reset afterwards"), 0);
 }
+
+/// The connection of an exchange that is under way ends: nothing more of the exchange leaves, although its proof holds.
+#[tokio::test(flavor = "current_thread")]
+async fn the_end_of_a_connection_shuts_the_gate_of_an_exchange_that_is_under_way() {
+    let (mut io, gate, _far) = gated(Arc::default());
+    gate.end();
+    io.write_all(b"farewell").await.expect("no exchange is under way");
+    gate.arm(Some(proof(5)));
+    io.write_all(b"first half").await.expect("within the proof");
+    gate.end();
+    io.write_all(b"second half").await.expect_err("it has ended");
+    assert_eq!((gate.written(), gate.lost_its_proof(), gate.was_given_up()), (10, false, false));
+}
+
+#[test]
+fn several_pieces_are_given_to_the_kernel_at_once_where_it_takes_them() {
+    let (io, _, far) = gated(Arc::default());
+    assert!(far.is_write_vectored() && io.is_write_vectored());
+}

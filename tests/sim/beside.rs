@@ -7,13 +7,13 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::link::{Connect, Fault, Kind, Link};
+use fencegate_lock::session::link::{Connect, Kind, Link};
 use fencegate_policies::plan::{Caching, Foreign, Hold, LockSite};
 use fencegate_tests::memory::{Ensemble, Settings};
 use tokio::time::sleep;
 
 use crate::{
-    doctored::{Asked, Doctor, Fate, Library, Locks},
+    doctored::{Asked, Doctor, Fate, Library, Locks, unanswered},
     simulated,
 };
 
@@ -47,7 +47,7 @@ fn loses_an_answer(doctor: &Doctor) {
     let lost = Cell::new(false);
     doctor.rules(move |asked| match asked {
         Asked::Create { kind: Kind::EphemeralSequential, .. } if !lost.replace(true) => {
-            Fate::Done(Fault::Ambiguous("lost".into()))
+            Fate::Done(unanswered())
         }
         _ => Fate::Passes,
     });

@@ -13,7 +13,7 @@ use std::{
 use fencegate_lock::{
     session::{
         kept_parents::KEPT_FOR,
-        link::{Connect, Fault, Kind, Link},
+        link::{Connect, Kind, Link},
     },
     tenures::tenure::Tenure,
 };
@@ -23,7 +23,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    doctored::{Asked, Doctor, Fate, Library, Locks},
+    doctored::{Asked, Doctor, Fate, Library, Locks, unanswered},
     plan::ROOT,
     simulated,
 };
@@ -177,8 +177,7 @@ async fn session(ensemble: &Ensemble, doctor: &Doctor) -> Locks {
 
 /// The transaction was done, or was not.
 fn lost_answers() -> [Fate; 2] {
-    let ambiguous = || Fault::Ambiguous("the connection broke".into());
-    [Fate::Done(ambiguous()), Fate::Refused(ambiguous())]
+    [Fate::Done(unanswered()), Fate::Refused(unanswered())]
 }
 
 async fn takes(locks: &Locks, key: u32) -> Tenure {

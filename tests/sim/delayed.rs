@@ -14,10 +14,10 @@ use fencegate_tests::memory::Underway;
 use tokio::time::{Instant, sleep};
 
 use self::stage::{
-    DELAY, FOR_EVER, HOLDS, SOON, T, ensemble, gateway, is_first_word, lost, once, parents, send, take, took,
+    DELAY, FOR_EVER, HOLDS, SOON, T, ensemble, gateway, is_first_word, once, parents, send, take, took,
 };
 use crate::{
-    doctored::{Asked, Fate, Locks},
+    doctored::{Asked, Fate, Locks, unanswered},
     simulated,
 };
 
@@ -98,7 +98,7 @@ fn send_open(tenure: Tenure) {
 /// The model's `RETRIED_GRANT`: a record that is read after the first write may be the reader's own.
 #[test]
 fn who_does_not_hear_that_its_first_word_was_written_does_not_take_it_for_a_clean_one() {
-    for fate in [Fate::Done(lost()), Fate::Refused(lost())] {
+    for fate in [Fate::Done(unanswered()), Fate::Refused(unanswered())] {
         simulated::run(async {
             let ensemble = ensemble();
             let (one, (doctor, other)) = (gateway(&ensemble).await.1, gateway(&ensemble).await);
@@ -132,7 +132,7 @@ fn the_record_is_read_when_the_key_is_granted_and_not_when_one_queues() {
             let slow = Rc::new(Cell::new(true));
             let still = slow.clone();
             doctor.rules(move |asked| match asked {
-                Asked::Commit { steps } if is_first_word(steps) && still.get() => Fate::Refused(lost()),
+                Asked::Commit { steps } if is_first_word(steps) && still.get() => Fate::Refused(unanswered()),
                 _ => Fate::Passes,
             });
             let first = async {

@@ -9,7 +9,7 @@ use fencegate_tests::memory::{Ensemble, Settings};
 use tokio::time::sleep;
 
 use crate::{
-    doctored::{Asked, Doctor, Fate, Library, Locks},
+    doctored::{Asked, Doctor, Fate, Library, Locks, throttled},
     plan::ROOT,
     simulated,
 };
@@ -49,8 +49,7 @@ fn a_set_that_is_refused_leaves_no_parent_of_any_round() {
                 Asked::Commit { steps } if steps.iter().all(is_sequential) => {
                     let now = round.replace(round.get() + 1);
                     // As if the parent had disappeared in between.
-                    let no =
-                        if now < refused_after { Fault::NoNode } else { Fault::Refused("throttled".into()) };
+                    let no = if now < refused_after { Fault::NoNode } else { throttled() };
                     Fate::Refused(no)
                 }
                 _ => Fate::Passes,
@@ -81,9 +80,7 @@ fn a_node_that_is_refused_leaves_no_parent() {
             Asked::Create { kind: Kind::EphemeralSequential, .. } if parents(&there).is_empty() => {
                 Fate::Refused(Fault::NoNode)
             }
-            Asked::Create { kind: Kind::EphemeralSequential, .. } => {
-                Fate::Refused(Fault::Refused("throttled".into()))
-            }
+            Asked::Create { kind: Kind::EphemeralSequential, .. } => Fate::Refused(throttled()),
             _ => Fate::Passes,
         });
         let told = locks.acquire(&["a"], Hold::Strict).await.map(drop);
@@ -113,7 +110,7 @@ fn a_removal_that_the_server_refuses_is_tried_again_after_a_pause() {
             }
             counted.set(counted.get() + 1);
             assert!(counted.get() < 100, "without a pause");
-            Fate::Refused(Fault::Refused("throttled".into()))
+            Fate::Refused(throttled())
         });
         tenure.known();
         drop(tenure);

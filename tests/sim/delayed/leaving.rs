@@ -2,15 +2,13 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_lock::session::link::{Connect, Fault, Kind, Link, Step};
+use fencegate_lock::session::link::{Connect, Kind, Link, Step};
 use fencegate_policies::plan::Hold;
 use tokio::time::{Instant, sleep};
 
-use super::stage::{
-    DELAY, HOLDS, SOON, T, ensemble, gateway, is_last_word, lost, once, parent, send, take, took,
-};
+use super::stage::{DELAY, HOLDS, SOON, T, ensemble, gateway, is_last_word, once, parent, send, take, took};
 use crate::{
-    doctored::{Asked, Fate},
+    doctored::{Asked, Fate, throttled, unanswered},
     simulated,
 };
 
@@ -102,7 +100,7 @@ fn a_last_word_that_the_server_refuses_is_said_again_after_a_pause() {
             Asked::Commit { steps } if is_last_word(steps) => {
                 counted.set(counted.get() + 1);
                 assert!(counted.get() < 100, "without a pause");
-                Fate::RefusedAt(1, Fault::Refused("throttled".into()))
+                Fate::RefusedAt(1, throttled())
             }
             _ => Fate::Passes,
         });
@@ -118,7 +116,7 @@ fn a_last_word_that_the_server_refuses_is_said_again_after_a_pause() {
 
 #[test]
 fn a_last_word_whose_answer_was_lost_is_said_once_and_to_nobody_else() {
-    for fate in [Fate::Done(lost()), Fate::Refused(lost())] {
+    for fate in [Fate::Done(unanswered()), Fate::Refused(unanswered())] {
         simulated::run(async {
             let ensemble = ensemble();
             let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);

@@ -2,10 +2,7 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::{
-    session::link::{Fault, Step},
-    tenures::tenure::Tenure,
-};
+use fencegate_lock::{session::link::Step, tenures::tenure::Tenure};
 use fencegate_policies::plan::{Caching, Hold};
 use fencegate_tests::memory::{Ensemble, Settings};
 use tokio::time::Instant;
@@ -97,8 +94,4 @@ pub(super) fn once(doctor: &Doctor, when: fn(&[Step<'_>]) -> bool, fate: Fate) -
         _ => Fate::Passes,
     });
     done
-}
-
-pub(super) fn lost() -> Fault {
-    Fault::Ambiguous("the connection broke".into())
 }

@@ -2,10 +2,10 @@
 //! removes a node. The lock is either held or not, no node of ours is left, and no other node is removed.
 
 use super::{
-    Asker, CancellationToken, Cell, Duration, Fault, Link, Ours, Plain, Rc, Stage, Stop, T, simulated, sleep,
+    Asker, CancellationToken, Cell, Duration, Link, Ours, Plain, Rc, Stage, Stop, T, simulated, sleep,
     spawn_local, timeout,
 };
-use crate::doctored::{Fate, is_heartbeat};
+use crate::doctored::{Fate, is_heartbeat, unanswered};
 
 /// The accident just before an operation, or at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,10 +61,9 @@ impl Scene {
                 return Fate::Passes;
             }
             struck.set(true);
-            let lost = Fault::Ambiguous("the connection broke".into());
             match accident {
-                Accident::LostAnswer => return Fate::Done(lost),
-                Accident::LostRequest => return Fate::Refused(lost),
+                Accident::LostAnswer => return Fate::Done(unanswered()),
+                Accident::LostRequest => return Fate::Refused(unanswered()),
                 Accident::CallerGone => gone.cancel(),
                 Accident::SessionEnds => stage.doctor.wire().expire(),
                 Accident::NodeStolen if stage.node().is_some_and(|seen| seen.owner == plain.0.id()) => {}

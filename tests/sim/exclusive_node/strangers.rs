@@ -1,10 +1,10 @@
 //! Strangers remove our node while we hold it. We learn of this, and leave their nodes alone.
 
 use super::{
-    Asked, Asker, Cell, Duration, Fault, Kind, Link, NODE, Rc, Stage, Step, T, makes, simulated, sleep,
-    spawn_local, timeout,
+    Asked, Asker, Cell, Duration, Kind, Link, NODE, Rc, Stage, Step, T, makes, simulated, sleep, spawn_local,
+    timeout,
 };
-use crate::doctored::Fate;
+use crate::doctored::{Fate, throttled, unanswered};
 
 /// Whether a transaction removes the shared node.
 fn removes(asked: Asked<'_>) -> bool {
@@ -22,7 +22,7 @@ fn a_delete_that_is_asked_for_again_never_removes_the_successor() {
         let lost = Rc::new(Cell::new(0));
         let counted = lost.clone();
         stage.doctor.rules(move |asked| match removes(asked) {
-            true if counted.replace(counted.get() + 1) < 3 => Fate::Done(Fault::Ambiguous("it broke".into())),
+            true if counted.replace(counted.get() + 1) < 3 => Fate::Done(unanswered()),
             _ => Fate::Passes,
         });
         let next = plain.clone();
@@ -46,7 +46,7 @@ fn a_delete_that_was_not_done_is_asked_for_again() {
         let (ours, _) = stage.held().await;
         let lost = Cell::new(0);
         stage.doctor.rules(move |asked| match removes(asked) {
-            true if lost.replace(lost.get() + 1) < 3 => Fate::Refused(Fault::Ambiguous("it broke".into())),
+            true if lost.replace(lost.get() + 1) < 3 => Fate::Refused(unanswered()),
             _ => Fate::Passes,
         });
         ours.clear().await;
@@ -191,16 +191,14 @@ fn a_node_of_ours_that_we_have_not_heard_of_is_found_by_what_it_says() {
         let ensemble = stage.ensemble.clone();
         let tried = Cell::new(0);
         stage.doctor.rules(move |asked| match makes(asked) {
-            true if tried.replace(tried.get() + 1) == 0 => Fate::Done(Fault::Ambiguous("it broke".into())),
+            true if tried.replace(tried.get() + 1) == 0 => Fate::Done(unanswered()),
             true => {
                 let places = ensemble.paths().into_iter().filter(|path| path.contains("-w-"));
                 places.for_each(|path| ensemble.steal(&path));
-                Fate::Refused(Fault::Refused("throttled".into()))
+                Fate::Refused(throttled())
             }
             false => match asked {
-                Asked::Data { path } if path == NODE && tried.get() < 2 => {
-                    Fate::Refused(Fault::Ambiguous("it broke".into()))
-                }
+                Asked::Data { path } if path == NODE && tried.get() < 2 => Fate::Refused(unanswered()),
                 _ => Fate::Passes,
             },
         });

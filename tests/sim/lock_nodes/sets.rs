@@ -11,9 +11,9 @@ use fencegate_policies::plan::{Hold, LockSite, Mode};
 use fencegate_tests::memory::{Ensemble, Settings};
 use tokio::time::sleep;
 
-use super::stage::{T, count, lost, nodes, registered};
+use super::stage::{T, count, nodes, registered};
 use crate::{
-    doctored::{Asked, Doctor, Fate, Handle, Library, Locks, key},
+    doctored::{Asked, Doctor, Fate, Handle, Library, Locks, key, unanswered},
     simulated,
     supervised::{Asker, Supervised},
 };
@@ -55,8 +55,10 @@ fn nodes_of_two_transactions_are_no_set() {
         let deaf = Rc::new(Cell::new(true));
         let still = deaf.clone();
         session.doctor.rules(move |asked| match asked {
-            Asked::Commit { steps } if still.get() && steps.iter().all(is_sequential) => Fate::Done(lost()),
-            Asked::Children { .. } if still.get() => Fate::Refused(lost()),
+            Asked::Commit { steps } if still.get() && steps.iter().all(is_sequential) => {
+                Fate::Done(unanswered())
+            }
+            Asked::Children { .. } if still.get() => Fate::Refused(unanswered()),
             _ => Fate::Passes,
         });
         let set = begin(&session).await;
@@ -112,7 +114,7 @@ fn a_set_whose_parents_are_there_is_one_transaction_and_a_look_at_each_key() {
 
 #[test]
 fn a_set_that_does_not_hear_of_its_nodes_looks_for_them() {
-    for fate in [Fate::Done(lost()), Fate::Refused(lost())] {
+    for fate in [Fate::Done(unanswered()), Fate::Refused(unanswered())] {
         simulated::run(async {
             let session = Supervised::start(T).await;
             // Makes the folders of the keys.

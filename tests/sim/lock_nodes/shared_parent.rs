@@ -2,12 +2,12 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_lock::session::link::{Fault, Kind, Link};
+use fencegate_lock::session::link::{Kind, Link};
 use tokio::time::timeout;
 
 use super::stage::{Lock, T, above, attempt, count, hold, nodes};
 use crate::{
-    doctored::{Asked, Fate, is_heartbeat},
+    doctored::{Asked, Fate, is_heartbeat, throttled},
     simulated,
     supervised::{Asker, Supervised},
 };
@@ -42,9 +42,7 @@ fn who_is_refused_removes_no_parent_that_it_has_not_made() {
         let removes = Rc::new(Cell::new(0));
         let counted = removes.clone();
         session.doctor.rules(move |asked| match asked {
-            Asked::Create { kind: Kind::EphemeralSequential, .. } => {
-                Fate::Refused(Fault::Refused("throttled".into()))
-            }
+            Asked::Create { kind: Kind::EphemeralSequential, .. } => Fate::Refused(throttled()),
             Asked::Commit { .. } if !is_heartbeat(asked) => {
                 counted.set(counted.get() + 1);
                 Fate::Passes

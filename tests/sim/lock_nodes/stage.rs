@@ -2,10 +2,7 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::{
-    recipe::{attempt::Attempt, exclusive_node::ExclusiveNode, semaphore::Semaphore},
-    session::link::Fault,
-};
+use fencegate_lock::recipe::{attempt::Attempt, exclusive_node::ExclusiveNode, semaphore::Semaphore};
 use fencegate_policies::{
     permits::Permits,
     plan::{LockSite, Mode},
@@ -119,9 +116,4 @@ pub(super) fn registered(session: &Supervised) -> (usize, usize) {
 /// The path of the node above.
 pub(super) fn above(path: &str) -> String {
     path.rsplit_once('/').expect("absolute").0.to_owned()
-}
-
-/// What a session tells of a request whose answer was lost.
-pub(super) fn lost() -> Fault {
-    Fault::Ambiguous("it broke".into())
 }

@@ -5,9 +5,9 @@ use std::{cell::Cell, rc::Rc};
 use fencegate_lock::session::link::{Kind, Link};
 use tokio::time::{sleep, timeout};
 
-use super::stage::{Lock, T, above, attempt, hold, lost, nodes};
+use super::stage::{Lock, T, above, attempt, hold, nodes};
 use crate::{
-    doctored::{Asked, Fate},
+    doctored::{Asked, Fate, unanswered},
     simulated,
     supervised::{Asker, Supervised},
 };
@@ -25,8 +25,8 @@ fn of_two_nodes_of_one_attempt_the_lower_one_holds_and_the_other_one_goes() {
         let still = deaf.clone();
         session.doctor.rules(move |asked| match asked {
             // After the create nothing is heard for a while.
-            Asked::Create { kind: Kind::EphemeralSequential, .. } => Fate::Done(lost()),
-            Asked::Children { .. } if still.get() => Fate::Refused(lost()),
+            Asked::Create { kind: Kind::EphemeralSequential, .. } => Fate::Done(unanswered()),
+            Asked::Children { .. } if still.get() => Fate::Refused(unanswered()),
             _ => Fate::Passes,
         });
         let (twice, asker) = (attempt(&session, "a").await, &mut Asker::default());
@@ -59,10 +59,10 @@ fn who_gives_up_while_it_looks_for_its_node_finds_it_and_removes_it() {
         let fails = Rc::new(Cell::new(u32::MAX));
         let failing = fails.clone();
         session.doctor.rules(move |asked| match asked {
-            Asked::Create { kind: Kind::EphemeralSequential, .. } => Fate::Done(lost()),
+            Asked::Create { kind: Kind::EphemeralSequential, .. } => Fate::Done(unanswered()),
             Asked::Children { .. } if failing.get() > 0 => {
                 failing.set(failing.get() - 1);
-                Fate::Refused(lost())
+                Fate::Refused(unanswered())
             }
             _ => Fate::Passes,
         });

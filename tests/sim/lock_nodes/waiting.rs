@@ -4,7 +4,6 @@ use fencegate_lock::{
     bounds::{MOST_BYTES, OWN_BYTES},
     not_granted::NotGranted,
     recipe::{attempt::Attempt, semaphore::Semaphore},
-    session::link::Fault,
 };
 use fencegate_policies::{
     permits::Permits,
@@ -14,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use super::stage::{ALL, Lock, T, attempt, count, hold, nodes};
 use crate::{
-    doctored::{Asked, Fate, Handle, is_heartbeat, key},
+    doctored::{Asked, Fate, Handle, is_heartbeat, key, throttled},
     simulated,
     supervised::{Asker, Supervised},
 };
@@ -93,7 +92,7 @@ fn nothing_is_granted_before_the_session_is_proven() {
         simulated::run(async {
             let session = Supervised::start(T).await;
             session.doctor.rules(|asked| match is_heartbeat(asked) {
-                true => Fate::Refused(Fault::Refused("throttled".into())),
+                true => Fate::Refused(throttled()),
                 false => Fate::Passes,
             });
             let proof = session.live().proof.clone();

@@ -4,20 +4,16 @@ use std::{cell::Cell, rc::Rc};
 
 use fencegate_lock::{
     once::{Came, denied::Denied, record::State},
-    session::link::{Fault, Step},
+    session::link::Step,
 };
 
 use tokio::time::timeout;
 
 use super::stage::{Stage, T, place, remembered};
 use crate::{
-    doctored::{Asked, Fate},
+    doctored::{Asked, Fate, throttled, unanswered},
     simulated,
 };
-
-fn unheard() -> Fault {
-    Fault::Ambiguous("the connection broke".into())
-}
 
 /// Whether a transaction writes the record of an operation.
 fn writes_a_record(asked: Asked<'_>) -> bool {
@@ -46,7 +42,7 @@ impl Stage {
 
 #[test]
 fn an_admission_is_sent_whether_or_not_its_answer_was_lost() {
-    for (fate, writes) in [(Fate::Done(unheard()), 1), (Fate::Refused(unheard()), 2)] {
+    for (fate, writes) in [(Fate::Done(unanswered()), 1), (Fate::Refused(unanswered()), 2)] {
         simulated::run(async {
             let stage = Stage::set().await;
             // Makes the folder.
@@ -70,7 +66,7 @@ fn what_is_admitted_again_unheard_is_ours_under_its_new_version() {
         let stage = Stage::set().await;
         let wanted = stage.operation(1);
         stage.admit(&wanted).await.expect("new").came(Came::Nothing).await;
-        stage.writes_meet(1, Fate::Done(unheard()));
+        stage.writes_meet(1, Fate::Done(unanswered()));
         let running = stage.admit(&wanted).await.expect("nothing was sent");
         assert_eq!(stage.written(&wanted).await, (State::Admitted, 3));
         running.came(Came::Done(200)).await;
@@ -82,9 +78,8 @@ fn what_is_admitted_again_unheard_is_ours_under_its_new_version() {
 
 #[test]
 fn an_outcome_is_written_once_whether_or_not_its_answer_was_lost() {
-    let refused = || Fault::Refused("throttled".into());
     for (fate, writes) in
-        [(Fate::Done(unheard()), 1), (Fate::Refused(unheard()), 2), (Fate::Refused(refused()), 2)]
+        [(Fate::Done(unanswered()), 1), (Fate::Refused(unanswered()), 2), (Fate::Refused(throttled()), 2)]
     {
         simulated::run(async {
             let stage = Stage::set().await;
@@ -108,7 +103,7 @@ fn a_server_that_refuses_to_write_a_record_refuses_the_request() {
     simulated::run(async {
         let stage = Stage::set().await;
         stage.admit(&stage.operation(1)).await.expect("new").came(Came::Nothing).await;
-        stage.writes_meet(1, Fate::Refused(Fault::Refused("throttled".into())));
+        stage.writes_meet(1, Fate::Refused(throttled()));
         let denied = stage.denied(&stage.operation(2)).await;
         assert!(matches!(denied, Denied::Service(_)), "{denied:?}");
         assert_eq!(remembered(&stage.ensemble, &stage.operation(2)).await, None);
@@ -152,9 +147,9 @@ fn a_look_that_is_not_answered_is_taken_again_while_the_session_lives() {
         stage.doctor.rules(move |asked| match asked {
             Asked::Data { path: read } if read == path && counted.get() < 3 => {
                 counted.set(counted.get() + 1);
-                Fate::Refused(unheard())
+                Fate::Refused(unanswered())
             }
-            _ if writes_a_record(asked) && counted.get() == 0 => Fate::Done(unheard()),
+            _ if writes_a_record(asked) && counted.get() == 0 => Fate::Done(unanswered()),
             _ => Fate::Passes,
         });
         let running = stage.admit(&wanted).await.expect("new");
@@ -170,7 +165,7 @@ fn an_admission_over_a_library_that_is_gone_ends_with_the_session() {
     simulated::run(async {
         let stage = Stage::set().await;
         let wanted = stage.operation(1);
-        stage.doctor.end_task(unheard());
+        stage.doctor.end_task(unanswered());
         let told = timeout(T * 10, stage.denied(&wanted)).await.expect("it does not look for ever");
         assert!(matches!(told, Denied::Service(_)), "{told:?}");
         drop(stage);

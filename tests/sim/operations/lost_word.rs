@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::stage::{T, operation, place, written};
 use crate::{
-    doctored::{Asked, Doctor, Fate, Library, Locks},
+    doctored::{Asked, Doctor, Fate, Library, Locks, throttled, unanswered},
     simulated,
 };
 
@@ -28,11 +28,9 @@ fn loses_the_word(asked: Asked<'_>, lost: &Cell<bool>, refused: &Cell<bool>) -> 
                 return Fate::Passes;
             }
             lost.set(true);
-            Fate::Done(Fault::Ambiguous("the connection broke".into()))
+            Fate::Done(unanswered())
         }
-        Asked::Data { path } if is_operation(path) && !refused.replace(true) => {
-            Fate::Refused(Fault::Refused("throttled".into()))
-        }
+        Asked::Data { path } if is_operation(path) && !refused.replace(true) => Fate::Refused(throttled()),
         _ => Fate::Passes,
     }
 }
@@ -111,5 +109,5 @@ fn what_stands_in_the_place_of_an_operation_and_cannot_be_read_is_not_waited_for
 
 #[test]
 fn an_operation_that_cannot_be_looked_for_keeps_no_session_from_being_closed() {
-    stops_although_it_is_unsettled(Fate::Refused(Fault::Refused("throttled".into())));
+    stops_although_it_is_unsettled(Fate::Refused(throttled()));
 }

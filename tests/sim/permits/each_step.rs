@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::{session::link::Fault, tenures::tenure::Tenure};
+use fencegate_lock::tenures::tenure::Tenure;
 use tokio::{
     task::{AbortHandle, spawn_local},
     time::{sleep, timeout},
@@ -16,7 +16,7 @@ use tokio::{
 
 use super::stage::{Gateway, Stage, T, asks, granted, of};
 use crate::{
-    doctored::{Fate, is_heartbeat},
+    doctored::{Fate, is_heartbeat, unanswered},
     simulated,
 };
 
@@ -63,7 +63,6 @@ fn happens(
             return Fate::Passes;
         }
         told.set(true);
-        let lost = Fault::Ambiguous("the connection broke".into());
         let gateway = &stage.gateways[0];
         let session = gateway.locks.keeper.session_of(&super::stage::key());
         let ours = |path: &&String| stage.ensemble.seen(path).map(|seen| seen.owner) == session;
@@ -72,8 +71,8 @@ fn happens(
             found.filter(|path| ours(&path)).for_each(|path| stage.ensemble.steal(&path));
         };
         match accident {
-            Accident::LostAnswer => return Fate::Done(lost),
-            Accident::LostRequest => return Fate::Refused(lost),
+            Accident::LostAnswer => return Fate::Done(unanswered()),
+            Accident::LostRequest => return Fate::Refused(unanswered()),
             Accident::CallerGone => caller.borrow().iter().for_each(AbortHandle::abort),
             Accident::SessionEnds => gateway.doctor.wire().expire(),
             Accident::PlaceStolen => steal(false),

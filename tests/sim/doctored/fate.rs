@@ -1,0 +1,67 @@
+//! What becomes of a request to a session.
+
+use fencegate_lock::session::link::{Fault, Kind, Step};
+
+/// Whether this is the write by which a gateway shows that its session lives.
+pub(crate) fn is_heartbeat(asked: Asked<'_>) -> bool {
+    let of_a_member = |step: &Step<'_>| matches!(step, Step::Set { path, .. } if path.contains("/members/"));
+    matches!(asked, Asked::Commit { steps } if steps.iter().any(of_a_member))
+}
+
+/// A request to a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asked<'a> {
+    Create { path: &'a str, kind: Kind },
+    Data { path: &'a str },
+    Commit { steps: &'a [Step<'a>] },
+    Delete { path: &'a str },
+    Children { path: &'a str },
+    ChildrenOf { paths: &'a [&'a str] },
+    Other { path: &'a str },
+}
+
+impl<'a> Asked<'a> {
+    /// The path of the request; for a transaction, the path of its first step; for several reads, the first path.
+    pub(crate) fn path(self) -> &'a str {
+        match self {
+            Self::Create { path, .. }
+            | Self::Data { path }
+            | Self::Delete { path }
+            | Self::Children { path }
+            | Self::Other { path } => path,
+            Self::ChildrenOf { paths } => paths.first().copied().unwrap_or_default(),
+            Self::Commit { steps } => match steps {
+                [
+                    Step::Check { path, .. }
+                    | Step::Create { path, .. }
+                    | Step::Set { path, .. }
+                    | Step::Delete { path, .. },
+                    ..,
+                ] => path,
+                [] => "",
+            },
+        }
+    }
+}
+
+/// The treatment of a request.
+#[derive(Debug, Clone)]
+pub(crate) enum Fate {
+    Passes,
+    /// The request is not sent, and fails at once with this fault.
+    Refused(Fault),
+    /// The transaction is not sent, and fails at once at this step.
+    RefusedAt(usize, Fault),
+    /// The request is done, and its answer is replaced by this fault.
+    Done(Fault),
+}
+
+/// What a session tells of a request whose answer was lost.
+pub(crate) fn unanswered() -> Fault {
+    Fault::Ambiguous("the connection broke".into())
+}
+
+/// The server has refused a request, because it has too much to do.
+pub(crate) fn throttled() -> Fault {
+    Fault::Refused("throttled".into())
+}

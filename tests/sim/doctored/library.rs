@@ -1,0 +1,207 @@
+//! The library, and its faults.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+use fencegate_lock::session::link::{
+    Connect, ConnectionState, Created, Failed, Fault, Kind, Link, Seen, Step,
+};
+use fencegate_tests::memory::{Ensemble, Session, Wire};
+use tokio::time::sleep;
+
+use super::fate::{Asked, Fate};
+
+type Rule = Box<dyn FnMut(Asked<'_>) -> Fate>;
+
+/// The faults of the library, for all of its sessions.
+#[derive(Clone)]
+pub(crate) struct Doctor(Rc<Ills>);
+
+struct Ills {
+    rule: RefCell<Rule>,
+    /// The newest session, and its wire.
+    latest: RefCell<Option<(i64, Rc<Wire>)>>,
+    /// The task of this session has ended silently. The session claims to be connected, and every operation fails at
+    /// once with this fault.
+    gone: RefCell<Option<(i64, Fault)>>,
+    /// The number of operations that were asked of that session since.
+    asked: Cell<u32>,
+}
+
+/// After so many answers at once, simulated time goes on. So a busy loop is counted, and the simulation ends.
+const AT_ONCE: u32 = 10_000;
+
+impl Doctor {
+    pub(crate) fn new() -> Self {
+        Self(Rc::new(Ills {
+            rule: RefCell::new(Box::new(|_| Fate::Passes)),
+            latest: RefCell::default(),
+            gone: RefCell::default(),
+            asked: Cell::new(0),
+        }))
+    }
+
+    pub(crate) fn rules(&self, rule: impl FnMut(Asked<'_>) -> Fate + 'static) {
+        *self.0.rule.borrow_mut() = Box::new(rule);
+    }
+
+    /// The wire of the session made last.
+    pub(crate) fn wire(&self) -> Rc<Wire> {
+        self.0.latest.borrow().as_ref().expect("a session").1.clone()
+    }
+
+    /// From here on the newest session answers every request with this fault. It sends nothing to the server either,
+    /// and so the server ends it after its timeout.
+    pub(crate) fn end_task(&self, answers: Fault) {
+        let latest = self.0.latest.borrow().as_ref().expect("a session").0;
+        self.0.gone.replace(Some((latest, answers)));
+    }
+
+    /// Operations that were asked of a session whose task had ended.
+    pub(crate) fn asked_in_vain(&self) -> u32 {
+        self.0.asked.get()
+    }
+
+    fn gone(&self, session: i64) -> Option<Fault> {
+        self.0.gone.borrow().as_ref().filter(|(gone, _)| *gone == session).map(|(_, answers)| answers.clone())
+    }
+}
+
+pub(crate) struct Library {
+    pub(crate) ensemble: Ensemble,
+    pub(crate) timeout: Duration,
+    pub(crate) doctor: Doctor,
+}
+
+pub(crate) struct Handle {
+    session: Session,
+    doctor: Doctor,
+}
+
+impl Connect for Library {
+    type Link = Handle;
+
+    async fn connect(&self) -> Result<Handle, Fault> {
+        let wire = self.ensemble.wire();
+        let session = self.ensemble.client(&wire, self.timeout).connect().await?;
+        self.doctor.0.latest.replace(Some((session.id(), wire)));
+        Ok(Handle { session, doctor: self.doctor.clone() })
+    }
+}
+
+impl Handle {
+    /// `Some`: the request is done, and its answer is replaced by this fault.
+    async fn asks(&self, asked: Asked<'_>) -> Result<Option<Fault>, Fault> {
+        self.commits(asked).await.map_err(|failed| failed.fault)
+    }
+
+    /// The same for a transaction.
+    async fn commits(&self, asked: Asked<'_>) -> Result<Option<Fault>, Failed> {
+        if let Some(answer) = self.doctor.gone(self.session.id()) {
+            let ills = &self.doctor.0;
+            ills.asked.set(ills.asked.get() + 1);
+            if ills.asked.get().is_multiple_of(AT_ONCE) {
+                sleep(Duration::from_secs(1)).await;
+            }
+            return Err(Failed { step: None, fault: answer });
+        }
+        let fate = (self.doctor.0.rule.borrow_mut())(asked);
+        match fate {
+            Fate::Passes => Ok(None),
+            Fate::Refused(fault) => Err(Failed { step: None, fault }),
+            Fate::RefusedAt(step, fault) => Err(Failed { step: Some(step), fault }),
+            Fate::Done(fault) => Ok(Some(fault)),
+        }
+    }
+}
+
+fn told<T, E>(answer: Result<T, E>, instead: Option<E>) -> Result<T, E> {
+    match instead {
+        Some(fault) => Err(fault),
+        None => answer,
+    }
+}
+
+impl Link for Handle {
+    type Watch = <Session as Link>::Watch;
+
+    fn id(&self) -> i64 {
+        self.session.id()
+    }
+    fn timeout(&self) -> Duration {
+        self.session.timeout()
+    }
+    fn granted(&self) -> Option<Duration> {
+        self.session.granted()
+    }
+    fn state(&self) -> ConnectionState {
+        match self.doctor.gone(self.session.id()) {
+            Some(_) => ConnectionState::Connected,
+            None => self.session.state(),
+        }
+    }
+    fn reconnects(&self) -> u64 {
+        self.session.reconnects()
+    }
+    async fn state_changed(&self) {
+        self.session.state_changed().await;
+        if self.doctor.gone(self.session.id()).is_some() {
+            std::future::pending().await
+        }
+    }
+    async fn create<'a>(&'a self, path: &'a str, data: &[u8], kind: Kind) -> Result<Created, Fault> {
+        let instead = self.asks(Asked::Create { path, kind }).await?;
+        told(self.session.create(path, data, kind).await, instead)
+    }
+    async fn create_like(&self, path: &str, above: &str, kind: Kind) -> Result<(), Fault> {
+        let instead = self.asks(Asked::Create { path, kind }).await?;
+        told(self.session.create_like(path, above, kind).await, instead)
+    }
+    async fn delete(&self, path: &str) -> Result<(), Fault> {
+        let instead = self.asks(Asked::Delete { path }).await?;
+        told(self.session.delete(path).await, instead)
+    }
+    async fn children(&self, path: &str) -> Result<Vec<String>, Fault> {
+        let instead = self.asks(Asked::Children { path }).await?;
+        told(self.session.children(path).await, instead)
+    }
+    async fn children_of(&self, paths: &[&str]) -> Result<Vec<Option<Vec<String>>>, Fault> {
+        let instead = self.asks(Asked::ChildrenOf { paths }).await?;
+        told(self.session.children_of(paths).await, instead)
+    }
+    async fn seen(&self, path: &str) -> Result<Option<Seen>, Fault> {
+        let instead = self.asks(Asked::Other { path }).await?;
+        told(self.session.seen(path).await, instead)
+    }
+    async fn data(&self, path: &str) -> Result<(Vec<u8>, Seen), Fault> {
+        let instead = self.asks(Asked::Data { path }).await?;
+        told(self.session.data(path).await, instead)
+    }
+    async fn watch(&self, path: &str) -> Result<Self::Watch, Fault> {
+        let instead = self.asks(Asked::Other { path }).await?;
+        told(self.session.watch(path).await, instead)
+    }
+    async fn watch_children(&self, path: &str) -> Result<(Vec<String>, Self::Watch), Fault> {
+        let instead = self.asks(Asked::Other { path }).await?;
+        told(self.session.watch_children(path).await, instead)
+    }
+    async fn sync(&self, path: &str) -> Result<(), Fault> {
+        let instead = self.asks(Asked::Other { path }).await?;
+        told(self.session.sync(path).await, instead)
+    }
+    async fn commit(&self, steps: &[Step<'_>]) -> Result<Vec<Option<String>>, Failed> {
+        let failed = |fault| Failed { step: None, fault };
+        let instead = self.commits(Asked::Commit { steps }).await?;
+        told(self.session.commit(steps).await, instead.map(failed))
+    }
+    async fn ephemerals(&self, path: &str) -> Result<Vec<String>, Fault> {
+        let instead = self.asks(Asked::Other { path }).await?;
+        told(self.session.ephemerals(path).await, instead)
+    }
+    async fn close(self) {
+        self.session.close().await;
+    }
+}

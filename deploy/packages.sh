@@ -135,6 +135,19 @@ install_missing() {
     stay_stopped
 }
 
+# room_for GIB: refuses where cargo would run out of disk. What is built already is counted as room.
+room_for() {
+    local target=${CARGO_TARGET_DIR:-target} free built
+    mkdir -p "$target" || return
+    free=$(df --output=avail --block-size=1M "$target" | tail -n 1)
+    [ "$free" -lt $(($1 * 1024)) ] || return 0
+    built=$(du --summarize --block-size=1M "$target" | cut -f 1)
+    [ $((free + built)) -lt $(($1 * 1024)) ] || return 0
+    echo "too little room in $(readlink -f "$target"): a first build takes $1 GiB there, and $((free / 1024)) GiB are free;" \
+        "make room, or set CARGO_TARGET_DIR to a folder on another disk" >&2
+    return 1
+}
+
 # Servers are wanted as programs: offline, systemd starts none of them.
 apt_installs() {
     "${become_root[@]}" apt-get update -qq &&

@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use fencegate_tests::{
@@ -241,4 +242,23 @@ async fn the_balancers_take_their_snippets() {
 async fn alertmanager_takes_its_example() {
     let said = text(&run("amtool", &["check-config", &shipped("prometheus/alertmanager.yml")]).await);
     assert!(said.contains("2 receivers"), "{said}");
+}
+
+/// Tools that build ask this before they begin: a disk that is full in the midst of a build has many messages.
+#[test]
+fn a_build_that_has_no_room_is_refused_before_it_begins() {
+    let home = scratch::place();
+    let target = home.path().join("target");
+    let room_for = |gibibytes: u32| {
+        let script = format!(". {} && room_for {gibibytes}", shipped("packages.sh"));
+        let mut bash = Command::new("bash");
+        let said = bash.args(["-c", &script]).env("CARGO_TARGET_DIR", &target).output().expect("bash");
+        (said.status.success(), String::from_utf8(said.stderr).expect("UTF-8"))
+    };
+    assert_eq!(room_for(0), (true, String::new()));
+    let (builds, told) = room_for(1_000_000);
+    let where_and_how_much =
+        format!("too little room in {}: a first build takes 1000000 GiB there, and ", target.display());
+    assert!(!builds && told.starts_with(&where_and_how_much), "{told}");
+    assert!(told.contains("set CARGO_TARGET_DIR"), "{told}");
 }

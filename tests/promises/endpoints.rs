@@ -10,6 +10,7 @@ use fencegate_tests::{
     client::{Ask, Outcome, Raw},
     gateway::{Gateway, Line},
     history::History,
+    leases::{Lease, Tokens},
     origin::{Act, Log, Reply},
     patience::patiently,
     policy::Policy,
@@ -295,6 +296,32 @@ async fn an_endpoint_that_nobody_asks_any_more_counts_as_well() {
     let (endpoints, unhealthy) = ("fencegate_upstream_endpoints", ["state=\"unhealthy\""]);
     gateway.series_becomes(endpoints, &unhealthy, 1.0).await;
     gateway.rewrite(&policy);
+    assert_eq!(gateway.reload(&[]).await.0, Some(0));
+    gateway.series_becomes(endpoints, &unhealthy, 0.0).await;
+}
+
+/// A lease keeps the next plan from being taken over. That plan has fewer endpoints, and asks none of them.
+#[tokio::test]
+async fn a_plan_that_is_refused_takes_no_endpoint_over() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let health = json!({"path": "/health", "interval": "100ms", "timeout": "100ms", "unhealthy": 1});
+    let policy = tokens.policy(&site, "gw-1");
+    let asked =
+        at(policy.clone(), &[site.origin.door("one"), nobody()]).with("/upstreams/ledger/health", health);
+    let gateway = Gateway::start(&asked).await;
+    let (endpoints, unhealthy) = ("fencegate_upstream_endpoints", ["state=\"unhealthy\""]);
+    gateway.series_becomes(endpoints, &unhealthy, 1.0).await;
+    let lease = Lease::alone(&gateway, "account/7").await;
+    let moved = json!({"key": "account/{path.account}", "wait": "5s", "layout": "curator-mutex", "lock_path": "/locks/account-{path.account}", "hold": {"mode": "strict"}});
+    let moved = policy.with("/routes/0/fence", moved).with("/leases/principals/0/keys", json!(["job/*"]));
+    gateway.rewrite(&at(moved, &[site.origin.door("one")]));
+    let (code, report) = gateway.reload(&[]).await;
+    assert!(
+        code != Some(0) && report["said"].to_string().contains("end it first, or wait"),
+        "{code:?} {report}"
+    );
+    assert_eq!(gateway.metrics().await.sum(endpoints, &unhealthy), 1.0, "the plan in force is shown");
+    assert_eq!(lease.release(&gateway).await.status, 204);
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
     gateway.series_becomes(endpoints, &unhealthy, 0.0).await;
 }

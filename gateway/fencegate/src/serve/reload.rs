@@ -103,10 +103,10 @@ impl Reloader {
         let plan = Arc::new(gateway.serving.clone());
         let terms = LeaseTerms::open(gateway.leases.as_ref()).map_err(|bad| causes(&bad))?;
         let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(|bad| causes(&bad))?;
-        let unable = |failed| format!("start what looks after the endpoints: {failed}");
-        health::start(Sockets, &fleets).map_err(unable)?;
         let site = |key: &ResourceKey| Some(site_in(&gateway, key)).filter(|_| !delays_in(&gateway, key));
         let turning = self.leases.as_ref().map(|leases| leases.may_turn_to(site)).transpose()?;
+        let unable = |failed| format!("start what looks after the endpoints: {failed}");
+        health::start(Sockets, &fleets).map_err(unable)?;
         // Nothing behind this can fail: a plan that is refused changes nothing, not even what the log tells of keys.
         shown::keys_are(gateway.serving.log.keys);
         if let Some(turning) = &turning {

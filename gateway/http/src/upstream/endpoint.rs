@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -43,8 +43,8 @@ pub type Bell = watch::Sender<()>;
 
 #[derive(Debug)]
 struct Health {
-    /// Whether the active checks have found it unhealthy.
-    unwell: AtomicBool,
+    /// The last word of the active checks: the plan that made them, and in the lowest bit whether it is unhealthy.
+    verdict: AtomicU64,
     /// Failures in a row.
     failures: AtomicUsize,
     /// The end of its ejection, in milliseconds after `born`. A time in the past: not ejected.
@@ -53,6 +53,9 @@ struct Health {
     ejections: AtomicU64,
     born: Instant,
 }
+
+/// The bit of a verdict that says so.
+const UNHEALTHY: u64 = 1;
 
 /// Whether requests go to an endpoint, and why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +109,7 @@ impl Endpoint {
             places: Arc::new(Semaphore::new(places)),
             bell,
             health: Health {
-                unwell: AtomicBool::new(false),
+                verdict: AtomicU64::new(0),
                 failures: AtomicUsize::new(0),
                 ejected_until: AtomicU64::new(0),
                 ejections: AtomicU64::new(0),
@@ -125,7 +128,7 @@ impl Endpoint {
     }
 
     pub fn state(&self) -> State {
-        if self.health.unwell.load(Relaxed) {
+        if self.health.verdict.load(Relaxed) & UNHEALTHY != 0 {
             State::Unhealthy
         } else if self.health.ejected_until.load(Relaxed) > self.age() {
             State::Ejected
@@ -211,9 +214,15 @@ impl Endpoint {
         lasts
     }
 
-    /// Sets the result of the active checks. True if it has changed.
-    pub fn is_well(&self, well: bool) -> bool {
-        self.health.unwell.swap(!well, Relaxed) == well
+    /// Sets the result of the active checks. `plan`: the number of the plan that made them. True if the result has changed.
+    ///
+    /// A check of an earlier plan may end when the next plan has taken over, and says nothing then: if nobody checks any more,
+    /// nobody could say otherwise.
+    pub fn is_well(&self, plan: u64, well: bool) -> bool {
+        let verdict = plan << 1 | if well { 0 } else { UNHEALTHY };
+        let newer = |earlier: u64| (earlier >> 1 <= plan).then_some(verdict);
+        let earlier = self.health.verdict.fetch_update(Relaxed, Relaxed, newer);
+        earlier.is_ok_and(|earlier| (earlier ^ verdict) & UNHEALTHY != 0)
     }
 }
 
@@ -254,10 +263,20 @@ mod tests {
     #[test]
     fn checks_are_news_only_when_they_say_something_else() {
         let endpoint = endpoint(1, 1);
-        assert!(!endpoint.is_well(true));
-        assert!(endpoint.is_well(false) && !endpoint.is_well(false));
+        assert!(!endpoint.is_well(0, true));
+        assert!(endpoint.is_well(0, false) && !endpoint.is_well(0, false));
         assert_eq!(endpoint.state(), State::Unhealthy);
-        assert!(endpoint.is_well(true));
+        assert!(endpoint.is_well(0, true));
+    }
+
+    #[test]
+    fn a_check_of_an_earlier_plan_says_nothing() {
+        let endpoint = endpoint(1, 1);
+        assert!(endpoint.is_well(1, false) && !endpoint.is_well(2, false), "the same, by the next plan");
+        assert!(!endpoint.is_well(1, true));
+        assert_eq!(endpoint.state(), State::Unhealthy);
+        assert!(endpoint.is_well(2, true) && !endpoint.is_well(1, false));
+        assert_eq!(endpoint.state(), State::Usable);
     }
 
     #[tokio::test(flavor = "current_thread")]

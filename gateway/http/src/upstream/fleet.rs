@@ -32,6 +32,8 @@ use crate::network::remote::Remote;
 #[derive(Debug)]
 pub struct Fleets {
     all: Vec<Arc<Fleet>>,
+    /// How many plans came before.
+    plan: u64,
     bell: Bell,
     /// Ends the tasks of the endpoints when another plan takes over.
     over: CancellationToken,
@@ -52,6 +54,8 @@ enum Names {
 #[derive(Debug)]
 pub struct Fleet {
     pub upstream: Upstream,
+    /// How many plans came before the one that this was made for.
+    plan: u64,
     endpoints: Vec<Arc<Endpoint>>,
     /// `None` for plain text.
     pub secured: Option<Secured>,
@@ -98,6 +102,7 @@ impl Fleets {
         open: impl Fn(&Tls) -> Result<Secured, BadTls>,
         before: Option<&Self>,
     ) -> Result<Arc<Self>, BadTls> {
+        let number = before.map_or(0, |before| before.plan + 1);
         let fleet = |upstream: &Upstream| {
             let before = before.and_then(|before| before.named(&upstream.name));
             let made = |name: &Arc<str>| {
@@ -112,6 +117,7 @@ impl Fleets {
             Ok::<_, BadTls>(Arc::new(Fleet {
                 secured: upstream.tls.as_ref().map(&open).transpose()?,
                 upstream: upstream.clone(),
+                plan: number,
                 endpoints: upstream.endpoints.iter().map(made).collect(),
                 turn: AtomicUsize::new(0),
                 ejecting: Mutex::default(),
@@ -121,6 +127,7 @@ impl Fleets {
         let all = plan.upstreams.iter().map(fleet).collect::<Result<_, _>>()?;
         let fleets = Arc::new(Self {
             all,
+            plan: number,
             bell: bell.clone(),
             over: CancellationToken::new(),
             names: Names::LookedUp,
@@ -266,9 +273,16 @@ impl Fleet {
         }
     }
 
-    /// Takes the result of the active checks.
+    /// No check says how these endpoints are, so they count as healthy.
+    pub(super) fn are_well(&self) {
+        for endpoint in &self.endpoints {
+            endpoint.is_well(self.plan, true);
+        }
+    }
+
+    /// Takes the result of the active checks. It says nothing if a later plan has taken the endpoint over.
     pub fn checked(&self, endpoint: &Endpoint, well: bool) {
-        if endpoint.is_well(well) {
+        if endpoint.is_well(self.plan, well) {
             let state = if well { State::Usable } else { State::Unhealthy };
             let (upstream, endpoint) = (&self.upstream.name, &endpoint.name);
             info!(%upstream, %endpoint, state = state.word(), "endpoint.checked");

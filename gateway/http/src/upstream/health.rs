@@ -42,9 +42,7 @@ fn take_over(fleets: &Arc<Fleets>) {
     fleets.are_shown();
     // Endpoints without checks in the new plan count as healthy, because no check could ever say so again.
     let unasked = fleets.all().iter().filter(|fleet| fleet.upstream.sharing.health.is_none());
-    for endpoint in unasked.flat_map(|fleet| fleet.endpoints()) {
-        endpoint.is_well(true);
-    }
+    unasked.for_each(|fleet| fleet.are_well());
 }
 
 async fn tend<N: Network>(network: &N, fleets: &Fleets) {
@@ -194,7 +192,7 @@ mod tests {
         let addresses = Arc::new(Addresses::of("a:80".into()));
         let endpoint = Endpoint::new("a:80".into(), addresses, limits, watch::Sender::new(()));
         assert!(Run::after_all_before(&endpoint).after(false, &health()), "one bad answer is not enough");
-        endpoint.is_well(false);
+        endpoint.is_well(0, false);
         let mut run = Run::after_all_before(&endpoint);
         assert!(!run.after(true, &health()), "one good answer is not enough");
         assert!(run.after(true, &health()));
@@ -223,11 +221,14 @@ routes:
             Fleets::of(&plan(", health: {path: /, interval: 1s}").serving, &metrics).expect("no files");
         let [fleet] = asked.all() else { panic!("one upstream") };
         let endpoint = fleet.endpoints()[0].clone();
-        endpoint.is_well(false);
+        fleet.checked(&endpoint, false);
         let unasked = asked.after(&plan("").serving, &metrics).expect("no files");
         assert_eq!(endpoint.state(), State::Unhealthy, "the plan may still be refused");
         assert!(Arc::ptr_eq(&unasked.all()[0].endpoints()[0], &endpoint));
         take_over(&unasked);
+        assert_eq!(endpoint.state(), State::Usable);
+        // The last check was under way while the plan changed.
+        fleet.checked(&endpoint, false);
         assert_eq!(endpoint.state(), State::Usable);
     }
 
@@ -239,7 +240,8 @@ routes:
         let in_force = Fleets::of(&plan(HEALTH).serving, &metrics).expect("no files");
         take_over(&in_force);
         drop(in_force.after(&plan(HEALTH).serving, &metrics).expect("no files"));
-        in_force.all()[0].endpoints()[0].is_well(false);
+        let fleet = &in_force.all()[0];
+        fleet.checked(&fleet.endpoints()[0], false);
         metrics.refresh();
         let text = String::from_utf8(families.text()).expect("text");
         let told = text.contains(r#"fencegate_upstream_endpoints{state="unhealthy",upstream="open"} 1"#);

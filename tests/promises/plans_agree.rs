@@ -33,11 +33,6 @@ async fn serves_again(gateway: &Gateway) {
     assert_eq!(pays(gateway).await.status, 200);
 }
 
-async fn stops(gateway: Gateway) {
-    gateway.signal(Signal::TERM);
-    assert_eq!(gateway.exit().await.code(), Some(0));
-}
-
 #[tokio::test]
 async fn of_two_templates_for_one_resource_the_older_gateway_s_is_served() {
     let site = Site::fresh().await;
@@ -60,7 +55,7 @@ async fn of_two_templates_for_one_resource_the_older_gateway_s_is_served() {
         assert_eq!(gateway.reload(&[]).await.0, Some(0));
     }
     assert_eq!(second.send(&Ask::post("/book/7")).await.status, 200);
-    stops(first).await;
+    first.stops().await;
     serves_again(&second).await;
 }
 
@@ -126,9 +121,9 @@ async fn of_two_that_start_at_once_never_both_serve() {
             }
         }
         // A gateway that is alone serves.
-        stops(one).await;
+        one.stops().await;
         serves_again(&two).await;
-        stops(two).await;
+        two.stops().await;
     }
 }
 
@@ -147,7 +142,7 @@ async fn a_dry_run_says_who_of_the_fleet_locks_otherwise() {
     assert_eq!((code, told(&report)), (Some(3), (json!(false), unlike)), "{report}");
     // The dry run changed nothing.
     assert_eq!((pays(&first).await.status, pays(&second).await.status), (200, 200));
-    stops(second).await;
+    second.stops().await;
     let (code, report) = first.reload(&["--dry-run", "--fleet"]).await;
     assert_eq!((code, &report["fleet"]["safe"]), (Some(0), &json!(true)), "{report}");
 }
@@ -229,7 +224,7 @@ async fn what_is_published_is_named_by_each_session_and_goes_with_it() {
     gateway.rewrite(&other(&site, "gw-1"));
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
     serves_again(&gateway).await;
-    stops(gateway).await;
+    gateway.stops().await;
     // The server removes a plan that nobody names any more, some time later.
     assert_eq!(named().await.1, 0);
 }

@@ -24,11 +24,6 @@ fn records(state: &Path) -> Vec<PathBuf> {
     files.filter(|file| file.extension().is_some_and(|kind| kind == "json")).collect()
 }
 
-async fn stops(gateway: Gateway) {
-    gateway.signal(Signal::TERM);
-    assert!(gateway.exit().await.success(), "{}", gateway.log());
-}
-
 async fn checked(policy: &Policy) -> Value {
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
@@ -42,7 +37,7 @@ async fn a_gateway_does_not_start_on_a_state_that_it_does_not_understand() {
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
-    stops(gateway).await;
+    gateway.stops().await;
     let file = records(state.path()).pop().expect("a record");
     let sound = fs::read(&file).expect("our own");
     for (bytes, word) in [(&sound[..sound.len() / 2], "damaged"), (b"{\"format\": 2}", "of format 2")] {
@@ -97,9 +92,9 @@ async fn two_processes_with_one_state_dir_keep_a_record_each() {
     older.signal(Signal::STOP);
     let newer = Gateway::start(&policy).await;
     let token = newer.send(&Ask::post("/pay/8")).await.token().expect("a token");
-    stops(newer).await;
+    newer.stops().await;
     older.signal(Signal::CONT);
-    stops(older).await;
+    older.stops().await;
     let last = Gateway::start(&policy).await;
     let read = last.says("what it found", |line| line.message() == "state.read").await;
     let text: Value = serde_json::from_str(&read.text()).expect("JSON");

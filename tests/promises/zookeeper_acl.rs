@@ -179,7 +179,7 @@ async fn an_open_installation_is_closed_while_its_gateways_work() {
     let (shown, told) = run(&["acl", "show"], &shut("gw-3")).await;
     assert!(!shown && told.contains("world:anyone") && told.contains("acl set"), "{told}");
 
-    drop(old);
+    old.stops().await;
     let old = Gateway::start(&shut("gw-1")).await;
     let held = site.origin.holds_one(&old, Ask::post("/pay/8")).await;
     // A gateway that was forgotten: the plans of the other gateways are closed to it already.
@@ -190,7 +190,7 @@ async fn an_open_installation_is_closed_while_its_gateways_work() {
     forgotten.says("why it is not let in", |line| line.text().contains("FG0524")).await;
     let refused = forgotten.send(&Ask::post("/pay/9")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"));
-    drop(forgotten);
+    forgotten.stops().await;
     let tree = site.tree().await;
     let strangers = comes_as(servers, "stranger").await;
     is_refused_everything(&strangers, &site.root, &tree.paths().await).await;

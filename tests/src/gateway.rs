@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use fencegate::demo::child::Signal;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
@@ -73,6 +74,16 @@ impl Gateway {
         let asked = [&["reload", "--admin", &admin, "--format", "json"], arguments].concat();
         let output = command(&asked).await.expect("started");
         (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_default())
+    }
+
+    /// Ends the gateway in order: its sessions are closed, and its nodes are gone.
+    ///
+    /// # Panics
+    /// If it does not end well.
+    pub async fn stops(self) {
+        self.signal(Signal::TERM);
+        let status = self.exit().await;
+        assert!(status.success(), "{status}:\n{}", self.log());
     }
 
     /// Waits for two lookups of one name each with this `result`, `good` or `bad`. The second lookup has begun after

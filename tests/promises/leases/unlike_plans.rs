@@ -1,6 +1,5 @@
 //! Of two gateways of which one leases a key and the other has a route that locks it otherwise, the younger one gives way.
 
-use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Ask, Outcome},
     gateway::Gateway,
@@ -27,11 +26,6 @@ pub(super) fn with_leases(site: &Site, tokens: &Tokens) -> Policy {
     tokens.policy(site, "with-leases").with("/routes/0/fence", "none")
 }
 
-async fn stops(gateway: Gateway) {
-    gateway.signal(Signal::TERM);
-    assert_eq!(gateway.exit().await.code(), Some(0));
-}
-
 #[tokio::test]
 async fn what_an_older_gateway_locks_otherwise_is_not_leased() {
     let (site, tokens) = (Site::fresh().await, Tokens::default());
@@ -46,7 +40,7 @@ async fn what_an_older_gateway_locks_otherwise_is_not_leased() {
     assert_eq!(older.send(&pay()).await.status, 200);
     // A key that no other gateway locks otherwise is leased as usual.
     Lease::alone(&younger, "job/1").await;
-    stops(older).await;
+    older.stops().await;
     younger.gauge_becomes(REFUSED, 0.0).await;
     Lease::alone(&younger, "account/7").await;
 }
@@ -177,7 +171,7 @@ async fn leases_as_was_told(site: Site, tokens: Tokens, after: Policy) {
     let refused = gateway.send(&account).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "config-mismatch"), "{refused:?}");
     assert_eq!(elsewhere.finishes().await.status, 200);
-    stops(other).await;
+    other.stops().await;
     gateway.gauge_becomes(REFUSED, 0.0).await;
     Lease::alone(&gateway, "account/7").await;
 }

@@ -1,5 +1,5 @@
-//! The structure of the sources: the dependencies between crates, no circles between modules or folders, no name for
-//! two things, and the picture of all of it.
+//! The structure of the sources: the dependencies between crates, no circles between modules or folders, and the picture
+//! of all of it.
 //!
 //! `REWRITE=1 cargo test -p fencegate-tests --test house` draws the picture anew.
 
@@ -8,11 +8,8 @@ mod documents;
 mod floors;
 mod modules;
 mod mutants;
-mod names;
 mod picture;
 mod reading;
-mod same;
-mod sentences;
 mod sources;
 mod translation;
 mod walls;
@@ -27,7 +24,6 @@ use fencegate_tests::mutants::Mutants;
 use self::{
     floors::Floors,
     modules::{Edges, Modules},
-    names::Places,
     sources::Sources,
     translation::Document,
 };
@@ -113,28 +109,6 @@ fn no_two_folders_of_a_crate_use_each_other() {
 }
 
 #[test]
-fn no_name_of_a_file_or_folder_stands_for_two_things() {
-    let mut places = Places::default();
-    for folder in Floors::of_workspace(&root()).crates.into_iter().map(|one| format!("{}/src", one.folder)) {
-        let sources = Sources::read(&root().join(&folder));
-        sources.paths().for_each(|path| places.add_file(&folder, path));
-    }
-    let told = places.complaints(same::FILES);
-    assert!(told.is_empty(), "names of files and folders\n{}", told.join("\n"));
-}
-
-#[test]
-fn no_name_of_a_type_stands_for_two_things_in_one_crate() {
-    let mut places = Places::default();
-    for (place, modules) in built().filter(|(place, _)| is_shipped(place)) {
-        let short = place.trim_end_matches("/src").rsplit('/').next().expect("a folder");
-        modules.types().for_each(|(name, module)| places.add(&format!("{short}::{name}"), module));
-    }
-    let told = places.complaints(same::TYPES);
-    assert!(told.is_empty(), "names of types\n{}", told.join("\n"));
-}
-
-#[test]
 fn the_picture_of_the_floors_is_current() {
     let floors = Floors::of_workspace(&root());
     let drawn = picture::draw(&floors, &root());
@@ -181,31 +155,6 @@ const READ_BY_STRANGERS: [&str; 19] = [
     "deploy/upstream/README.md",
     "gateway/API.md",
 ];
-
-#[test]
-fn sentences_are_short() {
-    const LONGEST: usize = 35;
-    const MEDIAN: usize = 18;
-    let mut told = String::new();
-    for document in READ_BY_STRANGERS {
-        let lengths = sentences::lengths(&read(document));
-        assert!(lengths.len() > 10, "{document}: nothing was found");
-        let median = sentences::median(&lengths);
-        if median > MEDIAN {
-            told.push_str(&format!("{document}: half of its sentences have {median} words and more\n"));
-        }
-        for (words, sentence) in lengths.iter().filter(|(words, _)| *words > LONGEST) {
-            told.push_str(&format!("{document}: {words} words: {sentence}\n"));
-        }
-    }
-    assert!(told.is_empty(), "more than {LONGEST} words in a sentence, or {MEDIAN} in half of them:\n{told}");
-}
-
-#[test]
-fn the_first_document_is_short() {
-    let words = read("README.md").split_whitespace().count();
-    assert!(words <= 1200, "README.md has {words} words, with all of its code and tables");
-}
 
 #[test]
 fn the_chinese_readme_has_the_commands_the_links_and_the_figures_of_the_english_one() {

@@ -61,13 +61,6 @@ impl Modules {
         self.0.insert(name, Module { read, file, children });
     }
 
-    /// The types that may be named outside of their modules, each with the module that defines it.
-    pub(crate) fn types(&self) -> impl Iterator<Item = (&str, String)> {
-        self.0.iter().flat_map(|(module, Module { read, .. })| {
-            read.types.iter().map(move |name| (name.as_str(), spelled(module)))
-        })
-    }
-
     pub(crate) fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         for (name, module) in &self.0 {

@@ -3,7 +3,6 @@
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{
     Attribute, Field, File, ImplItemFn, Item, ItemUse, Local, Macro, Meta, Path, Token, UseTree, Variant,
-    Visibility,
     punctuated::Punctuated,
     visit::{self, Visit},
 };
@@ -15,8 +14,6 @@ pub(crate) type Names = Vec<String>;
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) items: Vec<String>,
-    /// The types among the items that are visible outside of the module.
-    pub(crate) types: Vec<String>,
     pub(crate) imports: Vec<Import>,
     /// `use a::b::*`.
     pub(crate) globs: Vec<Names>,
@@ -110,9 +107,6 @@ impl<'a> Visit<'a> for Read {
             }
             return;
         }
-        if is_type_for_others(item) {
-            self.types.extend(name.clone());
-        }
         self.items.extend(name);
         visit::visit_item(self, item);
     }
@@ -181,18 +175,6 @@ fn head(item: &Item) -> (&[Attribute], Option<String>) {
         _ => return (&[], None),
     };
     (attributes, name.map(plain))
-}
-
-fn is_type_for_others(item: &Item) -> bool {
-    let seen = match item {
-        Item::Enum(item) => &item.vis,
-        Item::Struct(item) => &item.vis,
-        Item::Trait(item) => &item.vis,
-        Item::Type(item) => &item.vis,
-        Item::Union(item) => &item.vis,
-        _ => return false,
-    };
-    !matches!(seen, Visibility::Inherited)
 }
 
 /// Without the `r#` of names that are keywords elsewhere.

@@ -3,7 +3,7 @@
 mod lines_and_metrics;
 
 use std::{
-    fs,
+    env, fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitStatus,
@@ -305,9 +305,11 @@ impl Pending {
     }
 }
 
-/// Cargo builds the library for these tests, but the binary only when the whole workspace is built.
+/// The binary under test. Cargo builds the library for these tests, but the binary only when the whole workspace is built.
+///
+/// `FENCEGATE_BINARY` names another build, for instance one without the change that a test is about, to see the test fail.
 pub fn binary() -> PathBuf {
-    named("fencegate")
+    env::var_os("FENCEGATE_BINARY").map_or_else(|| named("fencegate"), PathBuf::from)
 }
 
 /// The same with an allocator that counts.

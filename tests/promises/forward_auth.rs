@@ -37,7 +37,7 @@ async fn installed() -> (Site, Tokens, Gateway, std::net::SocketAddr) {
     (site, tokens, gateway, service)
 }
 
-fn nginx(gateway: &Gateway, service: std::net::SocketAddr) -> Peer {
+pub(super) fn nginx(gateway: &Gateway, service: std::net::SocketAddr) -> Peer {
     let token = format!("proxy_set_header Fencing-Authorization \"Bearer {CLIENT}\";");
     let instead = [
         ("include fencegate-token.conf;", token),
@@ -47,7 +47,7 @@ fn nginx(gateway: &Gateway, service: std::net::SocketAddr) -> Peer {
     Peer::nginx_with(&text("proxies/forward-auth/nginx.conf"), DOOR, &instead)
 }
 
-fn haproxy(gateway: &Gateway, service: std::net::SocketAddr) -> Peer {
+pub(super) fn haproxy(gateway: &Gateway, service: std::net::SocketAddr) -> Peer {
     let lua = shipped("proxies/forward-auth/fence.lua");
     let instead = [
         ("lua-load fence.lua", format!("lua-load {lua}")),

@@ -208,6 +208,25 @@ async fn a_gateway_that_cannot_give_way_is_given_way_to() {
     serves_again(&gateway).await;
 }
 
+/// After a reconnect a session makes a node beside its member node, to see whether the connection is still its own. A
+/// session that is cut off then leaves it until its end.
+#[tokio::test]
+async fn node_that_probes_a_reconnect_is_no_gateway() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let tree = site.tree().await;
+    tree.create("/members/gw-2-0000000000000001-probe", b"").await;
+    // Seen when the next look is over, which a real member of an earlier build shows.
+    let node = "/members/old-0000000000000002";
+    tree.create(node, br#"{"format":2,"version":"0.0.9","plan":"00000000000000ff"}"#).await;
+    // Each session looks for itself.
+    let given_way = async { while pays(&gateway).await.status == 200 {} };
+    patiently("it to give way", given_way, || gateway.log()).await;
+    is_refused(&gateway).await;
+    tree.delete(node).await.expect("deleted");
+    serves_again(&gateway).await;
+}
+
 /// The nodes of a session go with the session, and a plan that a gateway names exists.
 #[tokio::test]
 async fn what_is_published_is_named_by_each_session_and_goes_with_it() {

@@ -7,15 +7,19 @@ local held = 20000
 local stamped = { "fencing-token", "fencing-number", "fencing-key", "fencing-mode", "fencing-ticket" }
 
 core.register_action("fence", { "http-req" }, function(txn)
-    for _, name in ipairs(stamped) do
-        -- A client must not write them.
-        txn.http:req_del_header(name)
+    -- A client must not write any field of Fencegate, in no spelling that a service could take for one: CGI, WSGI and Rack read
+    -- `Fencing_Token` and `Fencing.Token` as `Fencing-Token`.
+    for name, _ in pairs(txn.http:req_get_headers()) do
+        local letters = name:lower():gsub("[^%a%d]", "")
+        if letters:find("^fencing") then
+            txn.http:req_del_header(name)
+        end
     end
-    txn.http:req_del_header("fencing-lease")
     -- All that the policy may look at, as the client has sent it, but what only we may say.
     local headers = {}
     for name, values in pairs(txn.http:req_get_headers()) do
-        local ours = name:find("^fencing%-") or name:find("^x%-original%-") or name:find("^x%-forwarded%-")
+        -- `x-original-url` is none of ours: a service may obey it, so the gateway has to see it.
+        local ours = name == "x-original-method" or name == "x-original-uri" or name == "x-original-host" or name:find("^x%-forwarded%-")
         local hop = name == "connection" or name == "content-length" or name == "transfer-encoding" or name == "upgrade"
         if not ours and not hop then
             headers[name] = {}

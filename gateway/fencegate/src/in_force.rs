@@ -69,6 +69,12 @@ impl InForce {
         self.turned.load().plan.clone()
     }
 
+    /// The plan in force with its edition. `None` while the process starts, before it serves anything.
+    pub fn edition(&self) -> Option<(Arc<Gateway>, Arc<Edition>)> {
+        let turned = self.turned.load();
+        Some((turned.plan.clone(), turned.edition.clone()?))
+    }
+
     /// Returns when nothing is at work any more that locks one of these keys otherwise, or not at all, by a plan before `plan`.
     /// False if `plan` is not in force any more.
     pub async fn opened(&self, plan: &Arc<Gateway>, keys: &[ResourceKey]) -> bool {

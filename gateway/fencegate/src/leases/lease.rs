@@ -19,6 +19,7 @@ use super::{
     id::LeaseId,
     life::{Life, LifeStage},
 };
+use crate::edition::Running;
 
 pub use super::life::Why;
 
@@ -40,6 +41,9 @@ pub struct Lease {
     pub(super) ahead: Arc<Ahead>,
     clock: SharedClock,
     life: Mutex<Life>,
+    /// Counts the lease among the requests of its service, until its lock is given back. `None`: no request is forwarded
+    /// by its client under the keys of a route.
+    request: Mutex<Option<Running>>,
     /// The names of the routes whose keys have changed since, by each reload that changed some.
     rekeyed: Mutex<Vec<Arc<HashSet<String>>>>,
     /// Counts the changes.
@@ -110,6 +114,8 @@ pub struct Wanted {
     pub max_age: Duration,
     /// How long its client waits for the answer and cannot renew.
     pub unheard: Duration,
+    /// For a request that another proxy forwards: a reload that gives its resource another key waits for the lease.
+    pub request: Option<Running>,
 }
 
 /// Where the locks of a lease are to lie, with what that was asked of: it is begun by no other plan, and by no other session.
@@ -123,7 +129,7 @@ pub struct Placed {
 
 impl Lease {
     pub(super) fn new(id: LeaseId, wanted: Wanted, clock: SharedClock) -> Self {
-        let Wanted { keys, placed, mode, permits, ttl, principal, note, max_age, unheard } = wanted;
+        let Wanted { keys, placed, mode, permits, ttl, principal, note, max_age, unheard, request } = wanted;
         let now = clock.now();
         let (ends, expires) = (now + max_age, now + ttl + unheard);
         let life = Life {
@@ -147,6 +153,7 @@ impl Lease {
             ahead,
             clock,
             life: Mutex::new(life),
+            request: Mutex::new(request),
             rekeyed: Mutex::default(),
             changes,
         }
@@ -230,6 +237,9 @@ impl Lease {
         if let Some(lock) = given {
             lock.give_back();
         }
+        if !kept {
+            self.release_request();
+        }
         self.changed();
         Some(ended)
     }
@@ -239,14 +249,21 @@ impl Lease {
     pub(super) fn settle(&self) {
         let mut life = self.life();
         let due = self.clock.now() >= life.promised;
-        let given = match &mut life.stage {
-            LifeStage::Over { lock, .. } if due => lock.take(),
-            LifeStage::Over { .. } | LifeStage::Waiting | LifeStage::Held { .. } => None,
-        };
+        let LifeStage::Over { lock, .. } = &mut life.stage else { return };
+        if !due {
+            return;
+        }
+        let given = lock.take();
         drop(life);
         if let Some(lock) = given {
             lock.give_back();
         }
+        self.release_request();
+    }
+
+    /// Reloads do not wait for this lease any more.
+    fn release_request(&self) {
+        self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// It is not over before `ttl` from now, if nothing else ends it. `None`: it is over.

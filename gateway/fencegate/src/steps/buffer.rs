@@ -103,7 +103,7 @@ fn most(max_body: usize, largest: usize, large: LargeBodies) -> usize {
 
 /// Refuses a request that a proxy accepted before the TLS handshake was complete: anybody who has recorded such a
 /// request can send it again (RFC 8470, 5.1).
-fn late_enough(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(super) fn late_enough(headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.contains_key(EARLY_DATA) {
         return Err(Refusal::new(Reason::EarlyData, "the request was early data"));
     }

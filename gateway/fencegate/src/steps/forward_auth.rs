@@ -10,7 +10,7 @@ use fencegate_policies::{
     host::CanonicalHost,
     key::ResourceKey,
     path::CanonicalPath,
-    plan::{Fence, Mode, Plan, Upstream},
+    plan::{Fence, Mode, Plan, Upstream, UpstreamId},
 };
 use hyper::{
     HeaderMap, Method, Response, StatusCode, Uri,
@@ -19,8 +19,14 @@ use hyper::{
 };
 use serde::Deserialize;
 
-use super::{forward::claim, parameters::Parameters, route::overridden};
+use super::{
+    buffer::late_enough,
+    forward::claim,
+    parameters::Parameters,
+    route::{ambiguous, overridden},
+};
 use crate::{
+    edition::Edition,
     headers::{FENCING_LEASE, FENCING_TICKET},
     leases::{
         Applicant, Interface, PREFIX,
@@ -110,14 +116,15 @@ async fn taken(
     asked: &Asked,
 ) -> Result<Reply, Refusal> {
     let principal = applicant.known()?;
-    let gateway = interface.in_force.plan();
-    let plan = &gateway.serving;
+    let starting = || Refusal::new(Reason::LockService, "the gateway is starting");
+    let (gateway, edition) = interface.in_force.edition().ok_or_else(starting)?;
     // Not those of the file: one without leases takes none away before a restart.
     let terms = interface.leases.terms();
     let bounds =
         terms.bounds.as_ref().ok_or_else(|| Refusal::new(Reason::NoRoute, "the policy has no `leases`"))?;
     let original = Original::of(head)?;
-    let Some(Fencing { keys, mode, fence, upstream }) = original.fencing(plan)? else {
+    let Some(Fencing { keys, mode, fence, upstream }) = original.fencing(&gateway.serving, &edition).await?
+    else {
         return Ok(told(StatusCode::OK));
     };
     if !may_take(principal, &keys) {
@@ -125,7 +132,10 @@ async fn taken(
         return Err(Refusal::new(Reason::LeaseForbidden, said));
     }
     let wait = fence.wait.min(bounds.max_wait);
+    // Counted before the lease is begun: a reload that begins later waits for it.
+    let request = Some(edition.runs(upstream));
     let wanted = Wanted {
+        request,
         placed: interface.placed(gateway.clone(), &keys, (mode, None)).await?,
         permits: None,
         keys: keys.into(),
@@ -142,7 +152,7 @@ async fn taken(
         _ => refusal,
     })?;
     let mut reply = told(StatusCode::OK);
-    stamp(reply.headers_mut(), interface, &lease, upstream)?;
+    stamp(reply.headers_mut(), interface, &lease, gateway.serving.upstream(upstream))?;
     Ok(reply)
 }
 
@@ -195,11 +205,12 @@ struct Fencing<'p> {
     keys: Vec<ResourceKey>,
     mode: Mode,
     fence: &'p Fence,
-    upstream: &'p Upstream,
+    upstream: UpstreamId,
 }
 
-/// What other proxies call the method, the target and the host of the request: nginx as its configuration says; Traefik, Caddy
-/// and APISIX the second of each. Envoy sends the method as it is, and the target behind our path.
+/// The fields in which other proxies name the method, the target and the host of the request: nginx as its configuration
+/// says; Traefik, Caddy and APISIX the second of each. Envoy sends method and host as they are, and the target behind our
+/// path; there a client may have written these fields, and they count for nothing.
 const METHODS: [HeaderName; 2] =
     [HeaderName::from_static("x-original-method"), HeaderName::from_static("x-forwarded-method")];
 const TARGETS: [HeaderName; 2] =
@@ -218,20 +229,27 @@ impl<'h> Original<'h> {
             let alone = lines.next().is_none();
             line.to_str().ok().filter(|_| alone).map(Some).ok_or_else(|| malformed("two names"))
         };
-        let method = said(&METHODS)?
-            .map_or(Ok(head.method.clone()), |word| word.parse().map_err(|_| malformed("the method")))?;
-        let target = match behind(&head.uri) {
-            Some(target) => target,
-            None => said(&TARGETS)?.ok_or_else(|| malformed("no target"))?,
+        let own_host = || headers.get(HOST)?.to_str().ok();
+        let (method, target, host) = match behind(&head.uri) {
+            Some(target) => (head.method.clone(), target, own_host()),
+            None => {
+                let target = said(&TARGETS)?.ok_or_else(|| malformed("no target"))?;
+                // The method of the question is that of the question: it must not stand in for one that is not told.
+                let method = said(&METHODS)?.ok_or_else(|| malformed("no method"))?;
+                let method = method.parse().map_err(|_| malformed("the method"))?;
+                (method, target, said(&HOSTS)?.or_else(own_host))
+            }
         };
         let uri: Uri = target.parse().map_err(|_| malformed("the target"))?;
-        let host = said(&HOSTS)?.or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or_default();
-        let host = CanonicalHost::parse(host).map_err(|_| malformed("the host"))?;
+        let host = CanonicalHost::parse(host.unwrap_or_default()).map_err(|_| malformed("the host"))?;
         Ok(Self { method, uri, host, headers })
     }
 
     /// `None` for a route without a lock.
-    fn fencing<'p>(&self, plan: &'p Plan) -> Result<Option<Fencing<'p>>, Refusal> {
+    ///
+    /// # Errors
+    /// The gateway would refuse the request as well, if it forwarded the request itself; or the key cannot be derived.
+    async fn fencing<'p>(&self, plan: &'p Plan, edition: &Edition) -> Result<Option<Fencing<'p>>, Refusal> {
         let path = CanonicalPath::parse(self.uri.path());
         let (query, host) = (self.uri.query(), self.host.name());
         let values = Parameters { bound: None, query, headers: self.headers, host, body: None };
@@ -240,13 +258,14 @@ impl<'h> Original<'h> {
             found.map_err(|bad| Refusal::new(Reason::Malformed, format!("which route takes it: {bad}")))?;
         let found = found.ok_or_else(|| Refusal::new(Reason::NoRoute, "no route matches"))?;
         let route = plan.routes.get(found.route.id);
+        // Asked of unfenced routes as well: the service may take the request for one of a fenced route.
+        if let Some(ambiguous) = ambiguous(&self.method, &path, overridden(self.headers))
+            && edition.leads_to_fence(route.upstream).await
+        {
+            return Err(ambiguous);
+        }
         let Some(fence) = &route.fence else { return Ok(None) };
-        if let Some(ambiguity) = path.ambiguity() {
-            return Err(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
-        }
-        if let Some((reason, name)) = overridden(self.headers) {
-            return Err(Refusal::new(reason, format!("the field `{name}`")));
-        }
+        late_enough(self.headers)?;
         if fence.reads_body() {
             return Err(Refusal::new(
                 Reason::KeyInvalid,
@@ -256,6 +275,6 @@ impl<'h> Original<'h> {
         let values = Parameters { bound: Some(route.bind(&path)), ..values };
         let keys = fence.expand_all(&values).map_err(|bad| Refusal::of_key(&bad))?;
         let mode = fence.mode.mode(self.method.as_str());
-        Ok(Some(Fencing { keys, mode, fence, upstream: plan.upstream(route.upstream) }))
+        Ok(Some(Fencing { keys, mode, fence, upstream: route.upstream }))
     }
 }

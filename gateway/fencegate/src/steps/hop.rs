@@ -4,17 +4,16 @@
 use std::{net::IpAddr, rc::Rc, sync::Arc};
 
 use fencegate_http::{
+    body::fields::names_client,
     entries::{append, entries},
     peer::Peer,
 };
-use fencegate_policies::{
-    plan::{Plan, begins_plain, is_plain},
-    trusted_proxies::Trust,
-};
+use fencegate_policies::{plan::Plan, trusted_proxies::Trust};
 use hyper::{
     HeaderMap,
     header::{FORWARDED, HeaderName, HeaderValue},
 };
+use smallvec::SmallVec;
 
 use crate::{
     calling_dispatch::ShownTicket,
@@ -66,6 +65,7 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 fn introduce(headers: &mut HeaderMap, peer: &Peer, trusted: &Trust, gateway: bool) -> IpAddr {
     let address = peer.ip();
     let client = if gateway || trusted.contains(address) {
+        remove_lookalikes(headers);
         let name = X_FORWARDED_FOR;
         // An entry that is not text is no address, but it still counts as an entry.
         let mut named = entries(headers, &name).map(|entry| str::from_utf8(entry).unwrap_or_default());
@@ -96,30 +96,24 @@ fn node(address: IpAddr) -> String {
     }
 }
 
-/// Takes off what names a client, in every spelling that some server takes for such a field.
+/// Removes the fields that name a client, in every spelling that some server takes for such a field.
 fn disown(headers: &mut HeaderMap) {
-    let names: Vec<HeaderName> =
-        headers.keys().filter(|name| names_a_client(name.as_str())).cloned().collect();
+    remove_all(headers, names_client);
+}
+
+/// Removes odd spellings of the fields that name a client. A trusted proxy writes the usual names; another spelling was
+/// passed on from its client, and CGI, WSGI and Rack take it for the field itself.
+fn remove_lookalikes(headers: &mut HeaderMap) {
+    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    remove_all(headers, |name| names_client(name) && !name.bytes().all(is_usual));
+}
+
+fn remove_all(headers: &mut HeaderMap, is_unwanted: impl Fn(&str) -> bool) {
+    let names: SmallVec<[HeaderName; 4]> =
+        headers.keys().filter(|name| is_unwanted(name.as_str())).cloned().collect();
     for name in names {
         headers.remove(name);
     }
-}
-
-fn names_a_client(name: &str) -> bool {
-    const NAMES: [&str; 7] = [
-        "forwarded",
-        "x-real-ip",
-        "x-client-ip",
-        "client-ip",
-        "true-client-ip",
-        "x-cluster-client-ip",
-        "x-original-forwarded-for",
-    ];
-    // A quick check by the first letter: most fields begin with another.
-    if !matches!(name.as_bytes().first(), Some(b'f' | b'x' | b'c' | b't')) {
-        return false;
-    }
-    begins_plain(name, "x-forwarded") || NAMES.iter().any(|known| is_plain(name, known))
 }
 
 #[cfg(test)]
@@ -178,6 +172,8 @@ mod tests {
             ("X-Forwarded-For", "198.51.100.7"),
             ("X-Forwarded-Proto", "https"),
             ("Forwarded", "for=198.51.100.7;proto=https"),
+            ("X_Forwarded_For", "192.0.2.7"),
+            ("X-Real.IP", "192.0.2.7"),
         ]);
         let trusted = Trust::of(vec!["192.0.2.0/24".parse().expect("a network")]);
         let client = introduce(&mut headers, &peer("192.0.2.1"), &trusted, false);
@@ -185,6 +181,10 @@ mod tests {
         assert_eq!(text(&headers, "x-forwarded-for"), "203.0.113.9, 198.51.100.7, 192.0.2.1");
         assert_eq!(text(&headers, "x-forwarded-proto"), "https");
         assert_eq!(text(&headers, "forwarded"), "for=198.51.100.7;proto=https, for=192.0.2.1");
+        assert!(
+            !headers.values().any(|value| value == "192.0.2.7"),
+            "a look-alike of its client: {headers:?}"
+        );
     }
 
     #[test]

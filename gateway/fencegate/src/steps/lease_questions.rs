@@ -102,15 +102,19 @@ async fn answered(asking: &LeaseQuestions, request: Clean) -> Result<Reply, Refu
     // The request belongs to no plan: a reload must not wait for a client that watches a lease.
     notes.entrance.take();
     let (mut head, body) = http.into_parts();
+    if first(head.uri.path()) == Some(forward_auth::PLACE) {
+        for lease in presented.get_all(FENCING_LEASE) {
+            head.headers.append(FENCING_LEASE, lease.clone());
+        }
+        // Nothing is read of the body: a proxy may announce that of its client's request and send none.
+        return forward_auth::answer(&asking.interface, &applicant, &head).await.map(unstored);
+    }
     let body = timeout(asking.patience, Limited::new(body, LONGEST).collect()).await;
     let body = body.map_err(|_| Refusal::new(Reason::SlowRequest, "no complete body in time"))?;
     let body =
         body.map_err(|_| Refusal::new(Reason::BodyTooLarge, "more than a question about leases has"))?;
     for lease in presented.get_all(FENCING_LEASE) {
         head.headers.append(FENCING_LEASE, lease.clone());
-    }
-    if first(head.uri.path()) == Some(forward_auth::PLACE) {
-        return forward_auth::answer(&asking.interface, &applicant, &head).await.map(unstored);
     }
     let mut asked = Request::new(Said::from(body.to_bytes()));
     (*asked.method_mut(), *asked.uri_mut(), *asked.headers_mut()) = (head.method, head.uri, head.headers);

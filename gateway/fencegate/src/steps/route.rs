@@ -9,7 +9,7 @@ use fencegate_policies::{
     plan::{Fence, LargeBodies, Level, Plan, RouteId, Unmatched, UpstreamId, is_plain},
 };
 use hyper::{
-    HeaderMap, Request, Uri,
+    HeaderMap, Method, Request, Uri,
     header::HeaderName,
     http::uri::{Parts, PathAndQuery},
 };
@@ -91,7 +91,7 @@ pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S
     notes.in_flight.replace(Some(counted.in_flight()));
     let overridden = overridden(http.headers());
     notes.overridden.set(Some(overridden.is_some()));
-    if let Some(ambiguous) = ambiguous(&http, &path, overridden)
+    if let Some(ambiguous) = ambiguous(http.method(), &path, overridden)
         && edition.leads_to_fence(upstream).await
     {
         return Err(ambiguous);
@@ -111,15 +111,15 @@ pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S
 
 /// Why a request could be read in two ways. The service may read it as one that belongs to a fenced route. So it is
 /// never sent to a service with a fenced route, whichever route takes it here.
-fn ambiguous(
-    http: &Request<Body>,
+pub(super) fn ambiguous(
+    method: &Method,
     path: &CanonicalPath,
     overridden: Option<(Reason, &'static str)>,
 ) -> Option<Refusal> {
     if let Some(ambiguity) = path.ambiguity() {
         return Some(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
     }
-    if http.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+    if method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
         // No route names it, but the service may take `post` for `POST`.
         return Some(Refusal::new(Reason::Method, "a method in lower case"));
     }

@@ -1,6 +1,6 @@
 //! Removes fields that must not pass a proxy: those of one hop, and every spelling of the fields that only we write.
 
-use fencegate_policies::plan::{ReservedFields, are_alike};
+use fencegate_policies::plan::{ReservedFields, are_alike, begins_plain, is_plain};
 use hyper::{
     HeaderMap,
     header::{CONNECTION, HeaderName},
@@ -49,7 +49,27 @@ fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
     let names = lines.flat_map(|line| line.split(',')).map(str::trim);
     // What most lines say is a field of one hop by itself, and goes as such.
     let names = names.filter(|name| !name.eq_ignore_ascii_case("keep-alive"));
-    names.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()).collect()
+    let names = names.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok());
+    names.filter(|name| !names_client(name.as_str())).collect()
+}
+
+/// Whether a field of this name tells the next server about the client or the way of a request, in any spelling. What a
+/// trusted proxy writes there must not be removed by a nomination of the proxy's own client (CVE-2022-31813).
+pub fn names_client(name: &str) -> bool {
+    const NAMES: [&str; 7] = [
+        "forwarded",
+        "x-real-ip",
+        "x-client-ip",
+        "client-ip",
+        "true-client-ip",
+        "x-cluster-client-ip",
+        "x-original-forwarded-for",
+    ];
+    // A quick check by the first letter: most fields begin with another.
+    if !matches!(name.as_bytes().first(), Some(b'f' | b'x' | b'c' | b't')) {
+        return false;
+    }
+    begins_plain(name, "x-forwarded") || NAMES.iter().any(|known| is_plain(name, known))
 }
 
 /// Includes look-alikes: some servers read `Transfer_Encoding` as the field itself, and take the length of the body
@@ -136,5 +156,17 @@ mod tests {
         headers.append("x-three", HeaderValue::from_static("3"));
         clean(&mut headers, &ReservedFields::default());
         assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-three"]);
+    }
+
+    #[test]
+    fn nomination_removes_no_field_that_names_the_client() {
+        let mut headers = HeaderMap::new();
+        headers.append(CONNECTION, HeaderValue::from_static("X-Forwarded-For, forwarded, X-Real-IP, x-one"));
+        for name in ["x-forwarded-for", "forwarded", "x-real-ip", "x-one"] {
+            headers.append(name, HeaderValue::from_static("1"));
+        }
+        clean(&mut headers, &ReservedFields::default());
+        let left = headers.keys().map(HeaderName::as_str).collect::<Vec<_>>();
+        assert_eq!(left, ["x-forwarded-for", "forwarded", "x-real-ip"]);
     }
 }

@@ -13,7 +13,7 @@ use tracing::{debug, info, warn};
 use super::{
     link::{Failed, Fault, Link},
     live::Live,
-    member::{Member, gateway_of},
+    member::{Member, gateway_of, is_reconnect_probe},
     nameplate::{Nameplate, Publishes},
     paths::{Paths, PlanPart},
     plans,
@@ -204,7 +204,8 @@ pub(super) async fn look(
         }
     }
     let published: HashSet<&String> = published.values().flatten().collect();
-    let quiet: Vec<String> = members.iter().filter(|member| !published.contains(member)).cloned().collect();
+    let quiet = members.iter().filter(|member| !published.contains(member) && !is_reconnect_probe(member));
+    let quiet: Vec<String> = quiet.cloned().collect();
     others.extend(blind(link, paths, plate, &quiet).await?);
     same.sort_unstable();
     same.dedup();

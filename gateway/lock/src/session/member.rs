@@ -36,3 +36,32 @@ pub fn gateway_of(node: &str) -> &str {
 pub fn gateway_among(members: &[String], session: &str) -> Option<String> {
     members.iter().find_map(|member| member.strip_suffix(session)?.strip_suffix('-')).map(str::to_owned)
 }
+
+/// The node that a session makes beside its member node after a reconnect, to learn the owner of the new connection. It
+/// has no data, and is removed at once, or with its session.
+pub(super) fn reconnect_probe(member: &str) -> String {
+    format!("{member}{RECONNECT_PROBE}")
+}
+
+/// Whether this name below the members is a [`reconnect_probe`], and so not a gateway. The name of a member ends with a
+/// session id.
+pub(super) fn is_reconnect_probe(node: &str) -> bool {
+    node.ends_with(RECONNECT_PROBE)
+}
+
+const RECONNECT_PROBE: &str = "-probe";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::paths::Paths;
+
+    #[test]
+    fn reconnect_probe_is_told_from_members() {
+        for gateway in ["gw-1", "probe", "gw-probe"] {
+            let member = Paths::member_name(gateway, -1);
+            assert!(!is_reconnect_probe(&member), "{member}");
+            assert!(is_reconnect_probe(&reconnect_probe(&member)), "{member}");
+        }
+    }
+}

@@ -2,13 +2,16 @@
 
 use tracing::debug;
 
-use super::link::{Fault, Kind, Link};
+use super::{
+    link::{Fault, Kind, Link},
+    member::reconnect_probe,
+};
 
 /// Whether the connection after a reconnect still belongs to our session. A write to the member node would succeed from
 /// any session, and so "prove" one that nobody keeps alive. So a new ephemeral node is made, and its owner compared.
 /// `None`: it could not be found out.
 pub async fn speaks_for_us(link: &impl Link, member: &str) -> Option<bool> {
-    let probe = format!("{member}-probe");
+    let probe = reconnect_probe(member);
     let mut made = link.create(&probe, b"", Kind::Ephemeral).await;
     if made == Err(Fault::NodeExists) {
         // This node is left from an earlier probe. Its owner says nothing of this connection.

@@ -48,6 +48,7 @@ impl Leases {
             note: None,
             max_age: second,
             unheard: Duration::ZERO,
+            request: None,
         };
         let id = LeaseId::new("gw-1-01".into(), &SystemRandomness);
         let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));

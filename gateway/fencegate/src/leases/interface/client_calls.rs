@@ -81,6 +81,7 @@ pub(super) async fn acquire(
         note: asked.note.map(note).transpose()?,
         max_age: bounds.max_age,
         unheard: wait.filter(|_| in_time).unwrap_or_default(),
+        request: None,
     };
     if !in_time {
         let lease = interface.leases.begin(wanted, wait.unwrap_or(bounds.max_age))?;

@@ -72,6 +72,7 @@ impl<N: Network> Assembled<N> {
         let (workers, beside) = (options.workers, options.beside);
         let equipment = Equipment { role, workers, beside, memory: memory.clone(), ours: ours.clone() };
         let shared = staff::shared(&gateway.serving, base, equipment)?;
+        in_force.turn_to(gateway.clone(), shared.edition.clone());
         Ok(Self { desks, taker, shared, keeper, nameplate, in_force })
     }
 

@@ -1,0 +1,79 @@
+//! The shipped files for a proxy before the gateways: a client names neither itself nor its host to the service.
+
+use std::fs;
+
+use fencegate_tests::{client::Ask, gateway::Gateway, peers::Peer, site::Site};
+use serde_json::json;
+
+use super::artefacts::shipped;
+
+const LISTENS: &str = "127.0.0.1:8080";
+
+fn text(path: &str) -> String {
+    fs::read_to_string(shipped(path)).expect("a file of the repository")
+}
+
+/// A gateway that believes a proxy on this machine.
+async fn installed() -> (Site, Gateway) {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/listeners/public/trusted_peers", json!(["127.0.0.1/32"]));
+    let gateway = Gateway::start(&policy).await;
+    (site, gateway)
+}
+
+/// What clients write to be taken for another client, or for a client of another host.
+const FORGED: [(&str, &str); 9] = [
+    ("x-forwarded-for", "198.51.100.7"),
+    ("x_forwarded_for", "198.51.100.7"),
+    ("x-forwarded-host", "forged.example"),
+    ("x-forwarded-proto", "forged"),
+    ("x-real-ip", "198.51.100.7"),
+    ("x-client-ip", "198.51.100.7"),
+    ("true-client-ip", "198.51.100.7"),
+    ("forwarded", "for=198.51.100.7;host=forged.example"),
+    ("connection", "X-Forwarded-For, X-Forwarded-Proto"),
+];
+
+async fn names_client_itself(
+    site: &Site,
+    peer: &Peer,
+    gateway: &Gateway,
+    more: &[(&'static str, &'static str)],
+) {
+    let all = [&FORGED, more].concat();
+    // Alone and all together: some of them count only beside or without another one.
+    let alone = all.iter().map(|one| vec![*one]);
+    for (n, forged) in alone.chain([all.clone()]).enumerate() {
+        let path = format!("/seen/{n}");
+        let ask = forged.iter().fold(Ask::get(&path), |ask, (name, value)| ask.field(name, value));
+        let answer = ask.to(peer.address).await.expect("an answer");
+        assert_eq!(answer.status, 200, "{forged:?}: {answer:?}");
+        let request = site.origin.request(&path, 1).await.request;
+        let told =
+            request.fields.iter().find(|(_, value)| value.contains("forged") || value.contains("198.51"));
+        assert_eq!(told, None, "{forged:?}");
+        assert_eq!(request.field("x-forwarded-for"), Some("127.0.0.1, 127.0.0.1"), "{forged:?}: {request:?}");
+        assert_eq!(request.field("x-forwarded-proto"), Some("http"), "{forged:?}");
+    }
+    assert!(!gateway.log().contains("198.51.100.7"), "counted as another client");
+}
+
+#[tokio::test]
+async fn nginx_before_gateways_lets_no_client_name_itself() {
+    let (site, gateway) = installed().await;
+    let instead =
+        [("127.0.0.1:8081", gateway.public.to_string()), ("127.0.0.1:8082", gateway.public.to_string())];
+    let peer = Peer::nginx_with(&text("proxies/nginx.conf"), LISTENS, &instead);
+    // nginx removes fields that its file names, and no others.
+    names_client_itself(&site, &peer, &gateway, &[]).await;
+}
+
+#[tokio::test]
+async fn haproxy_before_gateways_lets_no_client_name_itself() {
+    let (site, gateway) = installed().await;
+    let check = format!("{} check port {}", gateway.public, gateway.admin.port());
+    let instead =
+        [("127.0.0.1:8081 check port 9901", check.clone()), ("127.0.0.1:8082 check port 9911", check)];
+    let peer = Peer::haproxy_with(&text("proxies/haproxy.cfg"), LISTENS, &instead);
+    names_client_itself(&site, &peer, &gateway, &[("x-forwarded-anything", "forged")]).await;
+}

@@ -1,0 +1,202 @@
+//! A gateway that is only asked by another proxy refuses what it would refuse if it forwarded the request itself, and
+//! clients of that proxy cannot write what only a gateway may say.
+
+use std::{fs, net::SocketAddr, time::Duration};
+
+use fencegate_tests::{
+    client::{Answer, Ask, Raw},
+    gateway::Gateway,
+    leases::{CLIENT, Tokens},
+    patience::patiently,
+    peers::Peer,
+    site::Site,
+};
+use serde_json::json;
+
+use super::{
+    artefacts::shipped,
+    forward_auth::{haproxy, nginx},
+};
+
+/// Where other proxies ask.
+const AUTH: &str = "/.fencegate/v1/auth";
+
+/// A gateway with a fenced and two unfenced routes of one service.
+async fn installed() -> (Site, Tokens, Gateway, SocketAddr) {
+    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+    let wide = json!({"name": "wide", "upstream": "ledger", "match": {"methods": ["GET", "POST"], "path": "/w/{rest...}"},
+        "fence": "none"});
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").route(wide)).await;
+    let service = site.origin.door("behind");
+    (site, tokens, gateway, service)
+}
+
+/// A question of a proxy about a request.
+fn question(method: &str, target: &str, fields: &[(&str, &str)]) -> Ask {
+    let ask = Ask::get(AUTH)
+        .field("fencing-authorization", &format!("Bearer {CLIENT}"))
+        .field("x-original-method", method)
+        .field("x-original-uri", target);
+    fields.iter().fold(ask, |ask, (name, value)| ask.field(name, value))
+}
+
+/// Requests that a service could read in another way than the gateway does.
+const AMBIGUOUS: [(&str, &str, &[(&str, &str)]); 9] = [
+    ("GET", "/read/7", &[("x-http-method-override", "POST")]),
+    ("GET", "/read/7", &[("X-HTTP-Method", "POST")]),
+    ("GET", "/read/7", &[("x-original-url", "/pay/7")]),
+    ("POST", "/w/../pay/7", &[]),
+    ("POST", "/w/..%2fpay/7", &[]),
+    ("POST", "/w/..;/pay/7", &[]),
+    ("POST", "/w//pay/7", &[]),
+    ("post", "/w/7", &[]),
+    ("POST", "/pay/7", &[("early-data", "1")]),
+];
+
+#[tokio::test]
+async fn questions_are_refused_as_the_requests_themselves_are() {
+    let (site, _tokens, gateway, _) = installed().await;
+    for (method, target, fields) in AMBIGUOUS {
+        let asked = gateway.send(&question(method, target, fields)).await;
+        let direct =
+            fields.iter().fold(Ask::with_method(method, target), |ask, (name, value)| ask.field(name, value));
+        let direct = gateway.send(&direct).await;
+        let told = |answer: &Answer| (answer.status, answer.reason());
+        assert!(asked.status >= 400, "{method} {target} {fields:?}: {asked:?}");
+        assert_eq!(told(&asked), told(&direct), "{method} {target} {fields:?}");
+    }
+    assert_eq!(site.origin.count("/pay/7"), 0);
+}
+
+#[tokio::test]
+async fn question_without_method_is_refused_and_no_word_of_a_client_counts_behind_envoy() {
+    let (_site, _tokens, gateway, _) = installed().await;
+    for target in ["x-original-uri", "x-forwarded-uri"] {
+        let bearer = format!("Bearer {CLIENT}");
+        let ask = Ask::get(AUTH).field("fencing-authorization", &bearer).field(target, "/pay/7");
+        assert_eq!(gateway.send(&ask).await.status, 400, "{target}");
+    }
+    // Envoy's form: the request's own method and target. Nothing else names them.
+    let liar = [
+        ("x-original-method", "GET"),
+        ("x-forwarded-method", "GET"),
+        ("x-original-uri", "/read"),
+        ("x-original-host", "b"),
+    ];
+    for (name, value) in liar {
+        let ask =
+            Ask::post(&format!("{AUTH}/pay/7")).field("fencing-authorization", &format!("Bearer {CLIENT}"));
+        let answer = gateway.send(&ask.field(name, value)).await;
+        assert_eq!(
+            (answer.status, answer.field("fencing-key")),
+            (200, Some("account/7")),
+            "{name}: {answer:?}"
+        );
+        let lease = answer.field("fencing-lease").expect("held").to_owned();
+        let end = Ask::with_method("DELETE", AUTH).field("fencing-lease", &lease);
+        assert_eq!(gateway.send(&end).await.status, 204);
+    }
+}
+
+#[tokio::test]
+async fn question_with_a_length_and_no_body_is_answered() {
+    let (_site, _tokens, gateway, _) = installed().await;
+    let mut raw = Raw::connect(gateway.public).await.expect("a listener");
+    let head = format!(
+        "GET {AUTH} HTTP/1.1\r\nHost: a\r\nFencing-Authorization: Bearer {CLIENT}\r\nX-Original-Method: POST\r\n\
+         X-Original-URI: /pay/7\r\nContent-Length: 77\r\n\r\n"
+    );
+    raw.say(head).await.expect("written");
+    let answer =
+        tokio::time::timeout(Duration::from_secs(5), raw.answer()).await.expect("no wait for a body");
+    assert_eq!(answer.expect("an answer").word(1), "200");
+}
+
+/// Every field that Fencegate writes or reads, as the sources have them.
+fn own_fields() -> Vec<String> {
+    let sources = fs::read_to_string(shipped("../gateway/fencegate/src/headers.rs")).expect("the sources");
+    let names = sources.split('"').filter(|text| text.starts_with("fencing-")).map(str::to_owned);
+    let names: Vec<String> = names.collect();
+    assert!(names.len() >= 14, "not all were found: {names:?}");
+    names
+}
+
+/// Sends each of the fields on a fenced and on an unfenced route; none reaches the service as the client wrote it.
+async fn removes_fields_of_clients(site: &Site, peer: &Peer, names: &[String]) {
+    for target in ["/pay/7", "/w/7"] {
+        let before = site.origin.count(target);
+        let ask = names.iter().fold(Ask::post(target), |ask, name| ask.field(name, "forged"));
+        let answer = ask.to(peer.address).await.expect("an answer");
+        assert_eq!(answer.status, 200, "{target}: {answer:?}");
+        let record = site.origin.request(target, before + 1).await;
+        let forged = record.request.fields.iter().filter(|(_, value)| value.contains("forged"));
+        let forged: Vec<_> = forged.map(|(name, _)| name).collect();
+        assert!(forged.is_empty(), "{target}: {forged:?}");
+    }
+}
+
+/// Overrides and ambiguous paths are refused before the service is asked.
+async fn passes_nothing_ambiguous(site: &Site, peer: &Peer) {
+    let overriding = Ask::get("/w/7").field("x-http-method-override", "POST");
+    let rewriting = Ask::get("/w/7").field("x-original-url", "/pay/7");
+    let climbing = Ask::post("/w/..%2fpay/7");
+    for ask in [overriding, rewriting, climbing] {
+        let answer = ask.to(peer.address).await.expect("an answer");
+        assert!(answer.status >= 400, "{ask:?}: {answer:?}");
+    }
+    for target in ["/w/7", "/w/..%2fpay/7", "/pay/7"] {
+        assert_eq!(site.origin.count(target), 0, "{target}");
+    }
+}
+
+#[tokio::test]
+async fn clients_of_nginx_write_no_field_of_ours_and_pass_nothing_ambiguous() {
+    let (site, _tokens, gateway, service) = installed().await;
+    let peer = nginx(&gateway, service);
+    passes_nothing_ambiguous(&site, &peer).await;
+    let spellings = ["fencing_token", "fencing.token"].map(str::to_owned);
+    let names: Vec<String> = own_fields().into_iter().chain(spellings).collect();
+    removes_fields_of_clients(&site, &peer, &names).await;
+}
+
+#[tokio::test]
+async fn clients_of_haproxy_write_no_field_of_ours_and_pass_nothing_ambiguous() {
+    let (site, _tokens, gateway, service) = installed().await;
+    let peer = haproxy(&gateway, service);
+    passes_nothing_ambiguous(&site, &peer).await;
+    let spellings = ["fencing_token", "fencing.token", "Fencing_Lease", "fencing-anything", "fencingtoken"];
+    let names: Vec<String> = own_fields().into_iter().chain(spellings.map(str::to_owned)).collect();
+    removes_fields_of_clients(&site, &peer, &names).await;
+}
+
+/// The request of the other proxy may still be at work under the key of the plan before.
+#[tokio::test]
+async fn reload_that_renames_keys_waits_for_forwarded_requests() {
+    let (site, tokens, gateway, _) = installed().await;
+    let first = gateway.send(&question("POST", "/pay/71", &[])).await;
+    assert_eq!((first.status, first.field("fencing-key")), (200, Some("account/71")));
+    let renamed = tokens.policy(&site, "gw-1").with("/routes/0/fence/key", "account/k-{path.account}");
+    gateway.rewrite(&renamed.with("/routes/0/fence/wait", "300ms"));
+    assert_eq!(gateway.reload(&[]).await.0, Some(0));
+    let refused = gateway.send(&question("POST", "/pay/71", &[])).await;
+    assert!(refused.status >= 400, "beside the request before: {refused:?}");
+    let lease = first.field("fencing-lease").expect("held").to_owned();
+    assert_eq!(
+        gateway.send(&Ask::with_method("DELETE", AUTH).field("fencing-lease", &lease)).await.status,
+        204
+    );
+    // Each question waits for as long as the route says.
+    let key = patiently(
+        "the new key",
+        async {
+            loop {
+                let next = gateway.send(&question("POST", "/pay/71", &[])).await;
+                if next.status == 200 {
+                    break next.field("fencing-key").map(str::to_owned);
+                }
+            }
+        },
+        || "refusals",
+    );
+    assert_eq!(key.await.as_deref(), Some("account/k-71"));
+}

@@ -104,6 +104,26 @@ async fn every_end_has_its_code() {
     }
 }
 
+/// With this tick the proof of the session lasts for two heartbeats, which is the least that a gateway accepts.
+#[tokio::test]
+async fn a_command_under_the_shortest_proof_is_not_ended_while_heartbeats_come_in_time() {
+    let site = Site::fresh().await;
+    let policy = site.policy("jobs").with("/zookeeper/session_timeout", "4s").with("/zookeeper/tick", "2s");
+    installed(&policy).await;
+    let keys = ["job/1", "job/2", "job/3", "job/4"];
+    let commands = keys.map(|key| Charged::shell(&policy, &["lock", key], "exec sleep 4"));
+    for command in commands {
+        assert_eq!(command.exit().await, 0, "{}", command.log());
+    }
+    let file = PolicyFile::of(&policy);
+    for (line, refused) in [("--grace 400ms", "at most"), ("--ttl 3s", "no time to end a command")] {
+        let output = run(words(&format!("lock job/1 {line} -c {file} -- true")), "", &[]).await;
+        let told = said(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{told}");
+        assert!(told.contains("FG0624") && told.contains(refused), "{told}");
+    }
+}
+
 #[tokio::test]
 async fn without_a_lock_nothing_is_run() {
     let (site, policy, _) = place().await;

@@ -105,6 +105,24 @@ async fn who_waits_stands_in_line_and_leaves_it() {
     }
 }
 
+/// The promised time counts from the question. This question waits for longer than that.
+#[tokio::test]
+async fn a_command_runs_although_its_lease_was_granted_late_in_the_wait() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
+    let holder = Charged::shell(way(&gateway, &tokens), &["lock", "job/1"], "echo up; exec sleep 60");
+    holder.says("up").await;
+    let verb = ["lock", "job/1", "--ttl", "12s", "--wait", "20s", "-v"];
+    let waits = Charged::shell(way(&gateway, &tokens), &verb, "echo ran; sleep 3");
+    waits.says("waits for").await;
+    // A question waits for four seconds. The session of the gateway lasts for two.
+    sleep(Duration::from_secs(3)).await;
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.exit().await, 143, "{}", holder.log());
+    assert_eq!(waits.exit().await, 0, "{}", waits.log());
+    assert!(waits.log().contains("ran"), "{}", waits.log());
+}
+
 #[tokio::test]
 async fn a_command_is_dead_before_the_next_one_whatever_becomes_of_its_gateway() {
     let (site, tokens) = (Site::fresh().await, Tokens::default());

@@ -10,7 +10,10 @@ use fencegate_policies::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use super::asked_lock::{Access, LockStands, LockWait, NoLock, ShownLock, WantedLock};
+use super::{
+    asked_lock::{Access, LockStands, LockWait, NoLock, ShownLock, WantedLock},
+    renewals::Renewals,
+};
 use crate::serve::addresses::host_name;
 
 /// A session of our own with ZooKeeper.
@@ -47,10 +50,11 @@ impl FromEnsemble {
         Self { plan: Arc::new(plan), options, client: None }
     }
 
-    pub(super) fn proves(&self) -> Duration {
-        let policy =
-            ZooKeeper { session_timeout: self.options.session_timeout, ..self.plan.zookeeper.clone() };
-        policy.session_timeout.saturating_sub(policy.margin(policy.session_timeout))
+    /// The renewals of a session with the timeout that is asked for.
+    pub(super) fn renewals(&self) -> Renewals {
+        let timeout = self.options.session_timeout;
+        let proves = timeout.saturating_sub(self.plan.zookeeper.margin(timeout));
+        Renewals { proves, interval: ZooKeeper::heartbeat(timeout) }
     }
 
     pub(super) async fn take(&mut self, wanted: &WantedLock) -> Result<HeldHere, NoLock> {

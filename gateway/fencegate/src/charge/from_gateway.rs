@@ -15,6 +15,7 @@ use tokio::{
 use super::{
     asked_lock::{Access, LockStands, LockWait, NoLock, ShownLock, WantedLock},
     lease_client::{Gateways, LeaseAnswer, LeaseClient, LeaseName},
+    renewals::Renewals,
 };
 use crate::leases::lease_json::{HELD, LeaseDocument, WAITING};
 
@@ -36,6 +37,7 @@ pub(super) struct HeldThere {
     shown: ShownLock,
     lease: LeaseName,
     stands: watch::Receiver<LockStands>,
+    renewals: Renewals,
     gateways: Gateways,
     /// The tasks that renew and watch the lease, as long as this lives.
     _renewed: JoinSet<()>,
@@ -95,7 +97,10 @@ impl FromGateway {
             let name = LeaseName::of(&lease).or(self.open.take()).ok_or_else(|| unavailable(key, "no id"))?;
             self.open = Some(name.clone());
             match lease.state.as_str() {
-                HELD => return self.held(key, name, &lease, sent),
+                HELD => {
+                    let (lease, sent) = self.renewed(key, &name, lease, sent).await?;
+                    return self.held(key, name, &lease, sent);
+                }
                 WAITING => {}
                 _ if lease.why.as_deref() == Some("locked") => {
                     return Err(NoLock::HeldByAnother(key.clone()));
@@ -134,6 +139,26 @@ impl FromGateway {
         self.client.renews(name, ANSWER).await
     }
 
+    /// The document of a lease of which enough is left for a command. The promised time counts from the question, which
+    /// may have waited for longer than that. Then one renewal comes first.
+    async fn renewed(
+        &mut self,
+        key: &ResourceKey,
+        name: &LeaseName,
+        lease: LeaseDocument,
+        sent: Boot,
+    ) -> Result<(LeaseDocument, Boot), NoLock> {
+        let promised = Duration::from_millis(lease.held_for_ms.unwrap_or(0));
+        if (sent + promised).since(MachineClock.now()) > promised / 2 {
+            return Ok((lease, sent));
+        }
+        let (lease, sent) = document(key, self.client.renews(name, ANSWER).await)?;
+        if until(&standing(&lease, sent)) <= MachineClock.now() {
+            return Err(unavailable(key, "the lease was over before the command could be started"));
+        }
+        Ok((lease, sent))
+    }
+
     fn held(
         &mut self,
         key: &ResourceKey,
@@ -147,11 +172,13 @@ impl FromGateway {
         self.open = None;
         let (lease_id, permit) = (Some(lease.id.clone()), document.permit.map(u32::from));
         let shown = ShownLock { token: token.to_string(), number, lease: lease_id, permit };
-        let (told, stands) = watch::channel(standing(document, sent));
+        let stands = standing(document, sent);
+        let renewals = Renewals::of_lease(until(&stands).since(MachineClock.now()));
+        let (told, stands) = watch::channel(stands);
         let mut renewed = JoinSet::new();
         renewed.spawn(renew(LeaseClient::of(&self.gateways), lease.clone(), told.clone()));
         renewed.spawn(watch(LeaseClient::of(&self.gateways), lease.clone(), told, document.revision));
-        Ok(HeldThere { shown, lease, stands, gateways: self.gateways.clone(), _renewed: renewed })
+        Ok(HeldThere { shown, lease, stands, renewals, gateways: self.gateways.clone(), _renewed: renewed })
     }
 
     /// Releases a lease under which nobody works.
@@ -262,6 +289,10 @@ fn unavailable(key: &ResourceKey, why: &str) -> NoLock {
 impl HeldThere {
     pub(super) fn shown(&self) -> ShownLock {
         self.shown.clone()
+    }
+
+    pub(super) fn renewals(&self) -> Renewals {
+        self.renewals
     }
 
     pub(super) fn stands(&self) -> LockStands {

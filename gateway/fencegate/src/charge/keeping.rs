@@ -36,6 +36,7 @@ use super::{
     orders::Orders,
     passed_on::{self, Passed},
     reaped::{Children, Reaped},
+    renewals::LOOK,
     started_anew::{OURSELVES, WATCHMAN},
     terminal::CommandGroup,
     told::{Because, ToKeeper, ToWatchman},
@@ -46,7 +47,8 @@ use super::{
 pub struct Charge {
     pub key: ResourceKey,
     pub command: Vec<OsString>,
-    /// The time between the request to end and the kill. Default: a third of the proven time; at most half of it.
+    /// The time between the request to end and the kill. Default: a third of the proven time, or the longest grace that
+    /// leaves time for a renewal if that is shorter.
     pub grace: Option<Duration>,
 }
 
@@ -102,8 +104,6 @@ struct Keep<'h> {
     alone: bool,
 }
 
-/// How often the lock is looked at.
-const LOOK: Duration = Duration::from_millis(100);
 /// So many looks without an answer (three seconds) mean that the watchman is stopped.
 const SILENT: u32 = 30;
 /// How much later than the watchman the keeper acts. It still acts before the lock could be another's.
@@ -165,7 +165,8 @@ impl House {
         failpoint::pass("before_command_is_watched");
         let ours = UnixStream::from_std(ours)?;
         let proves = until.since(MachineClock.now());
-        let grace = charge.grace.unwrap_or((proves / 3).min(LONGEST_GRACE)).min(proves / 2);
+        let longest = lock.renewals.longest_grace().unwrap_or(Duration::ZERO).min(proves / 2);
+        let grace = charge.grace.unwrap_or((proves / 3).min(LONGEST_GRACE)).min(longest);
         let orders = Orders { group: self.group, grace, until };
         let watchman = started(charge, &lock.shown, orders, theirs)?;
         channel::hand_over_input(&ours)?;

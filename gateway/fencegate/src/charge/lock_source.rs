@@ -1,11 +1,10 @@
 //! Where the lock of a command comes from: straight from ZooKeeper, or through a gateway.
 
-use std::time::Duration;
-
 use super::{
     asked_lock::{LockStands, NoLock, ShownLock, WantedLock},
     from_ensemble::{FromEnsemble, HeldHere},
     from_gateway::{FromGateway, HeldThere},
+    renewals::Renewals,
 };
 
 /// Where locks come from.
@@ -18,6 +17,7 @@ pub enum LockSource {
 #[derive(Debug)]
 pub struct CommandLock {
     pub shown: ShownLock,
+    pub renewals: Renewals,
     held: By,
 }
 
@@ -37,19 +37,19 @@ impl LockSource {
         match self {
             Self::Ensemble(ensemble) => {
                 let held = ensemble.take(wanted).await?;
-                Ok(CommandLock { shown: held.shown(), held: By::Us(held) })
+                Ok(CommandLock { shown: held.shown(), renewals: ensemble.renewals(), held: By::Us(held) })
             }
             Self::Gateway(gateway) => {
                 let held = gateway.take(wanted).await?;
-                Ok(CommandLock { shown: held.shown(), held: By::AGateway(held) })
+                Ok(CommandLock { shown: held.shown(), renewals: held.renewals(), held: By::AGateway(held) })
             }
         }
     }
 
-    /// How long a renewal proves the lock, if that is known before there is a lock.
-    pub fn proves(&self) -> Option<Duration> {
+    /// The renewals of a lock, if they are known before there is a lock.
+    pub fn renewals(&self) -> Option<Renewals> {
         match self {
-            Self::Ensemble(ensemble) => Some(ensemble.proves()),
+            Self::Ensemble(ensemble) => Some(ensemble.renewals()),
             Self::Gateway(_) => None,
         }
     }

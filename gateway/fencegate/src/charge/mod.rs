@@ -4,6 +4,7 @@
 //! process is the one that the user has started: it takes the lock ([`lock_source`]) and renews it. The [`watchman`]
 //! is its child, and the parent of the command. Over a socket the keeper tells the watchman until when the lock is
 //! proven ([`told`]). Each of them ends the command in time ([`last_moments`]) without waiting for the other.
+//! [`renewals`] bounds the grace of a command, so that a renewal in time ends none.
 //! [`campaign`] does all of it again and again, for leaders.
 //!
 //! This module knows nothing about requests.
@@ -27,6 +28,7 @@ mod orders;
 mod passed_on;
 pub mod played;
 mod reaped;
+pub mod renewals;
 mod started_anew;
 mod terminal;
 mod told;

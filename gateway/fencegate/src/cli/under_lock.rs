@@ -11,6 +11,7 @@ use crate::charge::{
     campaign::{Campaign, NotRun, Stage, Turns},
     exit_code::NOT_RUN,
     keeping::{Charge, House, Lost},
+    renewals::Renewals,
 };
 
 /// The exit codes of these verbs.
@@ -69,7 +70,8 @@ pub(super) struct Election {
 struct Keeping {
     #[command(flatten)]
     way: LockWay,
-    /// The time between SIGTERM and SIGKILL. Default: a third of the time for which a renewal proves the lock.
+    /// The time between SIGTERM and SIGKILL. Default: a third of the time for which a renewal proves the lock, or less if the next
+    /// renewal needs that time.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     grace: Option<Duration>,
     /// Report on stderr what happens.
@@ -89,11 +91,17 @@ enum Unfit {
     #[error("FG0623: `{0}`: an election has a name of printable ASCII without spaces; nothing was run")]
     Name(String),
     #[error(
-        "FG0624: a renewal proves the lock for {proves:?}, which leaves no time for `--grace {}`: at most {most:?}, or a longer \
-         `--ttl`; nothing was run",
-        humantime::format_duration(*.grace)
+        "FG0624: a renewal proves the lock for {:?}, which leaves no time for `--grace {}`: at most {most:?}, or a longer `--ttl`; \
+         nothing was run",
+        .renewals.proves, humantime::format_duration(*.grace)
     )]
-    Grace { proves: Duration, grace: Duration, most: Duration },
+    Grace { renewals: Renewals, grace: Duration, most: Duration },
+    #[error(
+        "FG0624: a renewal proves the lock for {:?}, and the next one comes after {:?}, which leaves no time to end a command: a \
+         longer `--ttl`; nothing was run",
+        .0.proves, .0.interval
+    )]
+    Short(Renewals),
 }
 
 impl UnderLock {
@@ -135,7 +143,7 @@ impl Keeping {
     ) -> ExitCode {
         // The mistake was reported, and nothing was run.
         let Ok(mut source) = self.way.source(note) else { return ExitCode::from(NOT_RUN) };
-        if let Err(unfit) = fits(self.grace, source.proves()) {
+        if let Err(unfit) = fits(self.grace, source.renewals()) {
             return not_run(&unfit);
         }
         let charge = Charge { key: wanted.key.clone(), command, grace: self.grace };
@@ -169,12 +177,15 @@ fn not_run(why: &(dyn std::error::Error + 'static)) -> ExitCode {
     ExitCode::from(NOT_RUN)
 }
 
-/// A grace must leave time for late renewals. With a gateway it is not known in advance how long a renewal proves the
-/// lock.
-fn fits(grace: Option<Duration>, proves: Option<Duration>) -> Result<(), Unfit> {
-    let (Some(grace), Some(proves)) = (grace, proves) else { return Ok(()) };
-    let most = proves / 2;
-    if grace > most { Err(Unfit::Grace { proves, grace, most }) } else { Ok(()) }
+/// A grace must leave time for the next renewal. With a gateway it is not known in advance how long a renewal proves
+/// the lock.
+fn fits(grace: Option<Duration>, renewals: Option<Renewals>) -> Result<(), Unfit> {
+    let Some(renewals) = renewals else { return Ok(()) };
+    let most = renewals.longest_grace().ok_or(Unfit::Short(renewals))?;
+    match grace {
+        Some(grace) if grace > most => Err(Unfit::Grace { renewals, grace, most }),
+        _ => Ok(()),
+    }
 }
 
 fn says(key: &ResourceKey, stage: &Stage<'_>, verbose: bool) {
@@ -230,10 +241,17 @@ mod tests {
 
     #[test]
     fn the_grace_leaves_time_for_renewals_that_are_late() {
-        let of = |grace: u32, proves: u32| fits(Some(grace * SECOND), Some(proves * SECOND));
-        assert!(of(4, 9).is_ok() && fits(None, Some(SECOND)).is_ok() && fits(Some(SECOND), None).is_ok());
-        let refused = of(5, 9).expect_err("no time").to_string();
-        assert!(refused.contains("FG0624") && refused.contains("at most 4.5s"), "{refused}");
+        let renewals = |proves| Some(Renewals { proves, interval: SECOND });
+        let of = |grace: u32, proves: u32| fits(Some(grace * SECOND), renewals(proves * SECOND));
+        assert!(
+            of(4, 9).is_ok() && fits(None, renewals(2 * SECOND)).is_ok() && fits(Some(SECOND), None).is_ok()
+        );
+        for (refused, most) in [(of(5, 9), "at most 4.5s"), (of(1, 2), "at most 575ms")] {
+            let refused = refused.expect_err("no time").to_string();
+            assert!(refused.contains("FG0624") && refused.contains(most), "{refused}");
+        }
+        let short = fits(None, renewals(SECOND)).expect_err("no time for any command").to_string();
+        assert!(short.contains("FG0624") && short.contains("`--ttl`"), "{short}");
     }
 
     #[test]

@@ -41,6 +41,16 @@ mod fence {
     }
 
     #[test]
+    fn no_exclusive_dispatch_runs_twice_where_a_hop_copies_shared_ones_too() {
+        holds("fence", "SHARED HOP ES=2 NEVER_REST");
+        // Two exclusive dispatches of one tenure are told apart by their counter, beside shared ones.
+        violates("fence", "SHARED HOP ES=2 GS=2 RESTARTS=0 NUMBER_ONLY", "twice");
+        violates("fence", "SHARED HOP ES=2 GS=2 LAX_RECOVERY", "twice");
+        // This is not promised of shared ones.
+        happens("fence", "SHARED HOP ES=2 RESTARTS=0 NEVER_REST", 11);
+    }
+
+    #[test]
     fn every_refusal_and_every_wait_does_happen() {
         for number in 1..=4 {
             happens("fence", "", number);
@@ -310,6 +320,84 @@ mod journal {
             "FORGET_LOST",
         ] {
             violates("journal", switch, "twice");
+        }
+    }
+}
+
+mod not_after {
+    use super::{happens, holds, violates};
+
+    #[test]
+    fn with_a_filter_nothing_is_begun_late_and_nothing_overlaps_whatever_stands_still_on_the_way() {
+        holds("not_after", "");
+        for number in [1, 2, 3, 5, 6] {
+            happens("not_after", "", number);
+        }
+    }
+
+    #[test]
+    fn a_filter_with_another_clock_takes_the_error_off() {
+        holds("not_after", "OTHER_KERNEL");
+        violates("not_after", "OTHER_KERNEL NO_CLOCK_ERROR", "late");
+    }
+
+    #[test]
+    fn without_a_filter_a_relay_delivers_the_old_request_beside_the_new_one() {
+        violates("not_after", "NO_FILTER", "overlap");
+    }
+
+    #[test]
+    fn a_filter_that_does_not_begin_what_it_checks_lets_it_begin_late() {
+        violates("not_after", "TWO_STEPS", "late");
+    }
+
+    #[test]
+    fn every_wait_that_is_too_short_lets_executions_overlap() {
+        for switch in ["FROM_LAST_BYTE", "COUNT_SLEEP", "QUARANTINE_FROM_RESTART"] {
+            violates("not_after", switch, "overlap");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_a_hop_makes_ends_no_execution() {
+        violates("not_after", "BELIEVE_HOP", "overlap");
+    }
+
+    #[test]
+    fn an_instance_that_stands_still_takes_longer_than_an_execution_may() {
+        violates("not_after", "INSTANCE_STOPS", "overlap");
+        holds("not_after", "INSTANCE_STOPS SEEN_TO_RUN");
+    }
+
+    #[test]
+    fn a_hop_that_copies_has_both_executed_and_neither_begun_late() {
+        holds("not_after", "COPY");
+        happens("not_after", "COPY", 4);
+        violates("not_after", "COPY BELIEVE_EXPIRED", "lied");
+    }
+
+    #[test]
+    fn where_nothing_stands_between_a_killed_guard_has_to_reset_its_connections() {
+        holds("not_after", "NOTHING_BETWEEN");
+        violates("not_after", "NOTHING_BETWEEN NO_RESET", "overlap");
+    }
+}
+
+mod lease {
+    use super::{happens, holds, violates};
+
+    #[test]
+    fn the_lock_of_a_lease_is_not_free_while_its_client_may_still_work() {
+        holds("lease", "");
+        for number in 1..=4 {
+            happens("lease", "", number);
+        }
+    }
+
+    #[test]
+    fn every_promise_that_is_too_long_lets_a_client_work_beside_the_next_one() {
+        for switch in ["FROM_ANSWER", "BREAK_AT_ONCE", "PROOF_FROM_ANSWER", "TTL_FORGOTTEN"] {
+            violates("lease", switch, "overlap");
         }
     }
 }

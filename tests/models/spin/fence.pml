@@ -5,7 +5,8 @@
    soon as the execution has ended, and never before. Without -D: exclusive dispatches straight to the guard.
 
    HOP          a hop between gateway and guard copies requests; the gateway takes every refusal for unknown
-   SHARED       every tenure is exclusive or shared
+   SHARED       every tenure is exclusive or shared. A guard compares no two dispatches of one shared tenure, so that with
+                HOP a shared dispatch runs as often as it is copied; an exclusive one still runs once
    NEVER_REST   what was at work once stays so in the store: fewer states
    Each of the following takes one rule away:
    NO_GUARD LEASE TWO_STEPS NO_SETTLE NO_SECOND_CHECK SECOND_CHECK_GREATER NO_DETACH NO_QUARANTINE LAX_RECOVERY
@@ -91,6 +92,7 @@ bool waited_out = false; /* the last restart began with a quarantine */
 #define READERS_TOGETHER 8
 #define AT_ONCE 9          /* let in after a restart that knew of nobody at work */
 #define REST_OVERTAKEN 10  /* at work again before it was written that nothing is */
+#define READ_TWICE 11      /* a copy of a shared dispatch runs as well */
 inline see(what) {
 #ifdef SEE
   if :: what == SEE -> seen = true; assert(!seen) :: else fi
@@ -114,7 +116,8 @@ inline begin(t) {
   assert(!overlap);
   stale = (t < newest_write) || (!READS(E(t)) && t < newest);
   assert(!stale);
-  twice = started[t];
+  if :: started[t] && READS(E(t)) -> see(READ_TWICE) :: else fi;
+  twice = started[t] && !READS(E(t));
   assert(!twice);
   lied = denied[t];
   assert(!lied);

@@ -93,6 +93,21 @@ async fn a_dispatch_that_comes_twice_is_executed_once_and_its_twin_told_unknown(
     assert_refused(&guard.send(&Dispatch::new("a", 20).post("/pay")).await, "duplicate");
 }
 
+/// A guard does not compare the dispatches of one shared tenure, so only an exclusive one is told from its twin.
+#[tokio::test]
+async fn a_shared_dispatch_that_comes_twice_is_executed_twice_and_never_beside_or_after_a_newer_exclusive_one()
+ {
+    let beside = Beside::fresh().await;
+    let guard = beside.guard().await;
+    for _ in 0..2 {
+        assert_eq!(guard.send(&Dispatch::new("a", 20).shared().post("/read")).await.status, 200);
+    }
+    assert_eq!(beside.origin.count("/read"), 2);
+    assert_eq!(guard.send(&Dispatch::new("a", 30).post("/pay")).await.status, 200);
+    assert_refused(&guard.send(&Dispatch::new("a", 20).shared().post("/read")).await, "stale");
+    assert_eq!(beside.origin.count("/read"), 2);
+}
+
 #[tokio::test]
 async fn a_gateway_that_is_gone_keeps_its_key_until_the_upstream_has_answered() {
     let beside = Beside::fresh().await;

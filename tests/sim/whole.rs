@@ -24,6 +24,7 @@ mod wire;
 mod world;
 
 use played::{All, Play, Rule, all, first_failing};
+use schedule::WayToUpstream;
 
 use crate::run;
 
@@ -91,6 +92,41 @@ fn a_schedule_that_fails_is_shrunk_to_what_it_takes() {
         shrunk.events()
     );
     assert!(!shrunk.run().wrong.is_empty(), "it still fails");
+}
+
+/// The number of schedules in which something on the way to the service stands still.
+const STANDSTILLS: u64 = 20;
+
+fn stands_still(way: WayToUpstream, plays: u64) -> impl Iterator<Item = Play> {
+    (0..plays).map(move |seed| Play::of(seed).with_standstills(way))
+}
+
+#[test]
+fn with_a_filter_no_relay_queue_or_instance_that_stands_still_breaks_a_promise() {
+    let All { failed, seen } = all(stands_still(WayToUpstream::Filtered, STANDSTILLS), 1);
+    if let Some((failing, wrong)) = failed.values().next() {
+        panic!("{}", shrink::told(failing, wrong));
+    }
+    let refused = seen.get("refused by the filter").copied().unwrap_or_default();
+    assert!(refused > STANDSTILLS / 3, "not exercised: {seen:?}");
+}
+
+#[test]
+fn without_a_filter_what_stands_still_longer_than_the_wait_is_outside_of_the_promise_and_told_truly() {
+    let All { failed, seen } = all(stands_still(WayToUpstream::Relayed, STANDSTILLS), 1);
+    if let Some((failing, wrong)) = failed.values().next() {
+        panic!("{}", shrink::told(failing, wrong));
+    }
+    assert!(seen.get("outside").is_some_and(|outside| *outside > 0), "not exercised: {seen:?}");
+}
+
+#[test]
+fn a_filter_that_lets_late_requests_pass_is_caught() {
+    let without = stands_still(WayToUpstream::Filtered, CAUGHT_WITHIN).map(|play| play.without(Rule::Filter));
+    let (failing, wrong) = first_failing(without).expect("caught");
+    eprintln!("without a filter: caught at seed {}: {wrong:?}", failing.seed);
+    let with = Play::of(failing.seed).with_standstills(WayToUpstream::Filtered);
+    assert_eq!(with.run().wrong, Vec::<String>::new(), "the filter makes the difference");
 }
 
 /// The most seeds until a build without one of the rules is caught.

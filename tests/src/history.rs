@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use fencegate_policies::token::Token;
@@ -28,6 +28,8 @@ pub struct Execution {
     pub token: Token,
     pub gateway: String,
     pub attempt: Option<String>,
+    /// When the last byte of the request was sent, by whoever waits for its end. `None`: not known.
+    pub sent: Option<Instant>,
     pub began: Instant,
     /// `None`: the end is not known, so the execution counts as running.
     pub ended: Option<Instant>,
@@ -39,6 +41,23 @@ pub struct Attempt {
     pub id: String,
     /// None: the connection broke, or the answer did not say.
     pub outcome: Option<Outcome>,
+}
+
+/// The condition of a promise. Executions that do not keep it are outside of the promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// What was sent is begun and over within this time, queues, proxies and instances that stand still included.
+    OverAfterSending(Duration),
+    /// A filter refuses what comes late. So an execution lasts for at most this time, whenever it was sent.
+    Lasts(Duration),
+}
+
+/// The violations of a history, apart by whether a condition was kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Judged {
+    pub broken: Vec<Violation>,
+    /// These need an execution that did not keep the condition.
+    pub outside: Vec<Violation>,
 }
 
 /// A promise that was broken, by positions in the history.
@@ -93,6 +112,27 @@ impl History {
         serial.chain(self.truth()).collect()
     }
 
+    /// The violations, where executions of one key may overlap and come in the wrong order, and an attempt may be executed
+    /// twice, if that needs an execution that did not keep the condition. What clients were told has to be true in any
+    /// case.
+    pub fn judged(&self, condition: Condition) -> Judged {
+        let kept = |execution: &&Execution| condition.is_kept_by(execution);
+        let executions = self.executions.iter().filter(kept).cloned().collect();
+        let inside = Self { executions, attempts: Vec::new() };
+        let serial = |history: &Self| -> Vec<Violation> {
+            history.by_key().into_iter().flat_map(|(key, line)| serial(key, &line)).collect()
+        };
+        let mut broken = serial(&inside);
+        let all = serial(self).into_iter();
+        let mut outside: Vec<_> = all.filter(|violation| !broken.contains(violation)).collect();
+        for violation in self.truth() {
+            let excused = matches!(&violation, Violation::ExecutedTwice(id)
+                if self.executions.iter().any(|one| one.attempt.as_ref() == Some(id) && !kept(&one)));
+            if excused { outside.push(violation) } else { broken.push(violation) }
+        }
+        Judged { broken, outside }
+    }
+
     /// Executions per key in order of their begin.
     fn by_key(&self) -> BTreeMap<&str, Vec<&Execution>> {
         let mut keys = BTreeMap::<&str, Vec<&Execution>>::new();
@@ -132,9 +172,21 @@ impl Execution {
             token: record.stamped(),
             gateway: record.gateway.clone(),
             attempt: record.request.field(ATTEMPT).map(str::to_owned),
+            sent: None,
             began: record.arrived,
             ended: record.ended,
         }
+    }
+}
+
+impl Condition {
+    fn is_kept_by(self, execution: &Execution) -> bool {
+        let (since, most) = match self {
+            // Where the time of the sending is not known, nothing keeps a request that was sent.
+            Self::OverAfterSending(wait) => (execution.sent.unwrap_or(execution.began), wait),
+            Self::Lasts(length) => (execution.began, length),
+        };
+        execution.ended.is_some_and(|ended| ended <= since + most)
     }
 }
 
@@ -215,6 +267,7 @@ mod tests {
             token: token(epoch),
             gateway: format!("gw-{}", epoch % 2),
             attempt: Some(epoch.to_string()),
+            sent: None,
             began: at(began),
             ended: ended.map(at),
         }
@@ -279,6 +332,40 @@ mod tests {
             doctor(&mut history);
             assert_eq!(history.violations(), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn what_stood_still_on_its_way_is_outside_of_the_promise_without_a_filter_and_not_with_one() {
+        let ms = Duration::from_millis;
+        let mut history = good();
+        // The first one was sent at the beginning, and is begun late: within the third one.
+        let sent = history.executions[0].began;
+        history.executions[0].sent = Some(sent);
+        history.executions[0].began = sent + ms(27);
+        history.executions[0].ended = Some(sent + ms(32));
+        let violations = history.violations();
+        assert_eq!(violations.len(), 2, "{violations:?}");
+        let outside = Judged { broken: Vec::new(), outside: violations.clone() };
+        assert_eq!(history.judged(Condition::OverAfterSending(ms(20))), outside);
+        let broken = Judged { broken: violations, outside: Vec::new() };
+        assert_eq!(history.judged(Condition::OverAfterSending(ms(32))), broken);
+        assert_eq!(history.judged(Condition::Lasts(ms(10))), broken);
+        // An execution that stood still took longer than an execution may.
+        assert_eq!(history.judged(Condition::Lasts(ms(4))).broken, Vec::new());
+    }
+
+    #[test]
+    fn an_attempt_is_executed_twice_outside_of_the_promise_if_one_of_the_two_was_late_and_untrue_words_never_are()
+     {
+        let ms = Duration::from_millis;
+        let mut history = good();
+        history.executions[1].attempt = Some("1".into());
+        history.executions[0].sent = Some(history.executions[0].began);
+        let twice = Violation::ExecutedTwice("1".into());
+        let untrue = Violation::DoneWithoutExecution("2".into());
+        let judged = |wait| history.judged(Condition::OverAfterSending(ms(wait)));
+        assert_eq!(judged(9), Judged { broken: vec![untrue.clone()], outside: vec![twice.clone()] });
+        assert_eq!(judged(10), Judged { broken: vec![twice, untrue], outside: Vec::new() });
     }
 
     fn reader(start: Instant, epoch: u64, began: u64, ended: u64) -> Execution {

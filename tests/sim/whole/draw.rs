@@ -7,7 +7,7 @@ use fencegate_tests::memory::Dice;
 
 use super::{
     places::{LONGEST_BLOCK, LONGEST_WORK, T},
-    schedule::{Ask, Event, Lease, Once, Schedule, Trouble, What, Who},
+    schedule::{Ask, Event, Lease, Once, Schedule, Trouble, WayToUpstream, What, Who},
 };
 
 /// How long accidents happen.
@@ -47,7 +47,37 @@ pub(super) fn drawn(seed: u64) -> Schedule {
         events.extend(course.into_iter().map(|event| Event { at: at + event.at, what: event.what }));
     }
     events.sort_by_key(|event| event.at);
-    Schedule { mild, events }
+    Schedule { mild, way: WayToUpstream::Direct, events }
+}
+
+/// The longest time for which something on the way to the upstream stands still.
+const LONGEST_STANDSTILL: Duration = Duration::from_secs(20);
+
+/// The schedule of the seed, in which a relay, the upstream, or the host of guard and upstream stands still three times.
+/// Requests are at work meanwhile, and others of their keys follow. Keys keep their names: a guard keeps a doubt under the
+/// name of its key, and a gateway that was killed has forgotten the one before.
+pub(super) fn with_standstills(seed: u64, way: WayToUpstream) -> Schedule {
+    let Schedule { mut events, .. } = drawn(seed);
+    events.retain(|event| !matches!(event.what, What::Rekeys(_)));
+    let dice = Dice::seeded(!seed);
+    for _ in 0..3 {
+        let at = dice.within(&(Duration::ZERO..STORM));
+        let time = dice.within(&(ms(1000)..LONGEST_STANDSTILL));
+        let what = match dice.below(3) {
+            0 => What::Blocked { from: Who::Guard, to: Who::Upstream, time },
+            1 => What::Freezes(Who::Upstream, time),
+            _ => What::HostSleeps(time),
+        };
+        events.push(event(at, what));
+        let path = format!("/strict/{}", dice.one_of(&RESOURCES));
+        for ask in 0..6 {
+            let works = dice.within(&(ms(50)..ms(900)));
+            let asks = What::Asks(Ask::plain(dice.index(2), path.clone(), works));
+            events.push(event(at + dice.within(&(Duration::ZERO..ms(300))) + ms(3500) * ask, asks));
+        }
+    }
+    events.sort_by_key(|event| event.at);
+    Schedule { mild: false, way, events }
 }
 
 fn request(dice: &Dice, number: u64, mild: bool) -> Ask {

@@ -36,6 +36,8 @@ struct Inner {
     distances: Rc<Distances>,
     wires: RefCell<Vec<Weak<Wire>>>,
     next_port: Cell<u16>,
+    /// The host before which a relay stands, if one does.
+    behind_relay: Cell<Option<IpAddr>>,
 }
 
 /// The network as one host has it.
@@ -58,11 +60,18 @@ impl Cables {
             distances: Rc::new(Distances::new(seed)),
             wires: RefCell::default(),
             next_port: Cell::new(20_000),
+            behind_relay: Cell::default(),
         }))
     }
 
     pub(super) fn host(&self, address: IpAddr) -> Host {
         Host { cables: self.clone(), address }
+    }
+
+    /// From now on a relay stands before this host. It acknowledges what is sent there, and delivers it whatever
+    /// becomes of the sender and of the connection.
+    pub(super) fn relays_to(&self, address: IpAddr) {
+        self.0.behind_relay.set(Some(address));
     }
 
     pub(super) fn distances(&self) -> &Distances {
@@ -100,7 +109,8 @@ impl Cables {
         let listeners = self.0.listeners.borrow();
         let listens = listeners.get(&to).ok_or(io::ErrorKind::ConnectionRefused)?;
         let client = SocketAddr::new(from, self.port());
-        let (wire, [ours, theirs]) = Wire::laid(self.0.distances.clone(), [client.ip(), to.ip()]);
+        let relayed = self.0.behind_relay.get() == Some(to.ip());
+        let (wire, [ours, theirs]) = Wire::laid(self.0.distances.clone(), [client.ip(), to.ip()], relayed);
         self.0.wires.borrow_mut().push(Rc::downgrade(&wire));
         let peer = Peer::at(client, to);
         listens.send((theirs, peer)).map_err(|_| io::ErrorKind::ConnectionRefused)?;

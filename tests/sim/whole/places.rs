@@ -37,6 +37,11 @@ pub(super) const T: Duration = Duration::from_secs(2);
 /// `max_execution`.
 pub(super) const LONGEST_WORK: Duration = Duration::from_millis(5000);
 pub(super) const LONGEST_BLOCK: Duration = Duration::from_millis(2500);
+/// The times of the guard.
+pub(super) const MAX_EXECUTION: Duration = Duration::from_secs(8);
+pub(super) const SEND_WITHIN: Duration = Duration::from_secs(2);
+/// The longest execution, if it is begun within `SEND_WITHIN`.
+pub(super) const LONGEST_EXECUTION: Duration = MAX_EXECUTION.saturating_sub(SEND_WITHIN);
 /// The time limit of every upstream, guards included. A gateway with other keys waits as long for a request of unknown
 /// outcome. A guard that was killed waits less for the keys at work: `max_execution` and `send_within`.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(24);
@@ -179,8 +184,8 @@ pub(super) fn guard(store: &Path, secrets: &Secrets) -> Guard {
         .with("/listener/address", SocketAddr::new(GUARD, PORT).to_string())
         .with("/upstream/response_timeout", "6s")
         .with("/settle", "9s")
-        .with("/max_execution", "8s")
-        .with("/send_within", "2s")
+        .with("/max_execution", format!("{}s", MAX_EXECUTION.as_secs()))
+        .with("/send_within", format!("{}s", SEND_WITHIN.as_secs()))
         .with("/tickets", json!({"secret_file": secrets.tickets()}))
         .with("/journal", json!({"probe": probe}));
     let loaded = file::load_guard(&policy.to_string());

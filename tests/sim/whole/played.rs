@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use tracing::{Level, subscriber::set_default};
 
 use super::{
-    draw::drawn,
-    schedule::Schedule,
+    draw::{drawn, with_standstills},
+    schedule::{Schedule, WayToUpstream},
     world::{self, Outcome},
 };
 use crate::{chronicle::Chronicle, simulated};
@@ -32,6 +32,7 @@ pub(super) struct Play {
     /// Events of the schedule that do not happen, by their numbers.
     left_out: BTreeSet<usize>,
     without: Option<Rule>,
+    way: WayToUpstream,
     chronicle: bool,
 }
 
@@ -48,6 +49,8 @@ pub(super) enum Rule {
     Inheritance,
     /// An operation with a principal is never asked about by its name alone.
     Principal,
+    /// The filter refuses what comes late.
+    Filter,
 }
 
 /// The result of one run.
@@ -71,18 +74,25 @@ impl Rule {
             Self::LateNo => "rule_late_no",
             Self::Inheritance => "rule_inheritance",
             Self::Principal => "rule_principal",
+            Self::Filter => "rule_filter",
         }
     }
 }
 
 impl Play {
     pub(super) fn of(seed: u64) -> Self {
-        Self { seed, left_out: BTreeSet::new(), without: None, chronicle: false }
+        let way = WayToUpstream::Direct;
+        Self { seed, left_out: BTreeSet::new(), without: None, way, chronicle: false }
     }
 
     /// The same run, with a chronicle of all events.
     pub(super) fn told(self) -> Self {
         Self { chronicle: true, ..self }
+    }
+
+    /// The same seed with what stands still on the way to the upstream.
+    pub(super) fn with_standstills(self, way: WayToUpstream) -> Self {
+        Self { way, ..self }
     }
 
     pub(super) fn without(self, rule: Rule) -> Self {
@@ -102,14 +112,21 @@ impl Play {
 
     /// The numbers of the events that happen.
     pub(super) fn numbers(&self) -> Vec<usize> {
-        (0..drawn(self.seed).events.len()).filter(|number| !self.left_out.contains(number)).collect()
+        (0..self.whole_schedule().events.len()).filter(|number| !self.left_out.contains(number)).collect()
     }
 
     pub(super) fn schedule(&self) -> Schedule {
-        let Schedule { mild, events } = drawn(self.seed);
+        let Schedule { mild, way, events } = self.whole_schedule();
         let events = events.into_iter().enumerate();
         let events = events.filter(|(number, _)| !self.left_out.contains(number)).map(|(_, event)| event);
-        Schedule { mild, events: events.collect() }
+        Schedule { mild, way, events: events.collect() }
+    }
+
+    fn whole_schedule(&self) -> Schedule {
+        match self.way {
+            WayToUpstream::Direct => drawn(self.seed),
+            way => with_standstills(self.seed, way),
+        }
     }
 
     /// Runs it in a process of its own.
@@ -119,6 +136,7 @@ impl Play {
         let told = json!({
             "seed": self.seed,
             "left_out": self.left_out,
+            "way": format!("{:?}", self.way),
             "chronicle": self.chronicle,
             "folder": folder.path(),
             "report": report,
@@ -163,8 +181,14 @@ pub(super) fn plays_here() -> bool {
     let told: Value = serde_json::from_str(&told).expect("as it was written");
     let left_out = told["left_out"].as_array().expect("a list").iter();
     let left_out = left_out.filter_map(|number| usize::try_from(number.as_u64()?).ok()).collect();
+    let way = match told["way"].as_str().expect("text") {
+        "Relayed" => WayToUpstream::Relayed,
+        "Filtered" => WayToUpstream::Filtered,
+        _ => WayToUpstream::Direct,
+    };
     let play = Play {
         left_out,
+        way,
         chronicle: told["chronicle"] == true,
         ..Play::of(told["seed"].as_u64().expect("a number"))
     };

@@ -7,7 +7,20 @@ use std::{fmt, time::Duration};
 pub(super) struct Schedule {
     /// Only accidents that are harmless at every level of fencing: clients that go away, and slow answers.
     pub(super) mild: bool,
+    /// What is on the way to the upstream.
+    pub(super) way: WayToUpstream,
     pub(super) events: Vec<Event>,
+}
+
+/// What is between the guard and the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WayToUpstream {
+    /// Nothing, and the upstream never stands still.
+    Direct,
+    /// A relay that keeps what it has taken, and an upstream that stands still with requests in its buffer.
+    Relayed,
+    /// The same, and a filter in the upstream. The filter refuses what comes later than the time to send.
+    Filtered,
 }
 
 #[derive(Debug, Clone)]
@@ -26,6 +39,8 @@ pub(super) enum What {
     Dies(Who, Duration),
     /// The process stops as by SIGTERM. Another one takes its place at once.
     Restarts(Who),
+    /// The host of guard and upstream stands still: both are frozen together.
+    HostSleeps(Duration),
     /// Bytes from one host to the other are held back.
     Blocked {
         from: Who,
@@ -137,6 +152,7 @@ impl fmt::Display for What {
             Self::Freezes(who, time) => write!(f, "{who} is frozen for {time:?}"),
             Self::Dies(who, time) => write!(f, "{who} is killed, and another one is there after {time:?}"),
             Self::Restarts(who) => write!(f, "{who} is restarted in order"),
+            Self::HostSleeps(time) => write!(f, "the host of guard and upstream sleeps for {time:?}"),
             Self::Blocked { from, to, time } => {
                 write!(f, "what {from} sends to {to} is held back for {time:?}")
             }

@@ -4,7 +4,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeSet,
-    convert::Infallible,
+    fmt,
     rc::Rc,
     time::Duration,
 };
@@ -12,6 +12,7 @@ use std::{
 use bytes::Bytes;
 use fencegate_http::network::Accept as _;
 use fencegate_policies::token::Token;
+use fencegate_process::failpoint;
 use fencegate_tests::{
     history::{ATTEMPT, Execution},
     origin::Access,
@@ -28,7 +29,9 @@ use tracing::info;
 use super::{
     exchange::sent,
     network::Host,
-    places::{OTHER_PORT, PORT},
+    places::{OTHER_PORT, PORT, SEND_WITHIN},
+    process::Process,
+    schedule::WayToUpstream,
 };
 
 /// How long the upstream is to work on a request, in milliseconds.
@@ -46,6 +49,13 @@ pub(super) struct Upstream {
     /// The names of finished operations, of all clients.
     done: RefCell<BTreeSet<String>>,
     busy: Cell<usize>,
+    filters: bool,
+    /// The number of requests that the filter has refused.
+    refused: Cell<u64>,
+    /// For how long it has stood still in all.
+    stood_still: Cell<Duration>,
+    stands: Cell<bool>,
+    running: RefCell<Option<Process>>,
 }
 
 /// One execution.
@@ -54,6 +64,18 @@ struct Worked {
     /// The token of the execution that has called this one. The caller waits for it, and both are at work together.
     caller: Option<Token>,
 }
+
+/// The filter refuses a request by closing its connection, so that nobody takes it for the answer of the service.
+#[derive(Debug)]
+struct Refused;
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("too late")
+    }
+}
+
+impl std::error::Error for Refused {}
 
 /// Where a request came in.
 #[derive(Debug, Clone, Copy)]
@@ -64,22 +86,66 @@ enum Entrance {
 
 impl Upstream {
     /// Listens at both entrances.
-    pub(super) fn open(host: &Host) -> Rc<Self> {
-        let (guarded, bare, done) = (RefCell::default(), RefCell::default(), RefCell::default());
-        let upstream = Rc::new(Self { host: host.clone(), guarded, bare, done, busy: Cell::new(0) });
+    pub(super) fn open(host: &Host, way: WayToUpstream) -> Rc<Self> {
+        let upstream = Rc::new(Self {
+            host: host.clone(),
+            guarded: RefCell::default(),
+            bare: RefCell::default(),
+            done: RefCell::default(),
+            busy: Cell::new(0),
+            filters: way == WayToUpstream::Filtered,
+            refused: Cell::new(0),
+            stood_still: Cell::default(),
+            stands: Cell::default(),
+            running: RefCell::default(),
+        });
+        if way == WayToUpstream::Direct {
+            upstream.listens();
+        } else {
+            let serves = upstream.clone();
+            let process = Process::start("upstream", async move {
+                serves.listens();
+                std::future::pending().await
+            });
+            upstream.running.replace(Some(process));
+        }
+        upstream
+    }
+
+    /// It stops and goes on after that time. What has arrived meanwhile is in its buffer. If it stands still already, only
+    /// the first time counts.
+    pub(super) async fn stands_still(&self, time: Duration) {
+        if self.stands.replace(true) {
+            return;
+        }
+        self.with(Process::freeze);
+        sleep(time).await;
+        self.stood_still.set(self.stood_still.get() + time);
+        self.stands.set(false);
+        self.with(Process::thaw);
+    }
+
+    fn with(&self, does: impl FnOnce(&Process)) {
+        if let Some(process) = &*self.running.borrow() {
+            does(process);
+        }
+    }
+
+    fn listens(self: &Rc<Self>) {
         for (port, entrance) in [(PORT, Entrance::Guarded), (OTHER_PORT, Entrance::Bare)] {
-            let (listener, served) = (host.listens(port), upstream.clone());
+            let (listener, served) = (self.host.listens(port), self.clone());
             spawn_local(async move {
                 while let Ok((stream, _)) = listener.accept().await {
-                    let served = served.clone();
-                    let answers = service_fn(move |request| served.clone().answers(entrance, request));
+                    let (served, taken_of) = (served.clone(), stream.taken_of());
+                    let answers = service_fn(move |request| {
+                        served.clone().answers(entrance, taken_of.clone(), request)
+                    });
                     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), answers);
                     // Connections break here on purpose.
                     spawn_local(async move { drop(connection.await) });
                 }
             });
         }
-        upstream
     }
 
     /// The executions that came from the guard.
@@ -92,6 +158,11 @@ impl Upstream {
         alone(&self.bare.borrow())
     }
 
+    /// The number of requests that the filter has refused.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.get()
+    }
+
     /// Whether nothing is executed at this moment.
     pub(super) fn rests(&self) -> bool {
         self.busy.get() == 0
@@ -100,8 +171,9 @@ impl Upstream {
     async fn answers(
         self: Rc<Self>,
         entrance: Entrance,
+        taken_of: Rc<Cell<Option<Instant>>>,
         request: Request<Incoming>,
-    ) -> Result<Response<Full<Bytes>>, Infallible> {
+    ) -> Result<Response<Full<Bytes>>, Refused> {
         let (head, body) = request.into_parts();
         if let Some(operation) = head.uri.path().strip_prefix("/probe/") {
             let done = self.done.borrow().contains(operation);
@@ -112,16 +184,43 @@ impl Upstream {
             return Ok(answer(400));
         }
         let path = head.uri.path().to_owned();
-        let (number, work) = self.begins(entrance, &path, &head.headers);
+        let sent = taken_of.get();
+        if self.is_late(entrance, sent) {
+            info!(path, "upstream.refuses");
+            self.refused.set(self.refused.get() + 1);
+            return Err(Refused);
+        }
+        let (number, work) = self.begins(entrance, &path, &head.headers, sent);
         // The work does not end with its connection.
         let working = spawn_local(async move {
-            sleep(work / 2).await;
+            self.works(work / 2).await;
             self.calls_back(&path, &head.headers).await;
-            sleep(work / 2).await;
+            self.works(work / 2).await;
             self.ends(entrance, number, &head.headers);
         });
         working.await.ok();
         Ok(answer(200))
+    }
+
+    /// In the place of the filter that reads `Fencing-Not-After`: it knows from the network when the guard sent the
+    /// request. The guard has the same time to send.
+    fn is_late(&self, entrance: Entrance, sent: Option<Instant>) -> bool {
+        let filtered =
+            self.filters && matches!(entrance, Entrance::Guarded) && !failpoint::is_off("rule_filter");
+        filtered && sent.is_some_and(|sent| sent.elapsed() >= SEND_WITHIN)
+    }
+
+    /// Works for that long. Time in which it stands still does not count.
+    async fn works(&self, time: Duration) {
+        let mut left = time;
+        loop {
+            let before = self.stood_still.get();
+            sleep(left).await;
+            left = self.stood_still.get() - before;
+            if left.is_zero() {
+                return;
+            }
+        }
     }
 
     /// Calls back as a service does: it passes its token on, and asks for a resource under the same key.
@@ -150,7 +249,13 @@ impl Upstream {
     }
 
     /// A request for several resources counts as one execution of each.
-    fn begins(&self, entrance: Entrance, path: &str, headers: &HeaderMap) -> (Vec<usize>, Duration) {
+    fn begins(
+        &self,
+        entrance: Entrance,
+        path: &str,
+        headers: &HeaderMap,
+        sent: Option<Instant>,
+    ) -> (Vec<usize>, Duration) {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let token =
             text("fencing-token").and_then(|token| Token::parse(token).ok()).expect("a fenced request");
@@ -171,6 +276,7 @@ impl Upstream {
                 token,
                 gateway: text("via").unwrap_or_default().to_owned(),
                 attempt: text(ATTEMPT).filter(|_| at == 0).map(str::to_owned),
+                sent: sent.map(Instant::into_std),
                 began: Instant::now().into_std(),
                 ended: None,
             };

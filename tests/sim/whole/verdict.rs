@@ -1,27 +1,47 @@
 //! Finds the violations in the history of one simulation.
 
-use fencegate_tests::history::{History, Violation};
+use fencegate_tests::history::{Condition, History, Judged, Violation};
 
-use super::{asking::Clients, upstream::Upstream};
+use super::{
+    asking::Clients,
+    places::{LONGEST_EXECUTION, MAX_EXECUTION},
+    schedule::WayToUpstream,
+    upstream::Upstream,
+};
+
+/// What was found in a history.
+pub(super) struct Found {
+    pub(super) wrong: Vec<String>,
+    /// The number of violations outside of the promise.
+    pub(super) outside: u64,
+}
 
 /// The route without a guard.
 const BARE: &str = "bare";
 
 /// `mild`: the schedule has only accidents that are harmless even for a service without a guard.
-pub(super) fn verdict(mild: bool, upstream: &Upstream, clients: &Clients) -> Vec<String> {
+pub(super) fn verdict(mild: bool, way: WayToUpstream, upstream: &Upstream, clients: &Clients) -> Found {
     let (bare, guarded): (Vec<_>, Vec<_>) = clients.told().into_iter().partition(|told| told.route == BARE);
     let history = |executions, told: Vec<super::asking::Told>| History {
         executions,
         attempts: told.into_iter().map(|told| told.attempt).collect(),
     };
-    let mut wrong = history(upstream.guarded(), guarded).violations();
+    let guarded = history(upstream.guarded(), guarded);
+    let Judged { broken: mut wrong, outside } = match way {
+        WayToUpstream::Direct => Judged { broken: guarded.violations(), ..Judged::default() },
+        WayToUpstream::Relayed => guarded.judged(Condition::OverAfterSending(MAX_EXECUTION)),
+        WayToUpstream::Filtered => guarded.judged(Condition::Lasts(LONGEST_EXECUTION)),
+    };
     let without = history(upstream.bare(), bare).violations();
     // Nobody compares tokens on this route, so executions may overlap after a pause. Only a guard prevents that.
     let promised = |violation: &Violation| {
         mild || !matches!(violation, Violation::Overlap { .. } | Violation::NotNewer { .. })
     };
     wrong.extend(without.into_iter().filter(promised));
-    wrong.iter().map(|violation| format!("{violation:?}")).collect()
+    Found {
+        wrong: wrong.iter().map(|violation| format!("{violation:?}")).collect(),
+        outside: outside.len() as u64,
+    }
 }
 
 /// The number of executions behind the guard, and the number of their tenures.

@@ -26,14 +26,27 @@ pub(super) struct Wire {
     /// The way to the end with this index.
     ways: [Way; 2],
     broken: Cell<bool>,
+    /// A relay on the way has acknowledged all that was sent. It delivers this to the end with the index 1 also after
+    /// the connection has broken, and does not tell that end.
+    relayed: bool,
+    /// When the last byte was sent that the end with the index 1 has taken.
+    taken_of: Rc<Cell<Option<Instant>>>,
 }
 
 /// The bytes on their way to one end.
 #[derive(Default)]
 struct Way {
-    pieces: RefCell<VecDeque<(Instant, Piece)>>,
+    pieces: RefCell<VecDeque<Sent>>,
     /// The waker of the task that waits for more bytes.
     reader: RefCell<Option<Waker>>,
+}
+
+/// A piece on its way.
+struct Sent {
+    at: Instant,
+    /// When it arrives.
+    due: Instant,
+    piece: Piece,
 }
 
 enum Piece {
@@ -53,8 +66,9 @@ pub(super) struct End {
 }
 
 impl Wire {
-    pub(super) fn laid(distances: Rc<Distances>, hosts: [IpAddr; 2]) -> (Rc<Self>, [End; 2]) {
-        let wire = Rc::new(Self { distances, hosts, ways: Default::default(), broken: Cell::new(false) });
+    pub(super) fn laid(distances: Rc<Distances>, hosts: [IpAddr; 2], relayed: bool) -> (Rc<Self>, [End; 2]) {
+        let (ways, broken, taken_of) = Default::default();
+        let wire = Rc::new(Self { distances, hosts, ways, broken, relayed, taken_of });
         let end =
             |number| End { wire: wire.clone(), number, waits: None, ended: false, resets: Cell::new(false) };
         (wire.clone(), [end(0), end(1)])
@@ -68,21 +82,27 @@ impl Wire {
         self.hosts == [one, other] || self.hosts == [other, one]
     }
 
-    /// Breaks the connection. Both ends are told, and bytes on their way are lost.
+    /// Breaks the connection. Both ends are told, and bytes on their way are lost, but for those that a relay has.
     pub(super) fn breaks(&self) {
         self.broken.set(true);
-        for way in &self.ways {
-            way.pieces.borrow_mut().clear();
+        for (number, way) in self.ways.iter().enumerate() {
+            if !self.hides_the_break_from(number) {
+                way.pieces.borrow_mut().clear();
+            }
             way.tell();
         }
+    }
+
+    fn hides_the_break_from(&self, number: usize) -> bool {
+        self.relayed && number == 1
     }
 
     fn sends(&self, from: usize, piece: Piece) {
         let (to, way) = (1 - from, &self.ways[1 - from]);
         let arrival = self.distances.arrival(self.hosts[from], self.hosts[to]);
         let mut pieces = way.pieces.borrow_mut();
-        let behind = pieces.back().map_or(arrival, |(before, _)| arrival.max(*before));
-        pieces.push_back((behind, piece));
+        let due = pieces.back().map_or(arrival, |before| arrival.max(before.due));
+        pieces.push_back(Sent { at: Instant::now(), due, piece });
         drop(pieces);
         way.tell();
     }
@@ -101,13 +121,23 @@ impl End {
         &self.wire.ways[self.number]
     }
 
+    /// Whether this end knows that the connection is broken.
+    fn is_broken(&self) -> bool {
+        self.wire.broken.get() && !self.wire.hides_the_break_from(self.number)
+    }
+
+    /// When the last byte was sent that the accepting end has taken.
+    pub(super) fn taken_of(&self) -> Rc<Cell<Option<Instant>>> {
+        self.wire.taken_of.clone()
+    }
+
     /// Takes what has arrived; `Pending` while nothing has.
     fn poll_arrived(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
-            if self.wire.broken.get() {
+            if self.is_broken() {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
-            let due = self.way().pieces.borrow().front().map(|(due, _)| *due);
+            let due = self.way().pieces.borrow().front().map(|sent| sent.due);
             match due {
                 Some(due) if due <= Instant::now() => {
                     self.take(buf);
@@ -133,7 +163,10 @@ impl End {
     fn take(&self, buf: &mut ReadBuf<'_>) {
         let mut pieces = self.way().pieces.borrow_mut();
         // The mark of the end stays, so that later reads find it too.
-        if let Some((_, Piece::Bytes(bytes))) = pieces.front_mut() {
+        if let Some(Sent { at, piece: Piece::Bytes(bytes), .. }) = pieces.front_mut() {
+            if self.number == 1 {
+                self.wire.taken_of.set(Some(*at));
+            }
             let most = bytes.len().min(buf.remaining());
             buf.put_slice(&bytes[..most]);
             bytes.advance(most);
@@ -146,7 +179,7 @@ impl End {
     /// Whether the other side has closed, and this side knows.
     fn is_left(&self) -> bool {
         let now = Instant::now();
-        self.way().pieces.borrow().iter().any(|(due, piece)| *due <= now && matches!(piece, Piece::End))
+        self.way().pieces.borrow().iter().any(|sent| sent.due <= now && matches!(sent.piece, Piece::End))
     }
 }
 
@@ -162,10 +195,13 @@ impl AsyncRead for End {
 
 impl AsyncWrite for End {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.wire.broken.get() || self.ended {
+        if self.is_broken() || self.ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        self.wire.sends(self.number, Piece::Bytes(Bytes::copy_from_slice(buf)));
+        // After a break the relay takes the bytes, and has nobody to give them to.
+        if !self.wire.broken.get() {
+            self.wire.sends(self.number, Piece::Bytes(Bytes::copy_from_slice(buf)));
+        }
         Poll::Ready(Ok(buf.len()))
     }
 
@@ -188,7 +224,7 @@ impl Reset for End {
     }
 
     fn has_hung_up(&self) -> bool {
-        self.wire.broken.get() || self.is_left()
+        self.is_broken() || self.is_left()
     }
 }
 

@@ -28,10 +28,10 @@ use super::{
     network::{Cables, Host},
     places::{CLIENTS, GATEWAYS, GUARD, Naming, RESPONSE_TIMEOUT, Secrets, T, UPSTREAM},
     process::Process,
-    schedule::{Ask, Event, Schedule, Trouble, What, Who},
+    schedule::{Ask, Event, Schedule, Trouble, WayToUpstream, What, Who},
     simulated_clock,
     upstream::Upstream,
-    verdict::{exercised, verdict},
+    verdict::{Found, exercised, verdict},
 };
 
 pub(super) struct World {
@@ -70,7 +70,7 @@ pub(super) struct Outcome {
 
 /// Plays a schedule. `folder` is an empty folder that nobody else uses.
 pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> Outcome {
-    let world = Rc::new(World::new(seed, folder));
+    let world = Rc::new(World::new(seed, folder, schedule.way));
     world.opens().await;
     let began = Instant::now();
     let events: Vec<_> = schedule
@@ -95,15 +95,23 @@ pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> Out
     }
     info!("calm");
     let mut wrong = world.calm().await;
-    wrong.extend(verdict(schedule.mild, &world.upstream, &world.clients));
+    let Found { wrong: found, outside } =
+        verdict(schedule.mild, schedule.way, &world.upstream, &world.clients);
+    wrong.extend(found);
     let mut seen = world.clients.seen();
     let (executions, tenures) = exercised(&world.upstream);
-    seen.extend([("executions".to_owned(), executions), ("tenures".to_owned(), tenures)]);
+    let counts = [
+        ("executions", executions),
+        ("tenures", tenures),
+        ("outside", outside),
+        ("refused by the filter", world.upstream.refused()),
+    ];
+    seen.extend(counts.map(|(what, often)| (what.to_owned(), often)));
     Outcome { wrong, seen }
 }
 
 impl World {
-    fn new(seed: u64, folder: PathBuf) -> Self {
+    fn new(seed: u64, folder: PathBuf, way: WayToUpstream) -> Self {
         let dice = Dice::seeded(seed);
         let ensemble = Ensemble::start(Settings {
             latency: Duration::ZERO..Duration::from_millis(2),
@@ -122,8 +130,11 @@ impl World {
             disk: Disk::new(dice.next()),
             lets_in: Rc::default(),
         };
+        if way != WayToUpstream::Direct {
+            cables.relays_to(UPSTREAM);
+        }
         Self {
-            upstream: Upstream::open(&cables.host(UPSTREAM)),
+            upstream: Upstream::open(&cables.host(UPSTREAM), way),
             clients: Clients::at(cables.host(CLIENTS)),
             gateways: [0, 1].map(place),
             guard,
@@ -200,7 +211,11 @@ impl World {
     async fn happens(&self, number: usize, what: What) {
         match what {
             What::Asks(ask) => self.clients.ask(number, &ask).await,
+            What::Freezes(Who::Upstream, time) => self.upstream.stands_still(time).await,
             What::Freezes(who, time) => self.freezes(who, time).await,
+            What::HostSleeps(time) => {
+                tokio::join!(self.freezes(Who::Guard, time), self.upstream.stands_still(time));
+            }
             What::Dies(who, time) => {
                 if self.dies(who) {
                     sleep(time).await;

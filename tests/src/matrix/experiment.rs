@@ -208,6 +208,7 @@ mod tests {
             token: Token::new(1, 0, 1).expect("small"),
             gateway: "gw-1".into(),
             attempt: Some("c0-0@gw-1".into()),
+            sent: None,
             began,
             ended,
         };

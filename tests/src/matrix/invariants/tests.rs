@@ -33,6 +33,7 @@ fn deed(start: Instant, number: u64) -> Deed {
         token: token(number),
         gateway: format!("gw-{}", number % 2),
         attempt: Some(id(number)),
+        sent: None,
         began: at(0),
         ended: Some(at(7)),
     };

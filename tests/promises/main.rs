@@ -145,6 +145,7 @@ mod traces;
 mod tunnel;
 mod typed;
 mod unix;
+mod unread_log;
 mod uploads;
 mod upstream_h2;
 mod upstream_tls;

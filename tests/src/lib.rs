@@ -81,6 +81,7 @@ pub mod tampered_calls;
 pub mod terminal_picture;
 pub mod terminator;
 pub mod unlocked;
+pub mod unread;
 pub mod values;
 pub mod watch;
 pub mod wire;

@@ -18,6 +18,7 @@ pub mod counted;
 pub mod failpoint;
 pub mod families;
 pub mod gathered;
+pub mod log_writer;
 pub mod pem;
 pub mod randomness;
 pub mod said;

@@ -10,6 +10,7 @@ use fencegate_tests::{
     scratch,
     site::Site,
     terminator::Authority,
+    unread::Unread,
     watch::Watch,
 };
 use serde_json::json;
@@ -32,6 +33,28 @@ async fn clients_that_take_nearly_every_file() {
     }
     let firing = here.fires("FencegateFilesRunOut").await;
     drop(clients);
+    here.ends(&firing).await;
+}
+
+#[tokio::test]
+async fn log_that_nobody_reads() {
+    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let here = watch.installation("log");
+    let gateway = Unread::gateway(site.policy("gw-1"), &["FENCEGATE_LOG=trace"]).await;
+    here.looks_at(&[gateway.admin]).await;
+    let mut client = Client::connect(gateway.public).await.expect("listens");
+    let lost = async |admin| {
+        let metrics = Ask::get("/metrics").to(admin).await.expect("an answer").body;
+        let text = String::from_utf8_lossy(&metrics).into_owned();
+        text.lines().any(|line| line.starts_with("fencegate_log_lost_total ") && !line.ends_with(" 0"))
+    };
+    while !lost(gateway.admin).await {
+        for _ in 0..100 {
+            assert_eq!(client.send(&Ask::get("/read")).await.expect("answered").status, 200);
+        }
+    }
+    let firing = here.fires("FencegateLogLinesLost").await;
+    assert!(gateway.ends_within(Duration::from_secs(10)).await, "SIGTERM does not end it");
     here.ends(&firing).await;
 }
 

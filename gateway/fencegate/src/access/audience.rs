@@ -35,7 +35,7 @@ impl Tellers {
     /// The machine has no thread for them.
     pub fn start(metrics: &Metrics) -> io::Result<Self> {
         Ok(Self {
-            log: AccessLog::start(metrics.access_lost())?,
+            log: AccessLog::start(metrics),
             #[cfg(feature = "otlp")]
             spans: otlp::Exporter::start(metrics.spans_lost())?,
         })

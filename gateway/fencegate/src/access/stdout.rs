@@ -1,66 +1,44 @@
 //! The access log: one line of JSON per request on stdout, written by a thread of its own. Requests never wait for
 //! it: lines that find no room are counted and lost.
 
-use std::{
-    io::{self, BufWriter, Write, stdout},
-    net::IpAddr,
-    sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel},
-    thread,
-    time::Duration,
-};
+use std::{fmt, io::Write, net::IpAddr, sync::Arc, time::Duration};
 
+use fencegate_process::log_writer::{NonBlocking, WorkerGuard, queued_stdout};
 use humantime::format_rfc3339_millis;
-use prometheus::IntCounter;
 use serde::Serialize;
 
 use super::exchange::Exchange;
-use crate::refusal::{Outcome, Reason};
+use crate::{
+    metrics::Metrics,
+    refusal::{Outcome, Reason},
+};
 
 /// Takes lines from any thread. Cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct AccessLog {
-    lines: SyncSender<Vec<u8>>,
-    lost: IntCounter,
+    lines: NonBlocking,
+    /// Writes what is queued when the last clone is dropped.
+    _writes: Arc<WorkerGuard>,
 }
 
-/// The most lines that wait for the reader of our output.
-const WAITING: usize = 8192;
-
 impl AccessLog {
-    /// # Errors
-    /// The machine has no thread for it.
-    pub(super) fn start(lost: IntCounter) -> io::Result<Self> {
-        let (lines, waiting) = sync_channel(WAITING);
-        thread::Builder::new().name("access-log".into()).spawn(move || write_all(&waiting))?;
-        Ok(Self { lines, lost })
+    pub(super) fn start(metrics: &Metrics) -> Self {
+        let (lines, writes) = queued_stdout();
+        metrics.counts_access_lines_of(lines.error_counter());
+        Self { lines, _writes: Arc::new(writes) }
     }
 
     pub(super) fn tell(&self, exchange: &Exchange) {
         let mut line = serde_json::to_vec(&Line::of(exchange)).expect("plain fields serialise");
         line.push(b'\n');
-        if self.lines.try_send(line).is_err() {
-            self.lost.inc();
-        }
+        // Never fails: a line that finds no room is counted.
+        self.lines.clone().write_all(&line).ok();
     }
 }
 
-/// Ends after the last sender has gone. A reader that has gone ends nothing else.
-fn write_all(lines: &Receiver<Vec<u8>>) {
-    let mut output = BufWriter::new(stdout());
-    loop {
-        let line = match lines.try_recv() {
-            Ok(line) => Some(line),
-            Err(TryRecvError::Empty) => {
-                output.flush().ok();
-                lines.recv().ok()
-            }
-            Err(TryRecvError::Disconnected) => None,
-        };
-        let Some(line) = line else {
-            output.flush().ok();
-            return;
-        };
-        output.write_all(&line).ok();
+impl fmt::Debug for AccessLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessLog").finish_non_exhaustive()
     }
 }
 

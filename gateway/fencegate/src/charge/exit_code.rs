@@ -1,9 +1,8 @@
 //! The exit codes that are not the command's own, and the messages that go with them.
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::process::ExitCode;
+
+use fencegate_process::log_writer::write_stderr;
 
 /// A lock was lost while its command ran.
 pub const LOST: u8 = 123;
@@ -14,7 +13,7 @@ pub const NOT_RUN: u8 = 125;
 
 /// Does not fail if nobody reads it.
 pub(super) fn complain(text: &str) {
-    writeln!(io::stderr().lock(), "{text}").ok();
+    write_stderr(format!("{text}\n").as_bytes()).ok();
 }
 
 /// The answer to a user who starts an inner process by hand.

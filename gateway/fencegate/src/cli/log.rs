@@ -6,9 +6,10 @@ use std::{
 };
 
 use clap::ValueEnum;
-use tracing_subscriber::{EnvFilter, Layer as _, fmt, prelude::*};
+use tracing_subscriber::{EnvFilter, Layer as _, fmt, fmt::writer::BoxMakeWriter, prelude::*};
 
 use fencegate_lock::session::granted;
+use fencegate_process::log_writer::queued_stderr;
 
 /// The format of the log, or of a verb's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -33,12 +34,14 @@ const DEFAULT: &str = "info,zookeeper_client=error";
 /// The fate of the command shows how its lock fared, so the log is silent.
 const QUIET: &str = "off";
 
-/// How much is logged by default.
+/// How much is logged by default, and how it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loudness {
-    /// What an operator of a process that serves wants to know.
-    Serving,
-    /// Only errors: stderr belongs to the command that we run.
+    /// For a process that serves requests or holds a lock: none of its threads waits for the reader of stderr.
+    Holding,
+    /// For a verb that looks or changes something and ends. Its lines stand before its last words.
+    Brief,
+    /// Nothing unless asked for: stderr belongs to the command that runs under the lock.
     Quiet,
 }
 
@@ -46,12 +49,16 @@ pub(super) fn start(format: Format, loudness: Loudness) {
     WRITTEN.set(format).ok();
     let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| {
         EnvFilter::new(match loudness {
-            Loudness::Serving => DEFAULT,
+            Loudness::Holding | Loudness::Brief => DEFAULT,
             Loudness::Quiet => QUIET,
         })
     });
+    let writer = match loudness {
+        Loudness::Holding | Loudness::Quiet => BoxMakeWriter::new(queued_stderr()),
+        Loudness::Brief => BoxMakeWriter::new(stderr),
+    };
     let lines = fmt::layer()
-        .with_writer(stderr)
+        .with_writer(writer)
         // `tracing-subscriber` would report them with `eprintln!`, which panics if the reader of the log has gone.
         .log_internal_errors(false)
         .with_ansi(stderr().is_terminal());

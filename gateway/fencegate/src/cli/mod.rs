@@ -35,6 +35,7 @@ mod when;
 use std::{env, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
+use fencegate_process::log_writer::flush_stderr;
 
 use self::{
     admin::Of,
@@ -66,15 +67,17 @@ struct Arguments {
 
 impl Command {
     fn loudness(&self) -> Loudness {
-        let quiet = match self {
+        let command = |is_verbose| if is_verbose { Loudness::Holding } else { Loudness::Quiet };
+        match self {
+            Self::Run(_) => Loudness::Holding,
+            Self::Guard(arguments) if arguments.serves() => Loudness::Holding,
             Self::Lock(arguments) => match &**arguments {
-                LockArguments::Verb(_) => false,
-                LockArguments::UnderLock(under_lock) => !under_lock.is_verbose(),
+                LockArguments::Verb(_) => Loudness::Brief,
+                LockArguments::UnderLock(under_lock) => command(under_lock.is_verbose()),
             },
-            Self::Elect(election) => !election.is_verbose(),
-            _ => false,
-        };
-        if quiet { Loudness::Quiet } else { Loudness::Serving }
+            Self::Elect(election) => command(election.is_verbose()),
+            _ => Loudness::Brief,
+        }
     }
 }
 
@@ -182,6 +185,7 @@ pub fn run() -> ExitCode {
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Demo(options) => Err(demo::run(options).unwrap_or_else(|trouble| failed(&trouble))),
     };
+    flush_stderr();
     done.map_or_else(|code| code, |()| ExitCode::SUCCESS)
 }
 

@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use fencegate_process::said::causes;
+use fencegate_process::{log_writer::write_stderr, said::causes};
 use tracing::error;
 
 use super::exit::{RUNTIME, UNWRITTEN};
@@ -25,7 +25,8 @@ pub(super) fn say(text: impl AsRef<[u8]>) -> Result<(), ExitCode> {
 
 /// Writes a message to stderr. If that fails too, the exit code still tells.
 pub(super) fn complain(text: impl ToString) {
-    lines(&mut io::stderr().lock(), text.to_string().as_bytes()).ok();
+    let mut message = Vec::new();
+    lines(&mut message, text.to_string().as_bytes()).and_then(|()| write_stderr(&message)).ok();
 }
 
 /// Reports a failure to a user at a terminal.

@@ -47,6 +47,13 @@ enum GuardVerb {
     Migrate(Migration),
 }
 
+impl Arguments {
+    /// Whether the process becomes a guard, and does not only ask one or change its store.
+    pub(super) fn serves(&self) -> bool {
+        self.verb.is_none()
+    }
+}
+
 pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
     let Arguments { policy, floor, ensemble, workers, verb, .. } = arguments;
     let Some(verb) = verb else {

@@ -11,6 +11,7 @@ use fencegate_policies::plan::Gateway;
 use fencegate_process::{
     families::{Families, Family},
     gathered::Gathered,
+    log_writer::{ErrorCounter, dropped, dropped_lines},
     spread::Spread,
 };
 use prometheus::{IntCounter, IntGauge, Opts};
@@ -29,7 +30,10 @@ pub struct Metrics {
     keys: IntGauge,
     /// Counts the keys, if somebody does.
     counted_keys: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
+    log_lost: IntCounter,
     access_lost: IntCounter,
+    /// The queue of the access log counts by itself.
+    access_lines: OnceLock<ErrorCounter>,
     spans_lost: IntCounter,
     session: SessionMetrics,
     guard: GuardMetrics,
@@ -72,6 +76,11 @@ impl Metrics {
                 "Keys that somebody in this gateway wants or holds.",
             )),
             counted_keys: OnceLock::new(),
+            log_lost: families.register(IntCounter::new(
+                "log_lost_total",
+                "Lines of the process log that were lost because the reader of stderr was too slow.",
+            )),
+            access_lines: OnceLock::new(),
             access_lost: families.register(IntCounter::new(
                 "access_log_lost_total",
                 "Lines of the access log that were lost because the reader was too slow.",
@@ -112,9 +121,17 @@ impl Metrics {
         self.plans.refuses(routes);
     }
 
-    /// Lines of the access log that were lost.
-    pub fn access_lost(&self) -> IntCounter {
-        self.access_lost.clone()
+    /// Sets the counter of the lines of the access log that were lost. The first one stays.
+    pub fn counts_access_lines_of(&self, counter: ErrorCounter) {
+        drop(self.access_lines.set(counter));
+    }
+
+    /// Takes the counts over that are kept elsewhere.
+    fn refresh_lost_lines(&self) {
+        let access = self.access_lines.get().map_or(0, dropped);
+        for (metric, lost) in [(&self.log_lost, dropped_lines()), (&self.access_lost, access)] {
+            metric.inc_by(lost.saturating_sub(metric.get()));
+        }
     }
 
     /// Spans that were lost.
@@ -173,6 +190,7 @@ impl Metrics {
     pub fn render(&self) -> Vec<u8> {
         self.requests.refresh();
         self.endpoints.refresh();
+        self.refresh_lost_lines();
         if let Some(count) = self.counted_keys.get() {
             self.keys.set(count().try_into().unwrap_or(i64::MAX));
         }

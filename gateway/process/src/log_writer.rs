@@ -1,0 +1,111 @@
+//! Writers of log lines for threads that must not wait for the reader of our output.
+//!
+//! A pipe that nobody reads fills up after 64 KiB, and the next write to it blocks. A thread that serves requests, sends
+//! heartbeats or ends a command must not stop there. So each line goes through a bounded queue to a thread that only writes.
+//! A line that finds the queue full is dropped and counted.
+
+use std::{
+    io::{self, BufWriter, Write, stderr, stdout},
+    sync::{Mutex, OnceLock, PoisonError},
+};
+
+use tracing_appender::non_blocking::NonBlockingBuilder;
+pub use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, WorkerGuard};
+
+/// The most lines that wait for the reader of an output.
+const QUEUED_LINES: usize = 8192;
+
+/// The queue of the process log, until [`flush_stderr`].
+static STDERR: Mutex<Option<(NonBlocking, WorkerGuard)>> = Mutex::new(None);
+
+/// The lines of the process log that were dropped.
+static STDERR_DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
+
+/// A writer of the process log, for a process that holds or serves something. Call it once, at the start.
+///
+/// # Panics
+/// If the machine has no thread for it.
+pub fn queued_stderr() -> NonBlocking {
+    let (writer, guard) = queued(stderr(), "log");
+    STDERR_DROPPED.get_or_init(|| writer.error_counter());
+    STDERR.lock().unwrap_or_else(PoisonError::into_inner).replace((writer.clone(), guard));
+    writer
+}
+
+/// Writes a message to stderr: behind the log lines in their queue, where there is one, and else at once.
+///
+/// # Errors
+/// The message was written at once, and stderr is closed or its disk is full.
+pub fn write_stderr(message: &[u8]) -> io::Result<()> {
+    let queue =
+        STDERR.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(queue, _)| queue.clone());
+    match queue {
+        Some(mut queue) => queue.write_all(message),
+        None => stderr().write_all(message),
+    }
+}
+
+/// Writes the queued lines of the process log, for about a second at most. Lines that are logged afterwards are lost: call
+/// it before the process ends.
+pub fn flush_stderr() {
+    let queue = STDERR.lock().unwrap_or_else(PoisonError::into_inner).take();
+    drop(queue);
+}
+
+/// How many lines of the process log were dropped.
+pub fn dropped_lines() -> u64 {
+    STDERR_DROPPED.get().map_or(0, dropped)
+}
+
+/// A writer of lines on stdout. The queue is written, for about a second at most, when the guard is dropped.
+///
+/// # Panics
+/// If the machine has no thread for it.
+pub fn queued_stdout() -> (NonBlocking, WorkerGuard) {
+    queued(BufWriter::new(stdout()), "access-log")
+}
+
+/// How many lines of a writer were dropped.
+pub fn dropped(counter: &ErrorCounter) -> u64 {
+    counter.dropped_lines() as u64
+}
+
+fn queued(output: impl Write + Send + 'static, thread: &str) -> (NonBlocking, WorkerGuard) {
+    let builder = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUED_LINES);
+    builder.thread_name(thread).finish(output)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    /// An output whose reader takes nothing until it is told to.
+    struct Stalled(Receiver<()>);
+
+    impl Write for Stalled {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.recv().ok();
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn stalled_reader_stops_no_writer_and_lost_lines_are_counted() {
+        let (reads, stalled) = channel();
+        let (mut writer, guard) = queued(Stalled(stalled), "test");
+        for _ in 0..QUEUED_LINES + 100 {
+            writer.write_all(b"line\n").expect("never refused");
+        }
+        let lost = dropped(&writer.error_counter());
+        // One line is with the thread that writes.
+        assert!((99..=100).contains(&lost), "{lost}");
+        drop(reads);
+        drop(guard);
+    }
+}

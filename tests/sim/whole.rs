@@ -23,6 +23,8 @@ mod verdict;
 mod wire;
 mod world;
 
+use std::collections::BTreeMap;
+
 use played::{All, Play, Rule, all, first_failing};
 use schedule::WayToUpstream;
 
@@ -94,35 +96,50 @@ fn a_schedule_that_fails_is_shrunk_to_what_it_takes() {
     assert!(!shrunk.run().wrong.is_empty(), "it still fails");
 }
 
-/// The number of schedules in which something on the way to the service stands still.
-const STANDSTILLS: u64 = 20;
+/// The number of schedules in which something on the way to the service stands still: a tenth of what a run is asked for,
+/// because these take long.
+fn standstill_cases() -> u64 {
+    u64::from(run::cases(200)).div_ceil(10)
+}
 
-fn stands_still(way: WayToUpstream, plays: u64) -> impl Iterator<Item = Play> {
-    (0..plays).map(move |seed| Play::of(seed).with_standstills(way))
+fn standstills(way: WayToUpstream, first: u64, plays: u64) -> impl Iterator<Item = Play> {
+    (0..plays).map(move |number| Play::of(first.wrapping_add(number)).with_standstills(way))
+}
+
+/// What was seen in the schedules of this run.
+///
+/// # Panics
+/// If a promise was broken.
+fn no_standstill_breaks_a_promise(way: WayToUpstream, cases: u64) -> BTreeMap<String, u64> {
+    let first = run::seed_from(0, "standstills");
+    let All { failed, seen } = all(standstills(way, first, cases), 1);
+    eprintln!("standstills, {way:?}: {cases} schedules; {seen:?}");
+    if let Some((failing, wrong)) = failed.values().next() {
+        panic!("{}", shrink::told(failing, wrong));
+    }
+    seen
 }
 
 #[test]
 fn with_a_filter_no_relay_queue_or_instance_that_stands_still_breaks_a_promise() {
-    let All { failed, seen } = all(stands_still(WayToUpstream::Filtered, STANDSTILLS), 1);
-    if let Some((failing, wrong)) = failed.values().next() {
-        panic!("{}", shrink::told(failing, wrong));
-    }
+    let cases = standstill_cases();
+    let seen = no_standstill_breaks_a_promise(WayToUpstream::Filtered, cases);
     let refused = seen.get("refused by the filter").copied().unwrap_or_default();
-    assert!(refused > STANDSTILLS / 3, "not exercised: {seen:?}");
+    assert!(refused > cases / 3, "not exercised: {seen:?}");
 }
 
 #[test]
 fn without_a_filter_what_stands_still_longer_than_the_wait_is_outside_of_the_promise_and_told_truly() {
-    let All { failed, seen } = all(stands_still(WayToUpstream::Relayed, STANDSTILLS), 1);
-    if let Some((failing, wrong)) = failed.values().next() {
-        panic!("{}", shrink::told(failing, wrong));
-    }
-    assert!(seen.get("outside").is_some_and(|outside| *outside > 0), "not exercised: {seen:?}");
+    let cases = standstill_cases();
+    let seen = no_standstill_breaks_a_promise(WayToUpstream::Relayed, cases);
+    let outside = seen.get("outside").copied().unwrap_or_default();
+    assert!(outside > cases / 10, "not exercised: {seen:?}");
 }
 
 #[test]
 fn a_filter_that_lets_late_requests_pass_is_caught() {
-    let without = stands_still(WayToUpstream::Filtered, CAUGHT_WITHIN).map(|play| play.without(Rule::Filter));
+    let without =
+        standstills(WayToUpstream::Filtered, 0, CAUGHT_WITHIN).map(|play| play.without(Rule::Filter));
     let (failing, wrong) = first_failing(without).expect("caught");
     eprintln!("without a filter: caught at seed {}: {wrong:?}", failing.seed);
     let with = Play::of(failing.seed).with_standstills(WayToUpstream::Filtered);

@@ -144,6 +144,7 @@ mod tls;
 mod traces;
 mod tunnel;
 mod typed;
+mod undelivered;
 mod unix;
 mod unread_log;
 mod uploads;

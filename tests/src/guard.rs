@@ -226,6 +226,13 @@ impl Launch {
         self.with("/admin/address", format!("127.0.0.1:{}", free_ports(1)[0]))
     }
 
+    /// All connections to the upstream are those of one worker.
+    #[must_use]
+    pub fn of_one_worker(mut self) -> Self {
+        self.workers = 1;
+        self
+    }
+
     /// The path of the configuration file. The file exists after the first start.
     pub fn path(&self) -> PathBuf {
         self.home().join("policy.yaml")

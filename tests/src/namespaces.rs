@@ -9,11 +9,15 @@ mod removal;
 mod tests;
 
 use std::{
+    fs,
     net::{Ipv4Addr, TcpListener},
+    os::fd::AsFd as _,
     process::{self, Command},
     sync::atomic::{AtomicUsize, Ordering},
+    thread,
 };
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::task::spawn_blocking;
 
 use self::removal::Removal;
@@ -109,6 +113,22 @@ impl Namespaces {
     pub fn command(&self, member: usize) -> Vec<String> {
         let entered = format!("--net=/run/netns/{}", named(&self.prefix, member));
         vec!["nsenter".to_owned(), entered, "--".to_owned()]
+    }
+
+    /// Listens at the address of a member. Whoever connects from this machine does so over the bridge, where packets can
+    /// vanish.
+    ///
+    /// # Panics
+    /// If the kernel does not let us into the namespace.
+    pub fn listener(&self, member: usize) -> TcpListener {
+        let (file, address) = (format!("/run/netns/{}", named(&self.prefix, member)), self.address(member));
+        // A thread of its own, because it stays in the namespace. A socket belongs to the one that it was made in.
+        let bound = thread::spawn(move || {
+            let namespace = fs::File::open(file)?;
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            TcpListener::bind((address, 0))
+        });
+        bound.join().expect("no panic").expect("a namespace of ours")
     }
 
     /// From now on what a member sends vanishes.

@@ -1,7 +1,7 @@
 {{/* The policy of the gateways: what this chart knows, and above it what was said. */}}
 {{- define "fencegate.gatewayPolicy" -}}
 {{- $policy := dict "version" 1 "unmatched" "reject" "zookeeper" (deepCopy .Values.zookeeper) -}}
-{{- $_ := set $policy "listeners" (dict "public" (dict "address" "0.0.0.0:8080" "timeouts" (dict "drain" "30s"))) -}}
+{{- $_ := set $policy "listeners" (dict "public" (dict "address" "0.0.0.0:8080" "timeouts" (dict "drain" "45s"))) -}}
 {{- $_ := set $policy "admin" (dict "address" "0.0.0.0:9901" "auth" (include "fencegate.bearer" . | fromYaml)) -}}
 {{- if .Values.gateway.state.enabled -}}
 {{- $_ := set $policy "state_dir" "/var/lib/fencegate" -}}

@@ -6,7 +6,7 @@ pub mod socket_stream;
 pub mod sockets;
 pub mod taken_path;
 
-use std::{future::Future, io};
+use std::{future::Future, io, time::Duration};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -43,10 +43,24 @@ pub trait Accept: 'static {
     fn closes(&self);
 }
 
-/// Ends a connection with a reset.
+/// The end of a connection: with a reset, or in order.
 pub trait Reset {
-    /// From now on closing discards unsent bytes and resets the connection, if the socket can do that.
+    /// From now on closing discards unsent bytes and resets the connection, if the socket can do that. The kernel does
+    /// so as well when the process ends or is killed.
     fn reset_on_close(&self);
+
+    /// Takes [`Self::reset_on_close`] back: from now on closing sends the bytes that are left, and then the end.
+    fn close_in_order(&self);
+
+    /// The longest time for which the kernel tries to deliver a byte that the peer does not acknowledge. Then it gives
+    /// the connection up, even if this process stands still. `None`: as long as the kernel likes.
+    fn give_up_after(&self, _unacknowledged: Option<Duration>) {}
+
+    /// Whether both sides have closed, and the peer's kernel has acknowledged every byte of ours. False also where
+    /// that is not known.
+    fn is_over(&self) -> bool {
+        true
+    }
 
     /// Whether the peer has closed its side, even if its last bytes were not read. If the receive buffer is full, the
     /// close is not seen, because it comes after those bytes.
@@ -58,4 +72,6 @@ pub trait Reset {
 /// A pipe in memory, for tests and simulations: nobody sees how it ends.
 impl Reset for tokio::io::DuplexStream {
     fn reset_on_close(&self) {}
+
+    fn close_in_order(&self) {}
 }

@@ -54,6 +54,10 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     }
     upstreams.mark_fenced(routes.iter().filter_map(WrittenRoute::fenced_upstream));
     open_unmatched(block, unmatched, &upstreams);
+    if let Some(listener) = &written {
+        let fenced = upstreams.read_well().filter(|(upstream, _)| upstream.has_fenced_routes);
+        listener.warn_of_short_drain(fenced, block.faults());
+    }
     if let Some(zookeeper) = &zookeeper {
         lock_can_be_lost(&upstreams, zookeeper, block.faults());
         layout::taken(&zookeeper.root, routes.iter().flat_map(WrittenRoute::placings), block.faults());

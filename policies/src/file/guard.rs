@@ -37,6 +37,10 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
     let times = Times::read(block);
     if let Some(upstream) = &upstream {
         times.short_execution(block, upstream);
+        if let Some(written) = &written {
+            let place = upstream.place.unwrap_or_else(|| block.place_of("upstream"));
+            written.warn_of_short_drain([(&upstream.upstream, place)].into_iter(), block.faults());
+        }
     }
     let unfenced = block.values("unfenced", route::method);
     let missing = block.word("missing", &[("refuse", Missing::Refuse), ("observe", Missing::Observe)]);
@@ -46,7 +50,8 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
     let journal = journal::journal(block);
     let log = log::log(block);
 
-    let Beside { upstream, .. } = upstream?;
+    let Beside { mut upstream, .. } = upstream?;
+    upstream.deliver_within = upstream.deliver_within.min(times.send_within);
     let fields = [&upstream.fields.token, &upstream.fields.number];
     Some(Guard {
         serving: Plan {

@@ -8,7 +8,7 @@ use super::{bind::bind, block::Block, faults::Faults, scalar, served_tls};
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     host::{Hosts, Served},
-    plan::{Limits, Listener, Protocols, ProxyProtocol, Timeouts, body_memory},
+    plan::{Limits, Listener, Protocols, ProxyProtocol, Timeouts, Upstream, body_memory},
     trusted_proxies::{self, Trust},
 };
 
@@ -17,6 +17,8 @@ pub(super) struct WrittenListener {
     pub(super) listener: Listener,
     /// The place of `limits.buffered`.
     memory: Place,
+    /// The place of `timeouts.drain`, where it is written.
+    drain: Option<Place>,
 }
 
 /// The one entry of `listeners`.
@@ -63,7 +65,10 @@ fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<Writt
     let tls = served_tls::tls(block);
     let limits = block.inner("limits", |block| (limits(block), block.place_of("buffered")));
     let (limits, memory) = limits.unzip();
-    let timeouts = block.inner("timeouts", timeouts);
+    let timeouts = block.inner("timeouts", |block| {
+        (timeouts(block), block.is_present("drain").then(|| block.place_of("drain")))
+    });
+    let (timeouts, drain) = timeouts.unzip();
     let trusted = block.values("trusted_peers", network).map_or(speaking, Trust::of);
     let proxy_protocol = proxy_protocol(block, &trusted);
     let hosts = hosts(block);
@@ -78,7 +83,7 @@ fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<Writt
         limits: limits?,
         timeouts: timeouts?,
     };
-    Some(WrittenListener { listener, memory: memory? })
+    Some(WrittenListener { listener, memory: memory?, drain: drain? })
 }
 
 fn network(text: &str) -> Result<IpNet, Diagnostic> {
@@ -173,6 +178,33 @@ impl WrittenListener {
             faults.push(Diagnostic::new(Code::SmallMemory, message).at(self.memory).remedy(remedy));
         }
     }
+
+    /// Warns if a process that stops does not wait for its fenced requests as long as they may take. `upstreams`: those
+    /// with fenced requests, and the place of each one's response timeout.
+    pub(super) fn warn_of_short_drain<'u>(
+        &self,
+        upstreams: impl Iterator<Item = (&'u Upstream, Place)>,
+        faults: &Faults,
+    ) {
+        let drain = self.listener.timeouts.drain;
+        let longest = upstreams.max_by_key(|(upstream, _)| upstream.response_timeout);
+        let Some((upstream, place)) = longest.filter(|(upstream, _)| upstream.response_timeout > drain)
+        else {
+            return;
+        };
+        let patience = scalar::written(upstream.response_timeout);
+        let message = format!(
+            "a process that stops gives up its requests to `{}` after {}, and they may be answered after {patience}",
+            upstream.name,
+            scalar::written(drain),
+        );
+        let remedy = format!(
+            "write `timeouts: {{drain: {patience}}}` or more on the listener, and let whoever stops the process wait for longer \
+             than that; or lower `response_timeout`"
+        );
+        faults
+            .push(Diagnostic::new(Code::ShortDrain, message).at(self.drain.unwrap_or(place)).remedy(remedy));
+    }
 }
 
 fn timeouts(block: &mut Block) -> Timeouts {
@@ -188,6 +220,7 @@ fn timeouts(block: &mut Block) -> Timeouts {
         request_body: limit("request_body", 10),
         response_write: limit("response_write", 30),
         // `drain: 0s` is allowed: the process then stops at once.
-        drain: block.value("drain", scalar::duration).unwrap_or(Duration::from_secs(30)),
+        // By default as long as the longest default of a `response_timeout`.
+        drain: block.value("drain", scalar::duration).unwrap_or(Duration::from_secs(45)),
     }
 }

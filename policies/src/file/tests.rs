@@ -54,7 +54,7 @@ fn what_is_not_written_has_the_documented_default() {
         idle: Duration::from_secs(60),
         request_body: Duration::from_secs(10),
         response_write: Duration::from_secs(30),
-        drain: Duration::from_secs(30),
+        drain: Duration::from_secs(45),
     };
     assert_eq!(plan.listener.protocols, Protocols::Both);
     assert_eq!((plan.listener.limits, plan.listener.timeouts), (limits, timeouts));

@@ -281,6 +281,7 @@ impl Terms {
             fields: self.fields,
             connect_timeout: self.connect_timeout,
             response_timeout: self.response_timeout,
+            deliver_within: self.response_timeout,
             response_body_idle: self.response_body_idle,
             response_body_total: self.response_body_total,
             response_fields: self.response_fields,

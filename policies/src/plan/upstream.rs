@@ -25,6 +25,10 @@ pub struct Upstream {
     /// From the first byte sent to the head of the response. Default 15 s; 45 s with [`Level::Guard`], 9 s with
     /// [`Level::None`]. With [`Level::Delay`] 15 s, or the delay if that is shorter.
     pub response_timeout: Duration,
+    /// The kernel gives up a byte of a fenced request that stays unacknowledged for longer (`TCP_USER_TIMEOUT`), also
+    /// while this process stands still. Behind a gateway it is the response timeout: for so long every level waits for
+    /// what was sent, since a delay is never shorter. Behind a guard it is `send_within`, if that is shorter.
+    pub deliver_within: Duration,
     /// Between two pieces of a response body. Default 30 s.
     pub response_body_idle: Duration,
     /// The time in which a client must take an answer while its key is held. Default 2 min.

@@ -223,6 +223,10 @@ impl Reset for End {
         self.resets.set(true);
     }
 
+    fn close_in_order(&self) {
+        self.resets.set(false);
+    }
+
     fn has_hung_up(&self) -> bool {
         self.is_broken() || self.is_left()
     }

@@ -50,7 +50,8 @@ impl Signals {
         }
     }
 
-    /// During the drain: a further signal that asks for the end stops the process at once.
+    /// During the drain: a further signal that asks for the end stops the process at once. Connections to services are
+    /// reset by that, as after a kill.
     pub(super) async fn give_up_at_the_second(mut self) {
         self.end().await;
         warn!("second signal: stopping at once; locks go by the session timeout");

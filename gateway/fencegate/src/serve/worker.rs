@@ -131,7 +131,8 @@ pub fn start<N: Network + Send, R: Staffed<N>>(
                 let drained = tasks.block_on(&runtime, run(network, place, shared, told, listening));
                 if drained != Drained::Clean {
                     // Dropping an exchange gives its lock back, and its upstream may be at work. The process ends
-                    // now; the lock goes by the session timeout.
+                    // now; the lock goes by the session timeout. The kernel closes the sockets then. Each of them
+                    // resets, so no byte arrives after the end of the process.
                     std::mem::forget(tasks);
                 }
                 drained

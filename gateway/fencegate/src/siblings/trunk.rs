@@ -199,13 +199,16 @@ impl Lend {
         self.connection.as_mut().expect("taken only when the lend ends")
     }
 
-    /// Sends a request, and counts its written bytes from here on.
+    /// Sends a request, and counts its written bytes from here on. `longest`: how long the kernel may try to deliver
+    /// them.
     pub fn send(
         &mut self,
         request: Request<Body>,
+        longest: Duration,
     ) -> impl Future<Output = Result<Response<Incoming>, NotAnswered>> + use<> {
         let connection = self.connection();
         connection.gate.arm(None);
+        connection.gate.bound_delivery(longest);
         connection.send(request)
     }
 

@@ -159,6 +159,9 @@ impl<N: Network> Forward<N> {
         notes.gate.replace(Some(lend.gate().clone()));
         let evidence = dispatch.as_ref().map(|dispatch| dispatch.evidence.clone());
         lend.gate().arm(evidence.clone());
+        if evidence.is_some() {
+            lend.gate().bound_delivery(lend.upstream().deliver_within);
+        }
         if lend.upstream().fencing.compares() {
             lend.gate().awaits_answer();
         }

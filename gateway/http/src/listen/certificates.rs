@@ -190,6 +190,18 @@ impl<I: Reset> Reset for TlsStream<I> {
         self.get_ref().0.reset_on_close();
     }
 
+    fn close_in_order(&self) {
+        self.get_ref().0.close_in_order();
+    }
+
+    fn give_up_after(&self, unacknowledged: Option<Duration>) {
+        self.get_ref().0.give_up_after(unacknowledged);
+    }
+
+    fn is_over(&self) -> bool {
+        self.get_ref().0.is_over()
+    }
+
     fn has_hung_up(&self) -> bool {
         self.get_ref().0.has_hung_up()
     }

@@ -4,6 +4,7 @@ use std::{
     io,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -146,6 +147,18 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Rewound<I> {
 impl<I: Reset> Reset for Rewound<I> {
     fn reset_on_close(&self) {
         self.stream.reset_on_close();
+    }
+
+    fn close_in_order(&self) {
+        self.stream.close_in_order();
+    }
+
+    fn give_up_after(&self, unacknowledged: Option<Duration>) {
+        self.stream.give_up_after(unacknowledged);
+    }
+
+    fn is_over(&self) -> bool {
+        self.stream.is_over()
     }
 
     fn has_hung_up(&self) -> bool {

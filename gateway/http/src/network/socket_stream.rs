@@ -75,6 +75,37 @@ impl Reset for SocketStream {
         }
     }
 
+    fn close_in_order(&self) {
+        match self {
+            Self::Tcp(stream) => drop(SockRef::from(stream).set_linger(None)),
+            Self::Unix(_) => {}
+        }
+    }
+
+    /// `TCP_USER_TIMEOUT`. It counts from the first attempt to send the oldest byte that is not acknowledged, and also
+    /// while the peer has no room for more bytes.
+    fn give_up_after(&self, unacknowledged: Option<Duration>) {
+        match self {
+            // The kernel counts milliseconds, and takes none of them for its own limit.
+            Self::Tcp(stream) => {
+                let limit = unacknowledged.map(|limit| limit.max(Duration::from_millis(1)));
+                // Fails only on a socket that is closed already.
+                drop(SockRef::from(stream).set_tcp_user_timeout(limit));
+            }
+            Self::Unix(_) => {}
+        }
+    }
+
+    /// A connection has no peer any more once its last byte and both ends are acknowledged, or once it was reset.
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Tcp(stream) => {
+                stream.peer_addr().is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
+            }
+            Self::Unix(_) => true,
+        }
+    }
+
     fn has_hung_up(&self) -> bool {
         let known = match self {
             Self::Tcp(stream) => stream.ready(Interest::READABLE).now_or_never(),
@@ -109,5 +140,20 @@ mod tests {
         ours.read_to_string(&mut read).await.expect("read");
         assert_eq!(read, "last");
         ours.write_all(b"late").await.expect_err("nobody is there");
+    }
+
+    /// Nothing of it waits in the kernel of the one who has written.
+    #[tokio::test]
+    async fn a_unix_socket_takes_all_orders_and_has_delivered_before() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let mut ours = SocketStream::Unix(ours);
+        ours.reset_on_close();
+        ours.give_up_after(Some(Duration::ZERO));
+        ours.write_all(b"all").await.expect("open");
+        assert!(ours.is_over());
+        drop(ours);
+        let mut read = String::new();
+        theirs.read_to_string(&mut read).await.expect("read");
+        assert_eq!(read, "all");
     }
 }

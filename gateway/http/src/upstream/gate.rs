@@ -4,6 +4,11 @@
 //! unbounded time, for instance a pause of the whole process. So the check sits in `poll_write` itself, directly on the
 //! socket. Two gaps stay open: a pause between the check and the system call, and bytes that are already in the
 //! kernel's buffers. Only a comparison of tokens on the other side closes those.
+//!
+//! The second gap is made short. A kernel goes on sending for a process that is killed, for a minute and more, and for
+//! one that stands still. So every socket resets when it is closed without an order, from its first byte on, and the
+//! kernel gives up bytes of a fenced request that stay unacknowledged for too long. An orderly end takes the reset
+//! back.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -12,6 +17,7 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use fencegate_process::{
@@ -30,6 +36,8 @@ use crate::{body::observer::Observer, network::Reset};
 pub struct Gated<S: Reset> {
     io: S,
     gate: Rc<Gate>,
+    /// The limit that the socket has.
+    undelivered: Option<Duration>,
 }
 
 /// The gate of one connection, shared with the code that dispatches on it.
@@ -46,6 +54,8 @@ pub struct Gate {
     frames: OnceCell<Rc<SeenFrames>>,
     /// Whether the answer to a request that was sent in full is awaited even after the proof has ended.
     awaited: Cell<bool>,
+    /// How long the kernel may try to deliver a byte of this exchange. `None`: as long as it likes.
+    undelivered: Cell<Option<Duration>>,
 }
 
 #[derive(Debug)]
@@ -56,6 +66,9 @@ enum State {
     Armed(Arc<dyn Permission>),
     /// The request was sent in full, and its answer is awaited. All bytes pass, because none belongs to a request.
     Listens,
+    /// The exchange is being ended in order, under a permission that held. Bytes pass, and so does the end. A
+    /// connection that is dropped before the peer has all of it is reset all the same.
+    Closing,
     /// No byte passes any more.
     Shut(Why),
 }
@@ -92,6 +105,7 @@ impl Gate {
             last_write: Cell::new(Instant::now()),
             frames: OnceCell::new(),
             awaited: Cell::new(false),
+            undelivered: Cell::new(None),
         }
     }
 
@@ -113,10 +127,12 @@ impl Gate {
     }
 
     /// Call this before a request is queued on the connection. It resets the count, and lets bytes pass only under
-    /// `permission`.
+    /// `permission`. The kernel may try to deliver them for as long as it likes, unless [`Self::bound_delivery`] is
+    /// called after this.
     pub fn arm(&self, permission: Option<Arc<dyn Permission>>) {
         self.written.set(0);
         self.awaited.set(false);
+        self.undelivered.set(None);
         let mut state = self.state.borrow_mut();
         if !matches!(*state, State::Shut(_)) {
             *state = permission.map_or(State::Open, State::Armed);
@@ -128,18 +144,30 @@ impl Gate {
         self.arm(None);
     }
 
-    /// Lets further bytes pass if the proof still holds, so that the connection can be closed in order.
+    /// Bounds the time of delivery: the kernel gives the connection up if the peer does not acknowledge a byte within `longest`, also while this
+    /// process stands still. The socket gets the limit before the next byte.
+    pub fn bound_delivery(&self, longest: Duration) {
+        self.undelivered.set(Some(longest));
+    }
+
+    /// Lets further bytes pass if the proof still holds, so that the connection can be closed in order. If it is dropped
+    /// while it [is closing](Self::is_closing), it is reset.
     pub fn disarm_if_held(&self) {
         let held = match &*self.state.borrow() {
-            State::Open => true,
             State::Armed(permission) => permission.holds(self.clock.now()),
-            State::Listens | State::Shut(_) => false,
+            State::Open | State::Listens | State::Closing | State::Shut(_) => false,
         };
         if held {
             // The count of written bytes stays until the next exchange is armed, because the upstream may still work on
             // them.
-            self.state.replace(State::Open);
+            self.state.replace(State::Closing);
         }
+    }
+
+    /// Whether the connection is being closed in order, and bytes of it may not have arrived. Each shutdown of the
+    /// stream looks again.
+    pub fn is_closing(&self) -> bool {
+        matches!(*self.state.borrow(), State::Closing)
     }
 
     /// Says that the connection ends. An exchange under way then ends with a reset.
@@ -208,7 +236,7 @@ impl Gate {
             self.state.replace(State::Listens);
         }
         match &*self.state.borrow() {
-            State::Open | State::Listens => return Ok(()),
+            State::Open | State::Listens | State::Closing => return Ok(()),
             State::Shut(_) => return Err(io::Error::other(GateShut)),
             State::Armed(permission) => {
                 failpoint::pass("before_upstream_write");
@@ -241,16 +269,32 @@ impl Observer for Cuts {
 }
 
 impl<S: Reset> Gated<S> {
+    /// `io`: a socket on which nothing was written yet.
     pub fn new(io: S, gate: Rc<Gate>) -> Self {
-        Self { io, gate }
+        // Bytes in the kernel's buffer must not arrive if the exchange does not end well. Nothing is dropped in a
+        // process that is killed, so this cannot wait for the end.
+        io.reset_on_close();
+        Self { io, gate, undelivered: None }
+    }
+
+    /// Everything that comes before a write. The check comes last, so that a pause before the write is least likely.
+    fn before_write(&mut self) -> io::Result<()> {
+        let undelivered = self.gate.undelivered.get();
+        if self.undelivered != undelivered {
+            self.io.give_up_after(undelivered);
+            self.undelivered = undelivered;
+        }
+        self.gate.check()?;
+        self.gate.unflushed.set(true);
+        Ok(())
     }
 }
 
 impl<S: Reset> Drop for Gated<S> {
     fn drop(&mut self) {
-        if !self.gate.is_open() {
-            // Bytes in the kernel's buffer must not arrive either if the exchange did not end well.
-            self.io.reset_on_close();
+        // An open gate has no exchange with a permission, or one that was answered in full.
+        if self.gate.is_open() {
+            self.io.close_in_order();
         }
     }
 }
@@ -267,8 +311,7 @@ impl<S: AsyncRead + Reset + Unpin> AsyncRead for Gated<S> {
 
 impl<S: AsyncWrite + Reset + Unpin> AsyncWrite for Gated<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.gate.check()?;
-        self.gate.unflushed.set(true);
+        self.before_write()?;
         let polled = Pin::new(&mut self.io).poll_write(cx, buf);
         self.gate.count(&polled);
         polled
@@ -279,8 +322,7 @@ impl<S: AsyncWrite + Reset + Unpin> AsyncWrite for Gated<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.gate.check()?;
-        self.gate.unflushed.set(true);
+        self.before_write()?;
         let polled = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
         self.gate.count(&polled);
         polled
@@ -299,12 +341,16 @@ impl<S: AsyncWrite + Reset + Unpin> AsyncWrite for Gated<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.gate.is_open() {
+        if !self.gate.is_open() && !self.gate.is_closing() {
             // A FIN in the middle of an exchange would look like an orderly end, so the drop resets the connection
             // instead.
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        let polled = Pin::new(&mut self.io).poll_shutdown(cx);
+        if self.gate.is_closing() && self.io.is_over() {
+            self.gate.state.replace(State::Open);
+        }
+        polled
     }
 }
 

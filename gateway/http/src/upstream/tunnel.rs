@@ -156,11 +156,36 @@ async fn carry(client: Switched, upstream: Switched, lend: &Lend, bounds: Bounds
     if ended == Ended::Closed {
         lend.gate().disarm_if_held();
         lend.worked();
-        // An error means that the client has gone, which needs no action.
-        timeout(bounds.farewell, to_client.shutdown()).await.ok();
+        let both = async {
+            // An error means that the client has gone, which needs no action.
+            tokio::join!(to_client.shutdown(), close(&mut to_upstream, lend.gate())).0.ok();
+        };
+        timeout(bounds.farewell, both).await.ok();
     }
     ended
 }
+
+/// Returns when the upstream has every byte and the end, so that the connection needs no reset. What it does not take
+/// is not waited for: it has said that it is done.
+async fn close<S: AsyncWrite>(to_upstream: &mut WriteHalf<S>, gate: &Gate) {
+    let mut pause = FIRST_LOOK;
+    let taken = async {
+        while gate.is_closing() {
+            // If it fails, the connection has ended, which the gate sees.
+            to_upstream.shutdown().await.ok();
+            if gate.is_closing() {
+                sleep(pause).await;
+                pause *= 2;
+            }
+        }
+    };
+    timeout(CLOSE, taken).await.ok();
+}
+
+/// How long the upstream may take to acknowledge the end of a tunnel that it has closed itself.
+const CLOSE: Duration = Duration::from_secs(1);
+/// The time to the first look for its acknowledgement.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
 
 /// Which end of a direction broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -140,7 +140,7 @@ impl<N: Network> Courier<N> {
                 return Carried::Back("its key does not fit into a field");
             };
             request.notes.sends(Instant::now(), &way.gateway);
-            let answer = lend.send(http);
+            let answer = lend.send(http, due.saturating_duration_since(Instant::now()));
             let answered = tokio::select! {
                 answered = answer => answered,
                 ended = ended(client, due) => return ended_early(ended, &mut lend),

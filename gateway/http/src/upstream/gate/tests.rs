@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use fencegate_process::clock::{Clock, ManualClock};
 use futures_util::FutureExt;
+use socket2::SockRef;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     net::{TcpListener, TcpStream},
@@ -249,6 +250,76 @@ async fn an_exchange_that_did_not_end_well_ends_with_a_reset_and_no_other_one_do
     assert_eq!(end, b"whole");
     drop(io);
     assert_eq!(far.read(&mut [0; 1]).await.expect("no reset afterwards"), 0);
+}
+
+fn options(io: &Gated<SocketStream>) -> (Option<Duration>, Option<Duration>) {
+    let SocketStream::Tcp(stream) = &io.io else { panic!("it goes by the network") };
+    let socket = SockRef::from(stream);
+    (socket.linger().expect("open"), socket.tcp_user_timeout().expect("open"))
+}
+
+/// A killed process drops nothing, and a frozen one does nothing: what their kernel does was said before.
+#[tokio::test(flavor = "current_thread")]
+async fn a_socket_resets_without_an_order_from_the_beginning_and_its_kernel_gives_up_what_is_fenced() {
+    const RESETS: Option<Duration> = Some(Duration::ZERO);
+    let longest = Duration::from_millis(1500);
+    let (mut io, gate, _far) = by_the_network().await;
+    assert_eq!(options(&io), (RESETS, None));
+    for limit in [longest, longest * 2] {
+        gate.arm(Some(proof(5)));
+        gate.bound_delivery(limit);
+        io.write_all(b"fenced").await.expect("within the proof");
+        assert_eq!(options(&io), (RESETS, Some(limit)));
+        gate.disarm();
+        io.write_all(b"unfenced").await.expect("open");
+        assert_eq!(options(&io), (RESETS, None), "a slow service may be slow");
+    }
+}
+
+/// Far more than the far end takes before it reads.
+#[tokio::test(flavor = "current_thread")]
+async fn an_idle_connection_is_closed_without_losing_a_byte() {
+    const MUCH: usize = 200_000;
+    let (mut io, gate, mut far) = by_the_network().await;
+    gate.arm(Some(proof(5)));
+    io.write_all(&[b'x'; MUCH]).await.expect("within the proof");
+    gate.disarm();
+    drop(io);
+    let mut seen = Vec::new();
+    far.read_to_end(&mut seen).await.expect("no reset");
+    assert_eq!(seen.len(), MUCH);
+}
+
+/// The end of a tunnel.
+#[tokio::test(flavor = "current_thread")]
+async fn what_is_closed_in_order_resets_until_the_other_side_has_all_of_it_and_the_end() {
+    let (mut io, gate, mut far) = by_the_network().await;
+    gate.arm(Some(proof(5)));
+    io.write_all(b"first ").await.expect("within the proof");
+    gate.disarm_if_held();
+    io.write_all(b"last").await.expect("within the proof");
+    io.shutdown().await.expect("an end in order");
+    assert!(gate.is_closing(), "the other side has not closed");
+    assert_eq!(options(&io).0, Some(Duration::ZERO));
+    let mut seen = Vec::new();
+    far.read_to_end(&mut seen).await.expect("no reset");
+    assert_eq!(seen, b"first last");
+    drop(far);
+    let mut pauses = 0;
+    while gate.is_closing() && pauses < 1000 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        io.shutdown().await.expect("an end in order");
+        pauses += 1;
+    }
+    assert!(!gate.is_closing() && !gate.was_given_up(), "both sides have closed");
+
+    let (mut io, gate, mut far) = by_the_network().await;
+    gate.arm(Some(proof(5)));
+    io.write_all(b"half").await.expect("within the proof");
+    gate.disarm_if_held();
+    drop(io);
+    let told = far.read_to_end(&mut Vec::new()).await.expect_err("it was dropped in the middle");
+    assert_eq!(told.kind(), io::ErrorKind::ConnectionReset);
 }
 
 /// The connection of an exchange that is under way ends: nothing more of the exchange leaves, although its proof holds.

@@ -1,0 +1,289 @@
+//! What a process has written, and the network has not taken, is never delivered once the process has ended without an
+//! order, and not for long while it stands still.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::Ask,
+    gateway::{Gateway, Launch},
+    guard::{Beside, Dispatch, FLOOR, Launch as GuardLaunch},
+    held::Held,
+    namespaces::Namespaces,
+    origin::Log,
+    origin_h2::OriginH2,
+    patience::{QUIET, patiently},
+    policy::Policy,
+    process::Process,
+    scratch,
+    site::Site,
+    terminator::{Authority, Clients, Terminator},
+};
+use serde_json::json;
+use tokio::{io::copy_bidirectional, net::TcpStream, task::JoinHandle};
+
+/// A guard gives a dispatch up after this time, unless its process has ended before.
+const SENDS: Duration = Duration::from_secs(2);
+
+/// The way to a service, on which packets vanish. What arrives is passed on at once.
+struct Way {
+    namespaces: Namespaces,
+    /// The end at which a process finds the service.
+    address: SocketAddr,
+    /// Connections that the process has reset.
+    resets: Arc<AtomicUsize>,
+    passing: JoinHandle<()>,
+}
+
+impl Way {
+    /// `None` where this machine has no network namespaces.
+    async fn to(service: SocketAddr) -> Option<Self> {
+        let namespaces = match Namespaces::of(1).await {
+            Ok(namespaces) => namespaces,
+            Err(why) => {
+                println!("no network namespaces here: {why}");
+                return None;
+            }
+        };
+        let listener: TcpListener = namespaces.listener(0);
+        let address = listener.local_addr().expect("bound");
+        listener.set_nonblocking(true).expect("our own socket");
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime");
+        let resets = Arc::<AtomicUsize>::default();
+        let counted = resets.clone();
+        let passing = tokio::spawn(async move {
+            while let Ok((mut come, _)) = listener.accept().await {
+                let counted = counted.clone();
+                tokio::spawn(async move {
+                    let Ok(mut on) = TcpStream::connect(service).await else { return };
+                    if copy_bidirectional(&mut come, &mut on).await.is_err() {
+                        counted.fetch_add(1, SeqCst);
+                    }
+                });
+            }
+        });
+        Some(Self { namespaces, address, resets, passing })
+    }
+
+    /// From now on what is sent to the service vanishes.
+    fn breaks(&self) {
+        self.namespaces.loses_what_comes(0);
+    }
+
+    fn heals(&self) {
+        self.namespaces.mends();
+    }
+
+    /// How many bytes the kernel still tries to deliver, for living and for dead processes of this machine.
+    fn undelivered(&self) -> u64 {
+        let SocketAddr::V4(address) = self.address else { panic!("a namespace has an IPv4 address") };
+        let remote = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
+        let connections = fs::read_to_string("/proc/net/tcp").expect("the kernel tells");
+        let queues = connections.lines().filter_map(|line| {
+            // Its number, its two ends, its state, and the bytes to be sent and to be read.
+            let [_, _, to, _, queues, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+                return None;
+            };
+            (to == remote).then(|| u64::from_str_radix(queues.split(':').next()?, 16).ok())?
+        });
+        queues.sum()
+    }
+
+    /// Waits until something was written that does not arrive, or until nothing of it is left. The kernel sends no
+    /// event.
+    async fn has(&self, undelivered: bool) {
+        let reached = async {
+            while (self.undelivered() > 0) != undelivered {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        patiently("the kernel to have it", reached, || self.undelivered()).await;
+    }
+
+    /// A request is written that does not arrive, and then the process ends. Nothing of it may be left to the kernel,
+    /// which would deliver it as soon as the way is free.
+    async fn loses_all(&self, process: &Process, ask: Ask, end: End) {
+        self.breaks();
+        let lost = process.begin(ask);
+        self.has(true).await;
+        end.of(process).await;
+        assert_eq!(self.undelivered(), 0, "after {end:?}: the kernel goes on sending");
+        assert!(lost.result().await.is_err(), "nobody is left to answer");
+        self.heals();
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        self.passing.abort();
+    }
+}
+
+/// How a process ends with a request at work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Killed,
+    /// In order, and its drain is shorter than the request.
+    Drained,
+    /// It was told a second time.
+    ToldTwice,
+}
+
+impl End {
+    const ALL: [Self; 3] = [Self::Killed, Self::Drained, Self::ToldTwice];
+
+    async fn of(self, process: &Process) {
+        match self {
+            Self::Killed => process.signal(Signal::KILL),
+            Self::Drained => process.signal(Signal::TERM),
+            Self::ToldTwice => {
+                process.signal(Signal::TERM);
+                process.says("the drain", |line| line.message() == "draining").await;
+                process.signal(Signal::TERM);
+            }
+        }
+        process.exit().await;
+    }
+
+    fn drain(self) -> &'static str {
+        if self == Self::Drained { "200ms" } else { "30s" }
+    }
+}
+
+/// A guard before that way.
+async fn guard_before(way: &Way) -> GuardLaunch {
+    let launch = GuardLaunch::before(way.address).made_from(FLOOR).await.of_one_worker();
+    launch
+        .with("/send_within", format!("{}s", SENDS.as_secs()))
+        .with("/upstream/response_timeout", "2s")
+        .with("/max_execution", "4s")
+        .with("/settle", "1s")
+}
+
+#[tokio::test]
+async fn a_guard_that_ends_leaves_nothing_to_its_kernel() {
+    let beside = Beside::fresh().await;
+    let Some(way) = Way::to(beside.origin.door("guard")).await else { return };
+    let mut launch = guard_before(&way).await;
+    for (number, end) in (0..).zip(End::ALL) {
+        launch = launch.with("/listener/timeouts/drain", end.drain());
+        let guard = launch.start().await;
+        let (key, epoch) = (format!("key/{number}"), 20 + number);
+        // The guard may have been killed before. Keys that were not at work then are not in quarantine.
+        let warm = guard.send(&Dispatch::new(&format!("{key}/warm"), epoch).post("/warm")).await;
+        assert_eq!(warm.status, 200, "{warm:?}");
+        way.loses_all(&guard, Dispatch::new(&key, epoch).post("/pay").body("old"), end).await;
+    }
+    let guard = launch.start().await;
+    guard.becomes_ready().await;
+    assert_eq!(guard.send(&Dispatch::new("key/0", 30).post("/next")).await.status, 200);
+    tokio::time::sleep(QUIET).await;
+    assert_eq!((beside.origin.count("/next"), beside.origin.count("/pay")), (1, 0));
+}
+
+/// A frozen process closes nothing.
+#[tokio::test]
+async fn the_kernel_of_a_guard_that_stands_still_gives_up_in_time() {
+    let beside = Beside::fresh().await;
+    let Some(way) = Way::to(beside.origin.door("guard")).await else { return };
+    let guard = guard_before(&way).await.start().await;
+    assert_eq!(guard.send(&Dispatch::new("warm", 20).post("/warm")).await.status, 200);
+    way.breaks();
+    let lost = guard.begin(Dispatch::new("key", 20).post("/pay").body("old"));
+    way.has(true).await;
+    let written = Instant::now();
+    guard.signal(Signal::STOP);
+    way.has(false).await;
+    let after = written.elapsed();
+    assert!(after < SENDS * 2, "it gave up after {after:?}");
+    way.heals();
+    guard.signal(Signal::CONT);
+    assert_eq!(lost.answer().await.reason(), "outcome-unknown");
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(beside.origin.count("/pay"), 0);
+}
+
+/// A gateway of one worker that gets no answer for some seconds.
+async fn gateway(policy: &Policy, end: End) -> Gateway {
+    let policy = policy.clone().with("/listeners/public/timeouts/drain", end.drain());
+    let gateway = Launch::new(&policy).workers(1).start().await;
+    gateway.becomes_ready().await;
+    assert_eq!(gateway.send(&Ask::post("/pay/warm")).await.status, 200);
+    gateway
+}
+
+/// The next holder waits for the delay, which counts from the end of the session.
+#[tokio::test]
+async fn a_gateway_that_ends_at_the_level_delay_leaves_nothing_for_after_the_delay() {
+    let site = Site::fresh().await;
+    let Some(way) = Way::to(site.origin.door("gw-1")).await else { return };
+    let ours = |name: &str| {
+        let policy =
+            site.policy(name).with("/upstreams/ledger/fencing", "delay").with("/routes/0/fence/wait", "20s");
+        policy.with("/upstreams/ledger/delay", "2s").with("/upstreams/ledger/response_timeout", "2s")
+    };
+    let broken = ours("gw-1").with("/upstreams/ledger/endpoints", json!([format!("http://{}", way.address)]));
+    let next = Gateway::start(&ours("gw-2")).await;
+    let paths = ["/pay/killed", "/pay/drained", "/pay/told-twice"];
+    for (path, end) in paths.into_iter().zip(End::ALL) {
+        let gateway = gateway(&broken, end).await;
+        way.loses_all(&gateway, Ask::post(path).body("old"), end).await;
+    }
+    assert_eq!(next.send(&Ask::post(paths[0])).await.status, 200);
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(paths.map(|path| site.origin.count(path)), [1, 0, 0]);
+}
+
+#[tokio::test]
+async fn over_http2_and_over_tls_nothing_is_left_either() {
+    let (site, h2, home) = (Site::fresh().await, OriginH2::start(), scratch::place());
+    let Some(plain) = Way::to(h2.address).await else { return };
+    let endpoint = json!([format!("http://{}", plain.address)]);
+    let policy = site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoint);
+    let speaking = gateway(&policy.with("/upstreams/ledger/protocol", "http2"), End::Killed).await;
+    plain.loses_all(&speaking, Ask::post("/pay/7").body("old"), End::Killed).await;
+
+    let authority = Authority::new();
+    authority.write(&home.path().join("ca.pem"));
+    let (signed, door) = (authority.sign(&["ledger.internal"]), site.origin.door("gw-2"));
+    let front = Terminator::start(&signed, &Clients::Anybody, &["http/1.1"], door);
+    let Some(secured) = Way::to(front.address).await else { return };
+    let tls = json!({"ca_file": home.path().join("ca.pem"), "server_name": "ledger.internal"});
+    let endpoint = json!([format!("https://{}", secured.address)]);
+    let policy =
+        site.policy("gw-2").with("/upstreams/ledger/endpoints", endpoint).with("/upstreams/ledger/tls", tls);
+    let speaking = gateway(&policy, End::Killed).await;
+    secured.loses_all(&speaking, Ask::post("/pay/8").body("old"), End::Killed).await;
+
+    tokio::time::sleep(QUIET).await;
+    assert_eq!((h2.on("/pay/7").len(), site.origin.count("/pay/8")), (0, 0));
+}
+
+#[tokio::test]
+async fn a_process_that_ends_in_order_resets_no_connection() {
+    let site = Site::fresh().await;
+    let Some(way) = Way::to(site.origin.door("gw-1")).await else { return };
+    let endpoint = json!([format!("http://{}", way.address)]);
+    let policy = site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoint);
+    let gateway = Gateway::start(&policy).await;
+    assert_eq!(gateway.send(&Ask::get("/idle")).await.status, 200);
+    let Held { request, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    gateway.signal(Signal::TERM);
+    gateway.becomes_unready().await;
+    latch.let_go();
+    assert_eq!(request.answer().await.status, 200);
+    assert!(gateway.exit().await.success());
+    let ended =
+        |log: &Log| log.records.iter().all(|record| log.ended.contains(&record.connection)).then_some(());
+    site.origin.when("the ends of its connections", ended).await;
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(way.resets.load(SeqCst), 0);
+}

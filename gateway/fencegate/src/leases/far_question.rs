@@ -120,7 +120,7 @@ impl<N: Network> Remotes<N> {
             Unsent::Away("it cannot be reached")
         })?;
         let http = addressed(ours, question, way).ok_or(Unsent::Away("the question fits into no request"))?;
-        let answer = match lend.send(http).await {
+        let answer = match lend.send(http, question.patience + MARGIN).await {
             Ok(answer) => answer,
             Err(failed) => {
                 let (unwritten, reused) = (lend.give_up(), lend.is_reused());

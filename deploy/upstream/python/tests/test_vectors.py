@@ -4,6 +4,8 @@ import asyncio
 import json
 import sqlite3
 import sys
+import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -12,6 +14,7 @@ sys.path.insert(0, str(UPSTREAM / "python" / "src"))
 
 import fencegate_upstream as upstream  # noqa: E402
 from fencegate_upstream import statements  # noqa: E402
+from fencegate_upstream.not_after import Clock, is_in_time, parse_not_after  # noqa: E402
 from fencegate_upstream.stamp import Refused  # noqa: E402
 
 VECTORS = json.loads((UPSTREAM / "vectors.json").read_text())
@@ -56,8 +59,8 @@ class Wsgi:
     name = "wsgi"
 
     @staticmethod
-    def asked(fields, handler, settings, method="POST"):
-        """`handler(fence)` returns a status, or raises an exception."""
+    def asked(fields, handler, settings, method="POST", around=None):
+        """`handler(fence)` returns a status, or raises an exception. `around`: another middleware than that of the fence."""
         environ = {"REQUEST_METHOD": method, "PATH_INFO": "/a", "QUERY_STRING": "secret=1"}
         for name, value in fields:
             variable = "HTTP_" + name.upper().replace("-", "_")
@@ -65,7 +68,7 @@ class Wsgi:
         heads = []
 
         def application(environ, start_response):
-            status = handler(environ.get("fencegate.fence"))
+            status = handler(environ.get("fencegate.deadline" if around else "fencegate.fence"))
             start_response(f"{status} Own", [("X-Own", "1")])
             return [b"", b"the ", b"handler's"]
 
@@ -73,7 +76,8 @@ class Wsgi:
             heads.append((int(status[:3]), dict(headers)))
             return None
 
-        body = upstream.WsgiFence(application, Scripted(), settings)(environ, start_response)
+        middleware = around or (lambda app: upstream.WsgiFence(app, Scripted(), settings))
+        body = middleware(application)(environ, start_response)
         told = b"".join(body)
         assert len(heads) == 1, heads
         return heads[0] + (told,)
@@ -83,13 +87,13 @@ class Asgi:
     name = "asgi"
 
     @staticmethod
-    def asked(fields, handler, settings, method="POST"):
+    def asked(fields, handler, settings, method="POST", around=None):
         headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in fields]
         scope = {"type": "http", "method": method, "path": "/a", "query_string": b"secret=1", "headers": headers}
         sent = []
 
         async def application(scope, receive, send):
-            status = handler(scope.get("fencegate.fence"))
+            status = handler(scope.get("fencegate.deadline" if around else "fencegate.fence"))
             await send({"type": "http.response.start", "status": status, "headers": [(b"x-own", b"1")]})
             await send({"type": "http.response.body", "body": b"the ", "more_body": True})
             await send({"type": "http.response.body", "body": b"handler's"})
@@ -97,16 +101,18 @@ class Asgi:
         async def send(message):
             sent.append(message)
 
-        asyncio.run(upstream.AsgiFence(application, Scripted(), settings)(scope, None, send))
+        middleware = around or (lambda app: upstream.AsgiFence(app, Scripted(), settings))
+        asyncio.run(middleware(application)(scope, None, send))
         assert [message["type"] for message in sent].count("http.response.start") == 1, sent
         names = {name.decode().title(): value.decode() for name, value in sent[0]["headers"]}
         return sent[0]["status"], names, b"".join(message["body"] for message in sent[1:])
 
 
 KINDS = (Wsgi, Asgi)
+DEADLINES = {"wsgi": upstream.WsgiDeadline, "asgi": upstream.AsgiDeadline}
 
 
-class Contract(unittest.TestCase):
+class Answers(unittest.TestCase):
     def answers(self, told, reason):
         status, fields, body = told
         expected = ANSWERS[reason]
@@ -115,6 +121,8 @@ class Contract(unittest.TestCase):
         self.assertEqual(fields.get("Fencing-Refusal"), expected.get("refusal"))
         self.assertEqual(json.loads(body), {name: expected[name] for name in ("title", "status", "reason")})
 
+
+class Contract(Answers):
     def test_requests_are_read_and_refused_as_written(self):
         for kind in KINDS:
             for vector in VECTORS["requests"]:
@@ -254,6 +262,99 @@ class Contract(unittest.TestCase):
             self.assertEqual(claimed, [(key, "exclusive", stamp.token) for key in "ab"])
 
 
+def moment(wall, boot, uptime):
+    return upstream.Moment(wall, boot, uptime if boot is not None else None)
+
+
+class NotAfter(Answers):
+    def asked(self, kind, fields, method="POST", now=moment(0, None, None), handler=lambda deadline: 200, **settings):
+        around = lambda app: DEADLINES[kind.name](app, clock=lambda: now, **settings)  # noqa: E731
+        return kind.asked(fields, handler, None, method, around)
+
+    def test_fields_are_read_and_refused_as_written(self):
+        for kind in KINDS:
+            for vector in VECTORS["not_after"]:
+                with self.subTest(kind=kind.name, vector=vector["name"]):
+                    deadlines = []
+                    told = self.asked(
+                        kind,
+                        vector["fields"],
+                        now=moment(-10000, None, None),
+                        handler=lambda deadline: deadlines.append(deadline) or 200,
+                    )
+                    if "refused" in vector and kind.name not in vector.get("unseen_by", ()):
+                        self.answers(told, vector["refused"])
+                        self.assertEqual(deadlines, [])
+                        continue
+                    self.assertEqual(told[::2], (200, b"the handler's"))
+                    self.assertEqual(told[1]["Fencing-Clock"], "-10000;error=500")
+                    if "read" in vector:
+                        read = vector["read"]
+                        wanted = moment(read["not_after"], read["boot"], read["uptime"])
+                        self.assertEqual([deadline.not_after for deadline in deadlines], [wanted])
+
+    def test_what_is_in_time_is_decided_as_written(self):
+        for vector in VECTORS["in_time"]:
+            now = moment(vector["now"]["wall"], vector["now"]["boot"], vector["now"]["uptime"])
+            not_after = parse_not_after(vector["value"].encode())
+            self.assertEqual(is_in_time(not_after, now, vector["clock_error"]), vector["in_time"], vector["name"])
+            for kind in KINDS:
+                fields = [["Fencing-Not-After", vector["value"]]]
+                told = self.asked(kind, fields, now=now, clock_error=vector["clock_error"])
+                if vector["in_time"]:
+                    self.assertEqual(told[0], 200)
+                else:
+                    self.answers(told, "expired")
+
+    def test_methods_that_are_not_fenced_pass_without_any_of_the_fields_only(self):
+        for kind in KINDS:
+            free = self.asked(kind, [["Accept", "text/plain"]], "GET", unfenced=["GET"])
+            self.assertEqual((free[0], free[1].get("Fencing-Clock")), (200, None))
+            for fields, method in (([], "POST"), ([["Fencing-Key", "a"]], "GET")):
+                self.answers(self.asked(kind, fields, method, unfenced=["GET"]), "not-after-missing")
+            self.answers(self.asked(kind, [["Fencing-Not-After", "0"]], "GET", unfenced=["GET"]), "expired")
+
+    def test_a_fence_looks_at_the_field_first(self):
+        for kind in KINDS:
+            for value, reason in (("5", "expired"), ("never", "not-after-malformed")):
+                for fields in (GOOD, []):
+                    told = kind.asked([*fields, ["Fencing-Not-After", value]], lambda fence: 200, upstream.Settings())
+                    self.answers(told, reason)
+                    self.assertRegex(told[1]["Fencing-Clock"], r"^[0-9]+;error=500$")
+            late = str(time.time_ns() // 1_000_000 + 2000)
+            self.answers(kind.asked([["Fencing-Not-After", late]], lambda fence: 200, upstream.Settings()), "token-missing")
+            settings = upstream.Settings(clock_error=5000)
+            self.answers(kind.asked([["Fencing-Not-After", late]], lambda fence: 200, settings), "expired")
+
+    def test_a_handler_that_waits_may_ask_again(self):
+        for kind in KINDS:
+            told = []
+            clock = iter([1000, 1000, 2000, 3000]).__next__
+
+            def handler(deadline):
+                told.extend([deadline.is_over(), deadline.is_over()])
+                return 200
+
+            around = lambda app: DEADLINES[kind.name](app, clock_error=0, clock=lambda: moment(clock(), None, None))  # noqa: E731
+            kind.asked([["Fencing-Not-After", "1500"]], handler, None, "POST", around)
+            self.assertEqual(told, [False, True])
+
+    def test_the_clock_of_the_kernel_is_compared_where_it_is_the_same(self):
+        first, second = Clock()(), Clock()()
+        self.assertEqual(first.boot, Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        self.assertLessEqual(first.uptime, second.uptime)
+        read = float(Path("/proc/uptime").read_text().split()[0]) * 1000
+        self.assertLess(abs(read - second.uptime), 5000)
+        zero, offset = "boottime            0         0\n", "boottime         -100         0\n"
+        for boot, offsets, known in (("b\n", zero, True), ("b", None, True), ("b", offset, False), ("", zero, False), (None, zero, False)):
+            with tempfile.TemporaryDirectory() as folder:
+                for name, text in (("sys/kernel/random/boot_id", boot), ("self/timens_offsets", offsets)):
+                    if text is not None:
+                        (Path(folder) / name).parent.mkdir(parents=True)
+                        (Path(folder) / name).write_text(text)
+                self.assertEqual(Clock(folder)().boot is not None, known)
+
+
 class InSqlite(unittest.TestCase):
     def bank(self, form):
         """An empty database, which commits each statement by itself unless a transaction is begun."""
@@ -310,9 +411,11 @@ class Statements(unittest.TestCase):
 
 class Page(unittest.TestCase):
     def test_it_shows_what_runs(self):
-        sample = (UPSTREAM / "python" / "sample" / "account.py").read_text().split("# --- page\n")[1]
-        page = (UPSTREAM / "python" / "README.md").read_text().split("```python\n")[1].split("```")[0]
-        self.assertEqual(page.strip(), sample.strip())
+        blocks = (UPSTREAM / "python" / "README.md").read_text().split("```python\n")[1:]
+        self.assertEqual(len(blocks), 2)
+        for name, block in zip(("account.py", "deadline.py"), blocks):
+            sample = (UPSTREAM / "python" / "sample" / name).read_text().split("# --- page\n")[1]
+            self.assertEqual(block.split("```")[0].strip(), sample.strip())
 
 
 if __name__ == "__main__":

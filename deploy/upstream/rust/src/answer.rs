@@ -17,6 +17,12 @@ pub enum Refusal {
     Unclaimed,
     /// One claim has passed and another one was stale, so it is not known whether a transaction was committed.
     ClaimedTwice,
+    /// The request came after its `Fencing-Not-After`. This copy of it was not begun.
+    Expired,
+    /// `Fencing-Not-After` is missing.
+    NotAfterMissing,
+    /// `Fencing-Not-After` does not have the form that a gateway writes.
+    NotAfterMalformed,
 }
 
 /// Turns refusals into answers. [`Problems`] follows the contract; a service can bring answers of its own.
@@ -52,14 +58,17 @@ impl Refusal {
             Self::Stale => "stale",
             Self::Unclaimed => "unclaimed",
             Self::ClaimedTwice => "claimed-twice",
+            Self::Expired => "expired",
+            Self::NotAfterMissing => "not-after-missing",
+            Self::NotAfterMalformed => "not-after-malformed",
         }
     }
 
     pub fn status(self) -> StatusCode {
         match self {
-            Self::TokenMissing => StatusCode::FORBIDDEN,
-            Self::TokenMalformed => StatusCode::BAD_REQUEST,
-            Self::Stale => StatusCode::PRECONDITION_FAILED,
+            Self::TokenMissing | Self::NotAfterMissing => StatusCode::FORBIDDEN,
+            Self::TokenMalformed | Self::NotAfterMalformed => StatusCode::BAD_REQUEST,
+            Self::Stale | Self::Expired => StatusCode::PRECONDITION_FAILED,
             Self::Unclaimed | Self::ClaimedTwice => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -71,6 +80,9 @@ impl Refusal {
             Self::Stale => "a newer request was let in; nothing was done",
             Self::Unclaimed => "the service did not compare the token; the outcome of the request is unknown",
             Self::ClaimedTwice => "the service claimed twice; the outcome of the first claim is unknown",
+            Self::Expired => "the request came too late to be begun",
+            Self::NotAfterMissing => "there is no Fencing-Not-After: the way in is the gateway",
+            Self::NotAfterMalformed => "Fencing-Not-After cannot be read",
         }
     }
 }
@@ -83,9 +95,9 @@ impl<B: From<String>> Answers<B> for Problems {
         let mut answer = Response::new(B::from(body));
         *answer.status_mut() = status;
         answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if refusal == Refusal::Stale {
+        if matches!(refusal, Refusal::Stale | Refusal::Expired) {
             // Tells the gateway that this 412 is about the fence and not about a client's `If-Match`.
-            answer.headers_mut().insert("fencing-refusal", HeaderValue::from_static("stale"));
+            answer.headers_mut().insert("fencing-refusal", HeaderValue::from_static(reason));
         }
         answer
     }

@@ -12,14 +12,16 @@ use tower_service::Service;
 
 use crate::{
     answer::{Answers, Problems, Refusal, Unclaimed},
+    deadline::{CLOCK_ERROR, Timing},
     fence::Fence,
     stamp::{Compare, Settings},
 };
 
 /// Makes [`Fenced`] services.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct FenceLayer<A = Problems> {
     settings: Arc<Settings>,
+    timing: Timing,
     compare: Compare,
     answers: A,
 }
@@ -33,16 +35,23 @@ pub struct Fenced<S, A = Problems> {
 
 type Answered<B, E> = Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>>;
 
+impl Default for FenceLayer {
+    fn default() -> Self {
+        Self::new(Settings::default())
+    }
+}
+
 impl FenceLayer {
     /// A layer with the answers of the contract.
     pub fn new(settings: Settings) -> Self {
-        Self { compare: settings.compare(), settings: Arc::new(settings), answers: Problems }
+        let timing = Timing::new(settings.said_clock_error().unwrap_or(CLOCK_ERROR));
+        Self { compare: settings.compare(), settings: Arc::new(settings), timing, answers: Problems }
     }
 }
 
 impl<A> FenceLayer<A> {
     pub fn answering<N>(self, answers: N) -> FenceLayer<N> {
-        FenceLayer { settings: self.settings, compare: self.compare, answers }
+        FenceLayer { settings: self.settings, timing: self.timing, compare: self.compare, answers }
     }
 }
 
@@ -72,6 +81,12 @@ where
 
     fn call(&mut self, mut request: Request<Q>) -> Self::Future {
         let answers = self.layer.answers.clone();
+        // A request that came too late is refused before its token is read: the field may be missing here.
+        if let Err(refusal) = self.layer.timing.read(request.headers()) {
+            let mut answer = answers.answer(refusal);
+            self.layer.timing.stamp(&mut answer);
+            return Box::pin(std::future::ready(Ok(answer)));
+        }
         let stamp = match self.layer.settings.read(request.method(), request.headers()) {
             Ok(Some(stamp)) => stamp,
             Ok(None) => return Box::pin(self.inner.call(request)),

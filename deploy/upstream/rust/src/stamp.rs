@@ -2,6 +2,8 @@
 
 mod value;
 
+use std::time::Duration;
+
 use http::{
     HeaderMap, Method,
     header::{HeaderName, HeaderValue},
@@ -48,6 +50,7 @@ pub struct Settings {
     number: HeaderName,
     unfenced: Vec<Method>,
     keys: KeysFrom,
+    clock_error: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +59,7 @@ enum KeysFrom {
     Service,
 }
 
-const KEY: HeaderName = HeaderName::from_static("fencing-key");
+pub(crate) const KEY: HeaderName = HeaderName::from_static("fencing-key");
 const MODE: HeaderName = HeaderName::from_static("fencing-mode");
 /// The most keys that a gateway takes for one request.
 const MOST_KEYS: usize = 16;
@@ -70,6 +73,7 @@ impl Default for Settings {
             number: HeaderName::from_static("fencing-number"),
             unfenced: Vec::new(),
             keys: KeysFrom::Request,
+            clock_error: None,
         }
     }
 }
@@ -96,6 +100,17 @@ impl Settings {
     #[must_use]
     pub fn keys_named_by_the_service(self) -> Self {
         Self { keys: KeysFrom::Service, ..self }
+    }
+
+    /// The most by which the wall clocks of sender and service differ, for requests with `Fencing-Not-After`; 500 ms if it
+    /// is not said.
+    #[must_use]
+    pub fn clock_error(self, clock_error: Duration) -> Self {
+        Self { clock_error: Some(clock_error), ..self }
+    }
+
+    pub(crate) fn said_clock_error(&self) -> Option<Duration> {
+        self.clock_error
     }
 
     pub(crate) fn compare(&self) -> Compare {
@@ -147,7 +162,7 @@ impl Settings {
 }
 
 /// The value of a field, if it is present. The outer `None`: the field is there twice, or in another spelling.
-fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Option<&'h HeaderValue>> {
+pub(crate) fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Option<&'h HeaderValue>> {
     let mut found = headers.iter().filter(|(other, _)| are_alike(other, name));
     match (found.next(), found.next()) {
         (None, _) => Some(None),
@@ -157,7 +172,7 @@ fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Option<&'h Heade
 }
 
 /// Whether a server could take the one name for the other: some treat all characters but letters and digits alike.
-fn are_alike(one: &HeaderName, other: &HeaderName) -> bool {
+pub(crate) fn are_alike(one: &HeaderName, other: &HeaderName) -> bool {
     let fold = |byte: u8| if byte.is_ascii_alphanumeric() { byte } else { b'-' };
     one.as_str().bytes().map(fold).eq(other.as_str().bytes().map(fold))
 }

@@ -21,9 +21,9 @@ class Answer:
 
     def fields(self) -> List[Tuple[str, str]]:
         fields = [("Content-Type", "application/problem+json"), ("Content-Length", str(len(self.body())))]
-        if self.reason == "stale":
+        if self.status == 412:
             # Tells the gateway that this 412 is about the fence and not about a client's `If-Match`.
-            fields.append(("Fencing-Refusal", "stale"))
+            fields.append(("Fencing-Refusal", self.reason))
         return fields
 
     def body(self) -> bytes:
@@ -45,6 +45,11 @@ CLAIMED_TWICE = Answer(
     "Internal Server Error",
     "the service claimed twice; the outcome of the first claim is unknown",
 )
+EXPIRED = Answer("expired", 412, "Precondition Failed", "the request came too late to be begun")
+NOT_AFTER_MISSING = Answer(
+    "not-after-missing", 403, "Forbidden", "there is no Fencing-Not-After: the way in is the gateway"
+)
+NOT_AFTER_MALFORMED = Answer("not-after-malformed", 400, "Bad Request", "Fencing-Not-After cannot be read")
 
 
 def tell_unclaimed(method: str, path: str, status: int, mark: str) -> None:

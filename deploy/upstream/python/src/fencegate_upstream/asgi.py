@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Awaitable, Callable, Dict, Optional
+from typing import Any, Awaitable, Callable, Dict, Iterable, Optional, Tuple
 
 from .answer import UNCLAIMED, Answer, tell_unclaimed
 from .fence import Fence
+from .not_after import Late, Timing
 from .stamp import Refused, Settings, Stamp
 
 Message = Dict[str, Any]
@@ -19,6 +20,7 @@ class AsgiFence:
         self.app = app
         self.marks = marks
         self.settings = settings or Settings()
+        self.timing = Timing(self.settings.clock_error)
 
     async def __call__(self, scope: Message, receive: Any, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -29,9 +31,14 @@ class AsgiFence:
             await self.app(scope, receive, send)
             return
         try:
+            # A request that came too late is refused before its token is read. The field may be missing here.
+            self.timing.read(scope["headers"])
             stamp = self.settings.read(scope["method"], scope["headers"])
         except Refused as refused:
             await answered(send, scope, refused.answer)
+            return
+        except Late as late:
+            await answered(send, scope, late.answer, [self.timing.field()])
             return
         if stamp is None:
             await self.app(scope, receive, send)
@@ -80,8 +87,8 @@ class Judge:
         return None if told and answer is not None and answer.status == 412 else answer
 
 
-async def answered(send: Send, scope: Message, answer: Answer) -> None:
-    headers = [(name.lower().encode(), value.encode()) for name, value in answer.fields()]
+async def answered(send: Send, scope: Message, answer: Answer, more: Iterable[Tuple[str, str]] = ()) -> None:
+    headers = [(name.lower().encode(), value.encode()) for name, value in [*answer.fields(), *more]]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     body = b"" if scope["method"] == "HEAD" else answer.body()
     await send({"type": "http.response.body", "body": body})

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Dict, FrozenSet, Iterable, List, Optional, Tuple
 
 from .answer import TOKEN_MALFORMED, TOKEN_MISSING, Answer
+from .not_after import CLOCK_ERROR_MS
+from .spelling import folded
 
 # `\Z` and not `$`, because a line feed may follow `$`. `[0-9]`, because `\d` and `int` accept digits of other scripts.
 TOKEN = re.compile(rb"v1-([0-7][0-9a-f]{15})-[0-9a-f]{8}-[0-9a-f]{8}\Z")
@@ -41,12 +43,17 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Settings:
-    """The names of the fields, which of them is compared, and which methods need none."""
+    """The names of the fields, which of them is compared, and which methods need none.
+
+    `clock_error`: for requests with `Fencing-Not-After`; milliseconds, the most by which the wall clocks of sender and
+    service differ.
+    """
 
     compare: str = "token"
     token_field: str = "Fencing-Token"
     number_field: str = "Fencing-Number"
     unfenced: FrozenSet[str] = frozenset()
+    clock_error: int = CLOCK_ERROR_MS
 
     def __post_init__(self) -> None:
         if self.compare not in ("token", "number"):
@@ -74,9 +81,9 @@ class Settings:
         """The values of each of our fields, in any spelling that some server takes for it."""
         names = (self.token_field, self.number_field, "fencing-key", "fencing-mode")
         ours: Dict[bytes, Fields] = {self._name(name): [] for name in names}
-        folded = {_folded(name): found for name, found in ours.items()}
+        spellings = {folded(name): found for name, found in ours.items()}
         for name, value in fields:
-            found = folded.get(_folded(name.lower()))
+            found = spellings.get(folded(name))
             if found is not None:
                 found.append((name.lower(), value))
         return ours
@@ -106,11 +113,6 @@ class Settings:
             return None
         text = token.decode("ascii") if token is not None else None
         return Stamp(text, epoch, tuple(keys), mode.decode("ascii"))
-
-
-def _folded(name: bytes) -> bytes:
-    """Lower case, with `-` for all but letters and digits: some servers treat these characters alike."""
-    return re.sub(rb"[^a-z0-9]", b"-", name)
 
 
 def _number(value: bytes) -> Optional[int]:

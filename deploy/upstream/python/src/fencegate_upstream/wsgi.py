@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tupl
 
 from .answer import UNCLAIMED, Answer, tell_unclaimed
 from .fence import Fence
+from .not_after import Late, Timing
 from .stamp import Refused, Settings, Stamp
 
 Environ = Dict[str, Any]
@@ -22,14 +23,21 @@ class WsgiFence:
         self.app = app
         self.marks = marks
         self.settings = settings or Settings()
+        self.timing = Timing(self.settings.clock_error)
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         try:
-            stamp = self.settings.read(environ["REQUEST_METHOD"], _fields(environ))
+            # A request that came too late is refused before its token is read. The field may be missing here.
+            self.timing.read(fields_of(environ))
+            stamp = self.settings.read(environ["REQUEST_METHOD"], fields_of(environ))
         except Refused as refused:
             answer = refused.answer
             start_response(f"{answer.status} {answer.phrase}", answer.fields())
-            return _body(environ, answer)
+            return body_of(environ, answer)
+        except Late as late:
+            answer = late.answer
+            start_response(f"{answer.status} {answer.phrase}", [*answer.fields(), self.timing.field()])
+            return body_of(environ, answer)
         if stamp is None:
             return self.app(environ, start_response)
         fence = Fence(stamp, self.settings.compare, self.marks)
@@ -87,7 +95,7 @@ class Judge:
     def _overrule(self, answer: Answer) -> List[bytes]:
         self.overruled = True
         self._write_on = self._start_response(f"{answer.status} {answer.phrase}", answer.fields())
-        return _body(self._environ, answer)
+        return body_of(self._environ, answer)
 
     def _write(self, data: bytes) -> None:
         for chunk in self.begin():
@@ -130,14 +138,14 @@ class Body:
             close()
 
 
-def _fields(environ: Environ) -> Iterator[Tuple[bytes, bytes]]:
+def fields_of(environ: Environ) -> Iterator[Tuple[bytes, bytes]]:
     """The fields as far as WSGI shows them: the server has folded names and joined values already."""
     for name, value in environ.items():
         if name.startswith("HTTP_"):
             yield name[5:].replace("_", "-").encode("latin-1"), value.encode("latin-1")
 
 
-def _body(environ: Environ, answer: Answer) -> List[bytes]:
+def body_of(environ: Environ, answer: Answer) -> List[bytes]:
     return [b""] if environ["REQUEST_METHOD"] == "HEAD" else [answer.body()]
 
 

@@ -1,0 +1,174 @@
+//! A tower layer that refuses requests which come too late to be begun. It needs no database.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response,
+    header::{HeaderName, InvalidHeaderValue},
+};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::{
+    answer::{Answers, Problems, Refusal},
+    clock::Clock,
+    not_after::{self, NOT_AFTER, NotAfter},
+    stamp::{KEY, are_alike},
+};
+
+/// The clock of whoever refuses, on its answers: the sender measures by it how far the two clocks differ.
+const CLOCK: HeaderName = HeaderName::from_static("fencing-clock");
+
+/// How far the wall clocks of sender and service may differ, where nothing else is said.
+pub(crate) const CLOCK_ERROR: Duration = Duration::from_millis(500);
+
+/// Makes [`DeadlineService`]s.
+#[derive(Debug, Clone)]
+pub struct DeadlineLayer<A = Problems> {
+    timing: Timing,
+    unfenced: Vec<Method>,
+    answers: A,
+}
+
+/// A service whose inner handler gets requests that came in time, each with its [`Deadline`] among the extensions.
+#[derive(Debug, Clone)]
+pub struct DeadlineService<S, A = Problems> {
+    inner: S,
+    layer: DeadlineLayer<A>,
+}
+
+/// The deadline of one request, for handlers that wait once more before they begin.
+#[derive(Debug, Clone)]
+pub struct Deadline {
+    not_after: NotAfter,
+    timing: Timing,
+}
+
+/// The clock of this machine, and how far the one of the sender may be from it.
+#[derive(Debug, Clone)]
+pub(crate) struct Timing {
+    clock: Clock,
+    clock_error: Duration,
+}
+
+impl Deadline {
+    /// Whether the work must not be begun any more. Ask it again behind a wait of your own, such as for a thread or for
+    /// a connection to the database.
+    pub fn is_over(&self) -> bool {
+        !self.not_after.is_in_time(&self.timing.clock.now(), self.timing.clock_error)
+    }
+
+    pub fn not_after(&self) -> &NotAfter {
+        &self.not_after
+    }
+}
+
+impl Timing {
+    /// `clock_error`: the most by which the wall clocks of sender and service differ.
+    pub(crate) fn new(clock_error: Duration) -> Self {
+        Self { clock: Clock::default(), clock_error }
+    }
+
+    /// The deadline of a request that is in time; `None` if the field is not there.
+    ///
+    /// # Errors
+    /// [`Refusal::NotAfterMalformed`] and [`Refusal::Expired`].
+    pub(crate) fn read(&self, headers: &HeaderMap) -> Result<Option<Deadline>, Refusal> {
+        let Some(not_after) = not_after::read(headers)? else { return Ok(None) };
+        let deadline = Deadline { not_after, timing: self.clone() };
+        if deadline.is_over() { Err(Refusal::Expired) } else { Ok(Some(deadline)) }
+    }
+
+    /// Tells the clock on an answer.
+    pub(crate) fn stamp<B>(&self, answer: &mut Response<B>) {
+        let (wall, error) = (self.clock.now().wall_ms, self.clock_error.as_millis());
+        let value: Result<HeaderValue, InvalidHeaderValue> = format!("{wall};error={error}").try_into();
+        answer.headers_mut().insert(CLOCK, value.expect("digits and letters"));
+    }
+}
+
+impl Default for DeadlineLayer {
+    fn default() -> Self {
+        Self { timing: Timing::new(CLOCK_ERROR), unfenced: Vec::new(), answers: Problems }
+    }
+}
+
+impl<A> DeadlineLayer<A> {
+    /// The most by which the wall clocks of sender and service differ; 500 ms if it is not said. It is subtracted from
+    /// the deadline, except on the machine of the sender.
+    #[must_use]
+    pub fn clock_error(self, clock_error: Duration) -> Self {
+        Self { timing: Timing { clock_error, ..self.timing }, ..self }
+    }
+
+    /// Lets requests of these methods pass without a deadline if they are not of a fenced route: they have neither
+    /// `Fencing-Not-After` nor `Fencing-Key`, in any spelling.
+    #[must_use]
+    pub fn unfenced(self, methods: impl IntoIterator<Item = Method>) -> Self {
+        Self { unfenced: methods.into_iter().collect(), ..self }
+    }
+
+    pub fn answering<N>(self, answers: N) -> DeadlineLayer<N> {
+        DeadlineLayer { timing: self.timing, unfenced: self.unfenced, answers }
+    }
+
+    /// # Errors
+    /// The refusals of [`Timing::read`], and [`Refusal::NotAfterMissing`].
+    fn read(&self, method: &Method, headers: &HeaderMap) -> Result<Option<Deadline>, Refusal> {
+        let is_ours = |name| are_alike(name, &NOT_AFTER) || are_alike(name, &KEY);
+        if self.unfenced.contains(method) && !headers.keys().any(is_ours) {
+            return Ok(None);
+        }
+        self.timing.read(headers)?.map(Some).ok_or(Refusal::NotAfterMissing)
+    }
+}
+
+impl<S, A: Clone> Layer<S> for DeadlineLayer<A> {
+    type Service = DeadlineService<S, A>;
+
+    fn layer(&self, inner: S) -> DeadlineService<S, A> {
+        DeadlineService { inner, layer: self.clone() }
+    }
+}
+
+type Answered<B, E> = Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>>;
+
+impl<S, A, Q, B> Service<Request<Q>> for DeadlineService<S, A>
+where
+    S: Service<Request<Q>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    A: Answers<B>,
+    B: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = Answered<B, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Q>) -> Self::Future {
+        let timing = self.layer.timing.clone();
+        match self.layer.read(request.method(), request.headers()) {
+            Ok(Some(deadline)) => request.extensions_mut().insert(deadline),
+            Ok(None) => return Box::pin(self.inner.call(request)),
+            Err(refusal) => {
+                let mut answer = self.layer.answers.answer(refusal);
+                timing.stamp(&mut answer);
+                return Box::pin(std::future::ready(Ok(answer)));
+            }
+        };
+        let answered = self.inner.call(request);
+        Box::pin(async move {
+            let mut answer = answered.await?;
+            timing.stamp(&mut answer);
+            Ok(answer)
+        })
+    }
+}

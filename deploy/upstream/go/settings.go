@@ -3,6 +3,7 @@ package fencing
 import (
 	"fmt"
 	"log"
+	"time"
 )
 
 // Compare says what is compared with the last executed request of a key.
@@ -33,6 +34,12 @@ func Unfenced(methods ...string) Option {
 	return func(s *settings) { s.unfenced = append(s.unfenced, methods...) }
 }
 
+// ClockError sets the most by which the wall clocks of sender and service differ, for requests with Fencing-Not-After. It is
+// subtracted from that moment, except on the machine of the sender. Default: 500 ms.
+func ClockError(most time.Duration) Option {
+	return func(s *settings) { s.timing.clockError = most }
+}
+
 // LogTo says where mistakes of the service are logged. Default: the standard logger.
 func LogTo(logger *log.Logger) Option {
 	return func(s *settings) { s.log = logger }
@@ -43,10 +50,11 @@ type settings struct {
 	compare       Compare
 	unfenced      []string
 	log           *log.Logger
+	timing        timing
 }
 
 func newSettings(options []Option) *settings {
-	s := &settings{token: "Fencing-Token", number: "Fencing-Number", log: log.Default()}
+	s := &settings{token: "Fencing-Token", number: "Fencing-Number", log: log.Default(), timing: timing{machineClock(), defaultClockError}}
 	for _, option := range options {
 		option(s)
 	}

@@ -35,6 +35,25 @@ type vectors struct {
 		Status int
 		Sent   any
 	}
+	NotAfter []struct {
+		Name, Refused string
+		Fields        [][2]string
+		Read          *struct {
+			NotAfter int64 `json:"not_after"`
+			Boot     *string
+			Uptime   *int64
+		}
+	} `json:"not_after"`
+	InTime []struct {
+		Name, Value string
+		ClockError  int64 `json:"clock_error"`
+		Now         struct {
+			Wall   int64
+			Boot   *string
+			Uptime *int64
+		}
+		InTime bool `json:"in_time"`
+	} `json:"in_time"`
 }
 
 type accepted struct {

@@ -3,6 +3,7 @@
 "use strict";
 
 const { holdBack } = require("./answer.js");
+const { deadline } = require("./deadline.js");
 const { Fence, Stale } = require("./fence.js");
 const { postgres } = require("./postgres.js");
 const { Settings } = require("./settings.js");
@@ -16,6 +17,8 @@ const { Problem } = require("./problem.js");
 // compare    "token", or "number" for services that get several requests of one tenure
 // fields     {token, number}: other names, as in `fields:` of the policy
 // unfenced   methods whose requests pass without a fence if they have none of the fields
+// clockError for requests with Fencing-Not-After: milliseconds, the most by which the wall clocks of sender and service
+//            differ. Default: 500
 // log        a function for mistakes of the service. Default: `console.error`
 function fencing(options) {
   const settings = new Settings(options);
@@ -33,10 +36,13 @@ function fencing(options) {
   const guard = (request, response, next) => {
     let fence;
     try {
+      // A request that came too late is refused before its token is read. The field may be missing here.
+      settings.timing.read(request.rawHeaders);
       fence = enter(request, response);
     } catch (problem) {
       if (!(problem instanceof Problem)) throw problem;
-      problem.answer(response);
+      if (problem.reason === "expired") problem.answerAt(response, settings.timing);
+      else problem.answer(response);
       return undefined;
     }
     return next(fence);
@@ -75,4 +81,4 @@ function fail(request, response, error, log) {
   response.end("the service failed\n");
 }
 
-module.exports = { fencing, postgres, Fence, Stale };
+module.exports = { deadline, fencing, postgres, Fence, Stale };

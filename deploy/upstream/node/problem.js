@@ -7,6 +7,9 @@ const ANSWERS = {
   stale: [412, "a newer request was let in; nothing was done"],
   unclaimed: [500, "the service did not compare the token; the outcome of the request is unknown"],
   "claimed-twice": [500, "the service claimed twice; the outcome of the first claim is unknown"],
+  expired: [412, "the request came too late to be begun"],
+  "not-after-missing": [403, "there is no Fencing-Not-After: the way in is the gateway"],
+  "not-after-malformed": [400, "Fencing-Not-After cannot be read"],
 };
 
 class Problem extends Error {
@@ -24,9 +27,21 @@ class Problem extends Error {
     const body = JSON.stringify({ title, status, reason });
     const fields = { "Content-Type": "application/problem+json", "Content-Length": Buffer.byteLength(body) };
     // Tells the gateway that this 412 is about the fence, and not about a client's `If-Match`.
-    if (reason === "stale") fields["Fencing-Refusal"] = "stale";
+    if (status === 412) fields["Fencing-Refusal"] = reason;
     own.writeHead(status, fields);
     own.end(body);
+  }
+
+  // Refuses a request that no handler has seen, and tells the clock by which it was refused.
+  answerAt(response, timing) {
+    const own = {
+      writeHead: (...all) => {
+        timing.tell(response);
+        response.writeHead(...all);
+      },
+      end: (body) => response.end(body),
+    };
+    this.answer(response, own);
   }
 }
 

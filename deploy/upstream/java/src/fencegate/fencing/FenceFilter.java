@@ -18,14 +18,23 @@ public final class FenceFilter extends HttpFilter {
     private static final long serialVersionUID = 1;
     private static final System.Logger LOG = System.getLogger(FenceFilter.class.getName());
     private final transient Settings settings;
+    private final transient Timing timing;
 
     public FenceFilter(Settings settings) {
         this.settings = settings;
+        this.timing = new Timing(new MachineClock(), settings.clockError());
     }
 
     @Override
     protected void doFilter(HttpServletRequest request, HttpServletResponse response, FilterChain chain)
             throws IOException, ServletException {
+        try {
+            // A request that came too late is refused before its token is read. The field may be missing here.
+            timing.read(request);
+        } catch (Problem.Refused refused) {
+            refused.problem.writeTo(response, timing);
+            return;
+        }
         Presented presented = Presented.by(request, settings);
         if (settings.unfenced().contains(request.getMethod()) && presented.isEmpty()) {
             chain.doFilter(request, response);

@@ -10,7 +10,10 @@ enum Problem {
     TOKEN_MALFORMED(400, "token-malformed", "the token cannot be read"),
     STALE(412, "stale", "a newer request was let in; nothing was done"),
     UNCLAIMED(500, "unclaimed", "the service did not compare the token; the outcome of the request is unknown"),
-    CLAIMED_TWICE(500, "claimed-twice", "the service claimed twice; the outcome of the first claim is unknown");
+    CLAIMED_TWICE(500, "claimed-twice", "the service claimed twice; the outcome of the first claim is unknown"),
+    EXPIRED(412, "expired", "the request came too late to be begun"),
+    NOT_AFTER_MISSING(403, "not-after-missing", "there is no Fencing-Not-After: the way in is the gateway"),
+    NOT_AFTER_MALFORMED(400, "not-after-malformed", "Fencing-Not-After cannot be read");
 
     /** Tells the gateway that a 412 is about the fence, and not about a client's {@code If-Match}. */
     static final String REFUSAL = "Fencing-Refusal";
@@ -32,9 +35,20 @@ enum Problem {
     void writeTo(HttpServletResponse response) throws IOException {
         // The fields of the replaced answer are removed as well.
         response.reset();
+        send(response);
+    }
+
+    /** Refuses a request that no handler has seen, and tells the clock by which it was refused. */
+    void writeTo(HttpServletResponse response, Timing timing) throws IOException {
+        response.reset();
+        timing.tell(response);
+        send(response);
+    }
+
+    private void send(HttpServletResponse response) throws IOException {
         response.setStatus(status);
-        if (this == STALE) {
-            response.setHeader(REFUSAL, "stale");
+        if (this == STALE || this == EXPIRED) {
+            response.setHeader(REFUSAL, reason);
         }
         String json = "{\"title\":\"" + title + "\",\"status\":" + status + ",\"reason\":\"" + reason + "\"}";
         byte[] body = json.getBytes(StandardCharsets.US_ASCII);

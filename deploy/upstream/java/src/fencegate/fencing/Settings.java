@@ -1,5 +1,6 @@
 package fencegate.fencing;
 
+import java.time.Duration;
 import java.util.List;
 import java.util.Set;
 import java.util.stream.Collectors;
@@ -13,8 +14,15 @@ import java.util.stream.Stream;
  * @param tokenField the name of the token's field
  * @param numberField the name of the number's field
  * @param unfenced methods whose requests pass without a fence if they have none of the fields
+ * @param clockError the most by which the wall clocks of sender and service differ, for requests with Fencing-Not-After
  */
-public record Settings(Marks marks, Compare compare, String tokenField, String numberField, Set<String> unfenced) {
+public record Settings(
+        Marks marks,
+        Compare compare,
+        String tokenField,
+        String numberField,
+        Set<String> unfenced,
+        Duration clockError) {
     static final String KEY_FIELD = "Fencing-Key";
     static final String MODE_FIELD = "Fencing-Mode";
 
@@ -28,20 +36,25 @@ public record Settings(Marks marks, Compare compare, String tokenField, String n
 
     /** Compares tokens, with the default names of the fields, and fences every request. */
     public static Settings of(Marks marks) {
-        return new Settings(marks, Compare.TOKEN, "Fencing-Token", "Fencing-Number", Set.of());
+        return new Settings(marks, Compare.TOKEN, "Fencing-Token", "Fencing-Number", Set.of(), Timing.CLOCK_ERROR);
     }
 
     public Settings comparing(Compare other) {
-        return new Settings(marks, other, tokenField, numberField, unfenced);
+        return new Settings(marks, other, tokenField, numberField, unfenced, clockError);
     }
 
     /** Sets the names of the fields, as {@code fields:} of the policy does. */
     public Settings fields(String token, String number) {
-        return new Settings(marks, compare, token, number, unfenced);
+        return new Settings(marks, compare, token, number, unfenced, clockError);
     }
 
     public Settings unfenced(String... methods) {
-        return new Settings(marks, compare, tokenField, numberField, Set.of(methods));
+        return new Settings(marks, compare, tokenField, numberField, Set.of(methods), clockError);
+    }
+
+    /** It is subtracted from the moment of Fencing-Not-After, except on the machine of the sender. 500 ms by default. */
+    public Settings clockError(Duration most) {
+        return new Settings(marks, compare, tokenField, numberField, unfenced, most);
     }
 
     String comparedField() {

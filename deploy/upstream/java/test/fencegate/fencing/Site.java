@@ -1,5 +1,6 @@
 package fencegate.fencing;
 
+import jakarta.servlet.Filter;
 import jakarta.servlet.FilterChain;
 import jakarta.servlet.ServletException;
 import jakarta.servlet.http.HttpFilter;
@@ -36,7 +37,7 @@ final class Site implements AutoCloseable {
             List.of("Fencing-Mode", "exclusive"));
 
     private final Tomcat tomcat = new Tomcat();
-    private volatile FenceFilter filter;
+    private volatile Filter filter;
     private volatile Handler handler;
 
     Site() throws Exception {
@@ -59,7 +60,11 @@ final class Site implements AutoCloseable {
     }
 
     void runs(Settings settings, Handler next) {
-        filter = new FenceFilter(settings);
+        runs(new FenceFilter(settings), next);
+    }
+
+    void runs(Filter first, Handler next) {
+        filter = first;
         handler = next;
     }
 

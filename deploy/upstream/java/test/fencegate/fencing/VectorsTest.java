@@ -21,6 +21,7 @@ public final class VectorsTest {
             requestsAreReadAsTheContractSays(site);
             answersAreHeldBackAsTheContractSays(site);
             AnswersTest.run(site);
+            DeadlineTest.run(site);
         }
         System.out.println("VectorsTest: ok");
     }

@@ -67,6 +67,7 @@ install_missing() {
         need spin command -v spin
         # Proxies to compare with, and clients that speak HTTP/2 exactly as they are told, or abuse it.
         need nginx-light test -x /usr/sbin/nginx
+        need libnginx-mod-http-js test -e /usr/lib/nginx/modules/ngx_http_js_module.so
         need haproxy test -x /usr/sbin/haproxy
         need varnish command -v varnishtest
         need nghttp2-client command -v h2load

@@ -95,6 +95,7 @@ mod middleware_rust;
 mod migrate_key;
 mod names;
 mod nested;
+mod not_after_proxies;
 mod once;
 mod once_answers;
 mod once_identity;

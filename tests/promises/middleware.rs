@@ -1,5 +1,7 @@
 //! What the promises of all middlewares need: two instances of a sample service, and `fencegate verify` against them.
 
+pub(crate) mod in_time;
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -118,7 +120,7 @@ impl Sample {
         ]);
         command.args(["--slow-request", "POST /v1/accounts/{key}/debit?work_ms=100"]);
         command.args(["--token", if form == "token" { "field" } else { "number" }]);
-        command.args(offers.asked());
+        command.args(offers.asked()).arg("--not-after");
         command.args(["--observe", "GET /v1/accounts/{key}", "--pick", "/balance"]);
         command.args(["--fencing-key", "account/{key}", "--shared", "--read", "GET /v1/accounts/{key}"]);
         let numbers = format!("kill -9 $(cat {}/*)", self.home.path().display());

@@ -4,7 +4,11 @@ use std::sync::LazyLock;
 
 use fencegate_tests::postgres::{Database, fresh_database};
 
-use super::middleware::{Offers, Sample, assert_shown, assert_starts, kept, run, tables, upstream};
+use super::middleware::{
+    Offers, Sample, assert_shown, assert_starts,
+    in_time::{Mode, keeps_time},
+    kept, run, tables, upstream,
+};
 
 /// The sample, built once. Go itself knows by content what it has to build again.
 static SAMPLE: LazyLock<String> = LazyLock::new(|| {
@@ -62,4 +66,14 @@ fn a_service_that_is_made_with_it_is_verified() {
         });
         sample.passes(form, Offers::Credits);
     }
+}
+
+#[test]
+fn what_comes_late_is_refused() {
+    let program = kept("middleware-go").join("in-time").display().to_string();
+    go("sample", &["build", "-o", &program, "./deadline"], &[]);
+    keeps_time(|mode, file, port| {
+        let (listen, on) = (format!("127.0.0.1:{port}"), format!("-on={}", mode == Mode::On));
+        [&program, "-listen", &listen, "-file", file, &on].map(str::to_owned).into()
+    });
 }

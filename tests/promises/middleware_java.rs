@@ -9,7 +9,9 @@ use std::{
 
 use fencegate_tests::postgres::{Database, fresh_database};
 
-use super::middleware::{Offers, Sample, assert_shown, assert_starts, files, kept, run, tables, upstream};
+use super::middleware::{
+    Offers, Sample, assert_shown, assert_starts, files, in_time::keeps_time, kept, run, tables, upstream,
+};
 
 /// Debian's jars: the interface that the filter is written for, and what runs the tests and the sample.
 const JARS: &str = "/usr/share/java";
@@ -109,4 +111,14 @@ fn a_service_that_is_made_with_it_is_verified() {
         words
     });
     sample.passes("token", Offers::Credits);
+}
+
+#[test]
+fn what_comes_late_is_refused() {
+    keeps_time(|mode, file, port| {
+        let mut words = java("sample");
+        let port = port.to_string();
+        words.extend(["fencegate.sample.InTime", mode.word(), file, &port].map(str::to_owned));
+        words
+    });
 }

@@ -6,7 +6,11 @@ use tokio::sync::OnceCell;
 
 use super::{
     clients::fetched_by_npm,
-    middleware::{Offers, Sample, assert_shown, assert_starts, run, tables, upstream},
+    middleware::{
+        Offers, Sample, assert_shown, assert_starts,
+        in_time::{Mode, keeps_time},
+        run, tables, upstream,
+    },
 };
 
 /// The variable by which Node finds the framework, and the driver of the database.
@@ -52,4 +56,17 @@ async fn a_service_that_is_made_with_it_is_verified() {
         });
         sample.passes(form, Offers::Credits);
     }
+}
+
+#[test]
+fn what_comes_late_is_refused() {
+    let service = upstream().join("node/sample/deadline.js").display().to_string();
+    keeps_time(|mode, file, port| {
+        let port = port.to_string();
+        let mut words = vec!["node", &service, "--file", file, "--listen", &port];
+        if mode == Mode::Off {
+            words.push("--off");
+        }
+        words.into_iter().map(str::to_owned).collect()
+    });
 }

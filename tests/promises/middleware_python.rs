@@ -8,7 +8,11 @@ use tempfile::TempDir;
 
 use super::{
     clients::venv,
-    middleware::{Offers, Sample, tables},
+    middleware::{
+        Offers, Sample,
+        in_time::{Mode, keeps_time, leaves_the_line_in_time},
+        tables,
+    },
     recipes::{mariadb::MariaDb, runs},
 };
 
@@ -43,7 +47,8 @@ async fn it_is_a_package() {
     let mut names: Vec<_> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.retain(|name| name != "__pycache__");
     names.sort();
-    let all = "__init__.py answer.py asgi.py fence.py marks.py py.typed stamp.py statements.py wsgi.py";
+    let all = "__init__.py answer.py asgi.py deadline.py fence.py marks.py not_after.py py.typed spelling.py stamp.py \
+               statements.py wsgi.py";
     assert_eq!(names.join(" "), all);
     let import = format!(
         "import sys; sys.path.insert(0, '{target}'); import fencegate_upstream as f; print(f.Settings())"
@@ -90,4 +95,31 @@ async fn a_service_by_wsgi_on_mariadb_is_verified() {
     let mariadb = MariaDb::start();
     runs(&mut mariadb.session("service"), &(tables("mariadb", "token") + ACCOUNTS));
     sample(["wsgi", "token", "mariadb", &mariadb.socket()]).await.passes("token", Offers::Debits);
+}
+
+/// The sample that compares nothing. `python`: which one.
+fn in_time(python: &str, kind: &str, mode: Mode, file: &str, port: u16, workers: u16) -> Vec<String> {
+    let folder = deploy().join("upstream/python");
+    let path = format!("PYTHONPATH={}", folder.join("src").display());
+    let service = folder.join("sample/deadline.py").display().to_string();
+    let (port, workers) = (port.to_string(), workers.to_string());
+    let words = ["env", "PYTHONDONTWRITEBYTECODE=1", &path, python, &service, kind, mode.word(), file];
+    words.into_iter().chain([port.as_str(), &workers]).map(str::to_owned).collect()
+}
+
+#[test]
+fn what_comes_late_by_wsgi_is_refused() {
+    keeps_time(|mode, file, port| in_time("python3", "wsgi", mode, file, port, 1));
+}
+
+#[tokio::test]
+async fn what_comes_late_by_asgi_is_refused() {
+    let python = venv("upstream", "uvicorn==0.35.0").await;
+    keeps_time(|mode, file, port| in_time(&python, "asgi", mode, file, port, 1));
+}
+
+/// Nothing stands still, and nothing stands between: two workers with one listening socket are busy.
+#[test]
+fn what_waited_too_long_in_the_line_of_busy_workers_is_refused() {
+    leaves_the_line_in_time(|mode, file, port| in_time("python3", "wsgi", mode, file, port, 2));
 }

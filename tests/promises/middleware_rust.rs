@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::middleware::{Offers, Sample};
+use super::middleware::{Offers, Sample, in_time::keeps_time};
 
 fn upstream(file: &str) -> String {
     fs::read_to_string(deploy().join("upstream").join(file)).expect("shipped")
@@ -92,25 +92,39 @@ proptest! {
 #[test]
 fn its_page_shows_what_runs() {
     let page = upstream("rust/README.md");
-    let example = upstream("rust/examples/account.rs");
-    let shown = page.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
-    let runs = example.split("// --- page\n").nth(1).expect("a part of it");
-    assert_eq!(shown, runs);
+    let mut blocks = page.split("```rust\n").skip(1).map(|rest| rest.split("```").next().expect("it ends"));
+    for file in ["account", "deadline"] {
+        let example = upstream(&format!("rust/examples/{file}.rs"));
+        let runs = example.split("// --- page\n").nth(1).expect("a part of it");
+        assert_eq!(blocks.next().expect("a block"), runs);
+    }
+    assert_eq!(blocks.next(), None);
 }
 
-#[test]
-fn a_service_that_is_made_with_it_is_verified() {
-    let example = scratch::binaries().join("examples/account");
+/// A program of the crate's examples.
+fn built(name: &str) -> String {
+    let example = scratch::binaries().join("examples").join(name);
     assert!(
         example.exists(),
         "{} is missing: run `cargo build -p fencegate-upstream --examples` first",
         example.display()
     );
+    example.display().to_string()
+}
+
+#[test]
+fn a_service_that_is_made_with_it_is_verified() {
+    let program = built("account");
     for form in ["token", "number"] {
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
         let bank = home.path().join("bank.sqlite").display().to_string();
-        let program = example.display().to_string();
         let words = |port: u16| vec![program.clone(), form.to_owned(), bank.clone(), port.to_string()];
         Sample::start(words).passes(form, Offers::Debits);
     }
+}
+
+#[test]
+fn what_comes_late_is_refused() {
+    let program = built("deadline");
+    keeps_time(|mode, file, port| [&program, mode.word(), file, &port.to_string()].map(str::to_owned).into());
 }

@@ -38,10 +38,24 @@ impl Peer {
     /// # Panics
     /// As [`Self::nginx`].
     pub fn nginx_with(shipped: &str, listens: &str, instead: &[(&str, String)]) -> Self {
+        Self::nginx_after("", shipped, listens, instead)
+    }
+
+    /// The same with one of Debian's modules: `http_js` of `libnginx-mod-http-js`.
+    ///
+    /// # Panics
+    /// As [`Self::nginx`], also if the module is not there.
+    pub fn nginx_with_module(module: &str, shipped: &str, listens: &str, instead: &[(&str, String)]) -> Self {
+        let load = format!("load_module /usr/lib/nginx/modules/ngx_{module}_module.so;\n");
+        Self::nginx_after(&load, shipped, listens, instead)
+    }
+
+    /// `first`: what stands before everything else.
+    fn nginx_after(first: &str, shipped: &str, listens: &str, instead: &[(&str, String)]) -> Self {
         Self::start("nginx", nginx_command, |listen| {
             let written = replaced(shipped, listens, listen, instead);
             format!(
-                "user root; daemon off; pid nginx.pid; worker_processes 1;\n\
+                "{first}user root; daemon off; pid nginx.pid; worker_processes 1;\n\
                  events {{ worker_connections 256; }}\n\
                  http {{\n\
                      access_log off; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;\n\

@@ -10,6 +10,8 @@ pub const FENCING_MODE: HeaderName = HeaderName::from_static("fencing-mode");
 /// The number of hops before the gateway, by the entries of `Via`.
 pub const FENCING_HOPS: HeaderName = HeaderName::from_static("fencing-hops");
 pub const FENCING_OPERATION: HeaderName = HeaderName::from_static("fencing-operation");
+/// The moment after which a dispatch must not be begun.
+pub const FENCING_NOT_AFTER: HeaderName = HeaderName::from_static("fencing-not-after");
 pub const FENCING_TICKET: HeaderName = HeaderName::from_static("fencing-ticket");
 /// For a guard: the dispatch in which this one was called, and beside which it may run. Believed only with a ticket.
 pub const FENCING_PARENT: HeaderName = HeaderName::from_static("fencing-parent");

@@ -79,14 +79,31 @@ async fn the_ledger_passes_in_full_by_token() {
     let ledgers = Ledgers::start("token");
     let verified = ledgers.verified(&[&DEBIT[..], &MORE].concat()).await;
     assert_eq!(verified.code, Some(0), "{:#}", verified.report);
-    let skipped = ["all-or-none", "crossed", "number-suffices", "one-is-stale"];
+    let skipped = [
+        "all-or-none",
+        "crossed",
+        "late",
+        "not-after-malformed",
+        "not-after-twice",
+        "number-suffices",
+        "one-is-stale",
+    ];
     assert_eq!(verified.named("skipped"), skipped.into());
 
     let verified = ledgers.verified(&TRANSFER).await;
     assert_eq!(verified.code, Some(0), "{:#}", verified.report);
     assert_eq!(
         verified.named("skipped"),
-        ["number-suffices", "other-request", "remembered", "slow-effect"].into()
+        [
+            "late",
+            "not-after-malformed",
+            "not-after-twice",
+            "number-suffices",
+            "other-request",
+            "remembered",
+            "slow-effect"
+        ]
+        .into()
     );
 }
 
@@ -97,7 +114,8 @@ async fn the_ledger_passes_in_full_by_number() {
     assert_eq!(verified.code, Some(0), "{:#}", verified.report);
     let by_token =
         ["dispatch-width", "duplicate", "number-alone", "same-token", "same-token-apart", "sequence"];
-    let several = ["all-or-none", "crossed", "one-is-stale"];
+    let several =
+        ["all-or-none", "crossed", "late", "not-after-malformed", "not-after-twice", "one-is-stale"];
     assert_eq!(verified.named("skipped"), by_token.into_iter().chain(several).collect());
 }
 

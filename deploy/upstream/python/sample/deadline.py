@@ -9,6 +9,7 @@ serves one request at a time: what comes meanwhile waits in the socket's line.
 import os
 import socket
 import sys
+import threading
 import time
 from urllib.parse import parse_qs
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -57,8 +58,12 @@ class Handler(WSGIRequestHandler):
 
 
 def serve_wsgi(listener, workers):
+    reads, writes = os.pipe()
     for _ in range(workers - 1):
         if os.fork() == 0:
+            # A worker ends with its parent, which alone keeps this pipe open.
+            os.close(writes)
+            threading.Thread(target=lambda: os.read(reads, 1) or os._exit(0), daemon=True).start()
             break
     server = WSGIServer(listener.getsockname(), Handler, bind_and_activate=False)
     server.socket = listener

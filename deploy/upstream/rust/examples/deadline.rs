@@ -30,17 +30,19 @@ async fn work(State(file): State<String>, Query(work): Query<Work>, uri: Uri) ->
     "done\n".to_owned()
 }
 
+/// The page shows what stands between these two lines.
+// --- page
+fn in_time(service: Router<String>) -> Router<String> {
+    service.layer(DeadlineLayer::default().unfenced([Method::GET]))
+}
+// --- page
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = env::args().skip(1);
     let is_on = words.next().as_deref() == Some("on");
-    let mut service = Router::new().route("/{*rest}", any(work));
-    if is_on {
-        // --- deadline
-        let deadline = DeadlineLayer::default().unfenced([Method::GET]);
-        service = service.layer(deadline);
-        // --- deadline
-    }
+    let service = Router::new().route("/{*rest}", any(work));
+    let service = if is_on { in_time(service) } else { service };
     let service = service.with_state(words.next().ok_or("which file?")?);
     let port = words.next().map_or(Ok(0), |port| port.parse())?;
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;

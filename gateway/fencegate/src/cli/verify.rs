@@ -15,7 +15,7 @@ use crate::verify::{
     self, Names, Trouble, cases,
     effects::{Pick, Sight},
     report::{Counts, Played, json, junit, text},
-    service::{FieldNames, Reach, Service, Sharing},
+    service::{Deadlines, FieldNames, Reach, Service, Sharing},
     socket::Instance,
     stamp::{Fields, Form},
     template::Template,
@@ -86,6 +86,9 @@ pub(super) struct Arguments {
     /// The service cannot tell `Fencing_Token` from `Fencing-Token`: it gets its fields by CGI, WSGI or the like.
     #[arg(long)]
     folded_names: bool,
+    /// The service refuses what comes after `Fencing-Not-After`. Every request has the field then.
+    #[arg(long)]
+    not_after: bool,
     /// The service also keeps a mark of readers, so it supports `Fencing-Mode: shared`.
     #[arg(long)]
     shared: bool,
@@ -231,6 +234,7 @@ fn service(arguments: &Arguments) -> Result<Service, String> {
         sharing: if arguments.shared { Sharing::TwoMarks } else { Sharing::Exclusive },
         reach,
         names: if arguments.folded_names { FieldNames::Folded } else { FieldNames::Spelled },
+        deadlines: if arguments.not_after { Deadlines::Enforced } else { Deadlines::Unclaimed },
         sight: sight(arguments, &template)?,
         remember: arguments.remember,
         settle: arguments.settle,

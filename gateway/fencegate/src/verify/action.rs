@@ -51,6 +51,8 @@ pub enum Expect {
     Accepted,
     /// 412, `Fencing-Refusal: stale`, and no effect.
     Stale,
+    /// 412, `Fencing-Refusal: expired`, and no effect.
+    Expired,
     /// Any 4xx, and no effect.
     Refused,
     /// Stale for a service that compares tokens, let in by one that compares numbers: all numbers of a tenure are

@@ -2,7 +2,7 @@
 
 use super::{
     action::Action,
-    service::{FieldNames, Reach, Service, Sharing},
+    service::{Deadlines, FieldNames, Reach, Service, Sharing},
     stamp::Form,
 };
 
@@ -28,6 +28,7 @@ pub enum Group {
     Width,
     Several,
     Shared,
+    InTime,
     Race,
     Instances,
     Crash,
@@ -48,6 +49,8 @@ pub enum Need {
     Restart,
     Also,
     Remember,
+    /// The service claims to refuse what comes too late.
+    NotAfter,
     /// The service gets field names as they were spelled.
     Spelled,
 }
@@ -94,6 +97,7 @@ impl Group {
             Self::Width => "width",
             Self::Several => "several",
             Self::Shared => "shared",
+            Self::InTime => "in-time",
             Self::Race => "race",
             Self::Instances => "instances",
             Self::Crash => "crash",
@@ -126,6 +130,7 @@ impl Need {
             Self::Restart => service.restart.is_some(),
             Self::Also => service.also.is_some(),
             Self::Remember => service.remember.is_some(),
+            Self::NotAfter => service.deadlines == Deadlines::Enforced,
             Self::Spelled => service.names == FieldNames::Spelled,
         }
     }
@@ -144,6 +149,7 @@ impl Need {
             Self::Instances => "one instance is known: name a second URL of the same service",
             Self::Also => "one kind of request is known: `--also` names another one about the same key",
             Self::Remember => "nobody has said how long marks are kept: `--remember` waits for it",
+            Self::NotAfter => "it does not claim to refuse what comes too late: `--not-after` does",
             Self::Spelled => "`--folded-names`: to it `Fencing_Token` and `Fencing-Token` are the same",
             Self::Restart => "nobody has said how it is restarted: `--restart` does",
         }

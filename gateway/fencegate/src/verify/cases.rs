@@ -2,6 +2,7 @@
 
 mod crash;
 mod forged;
+mod in_time;
 mod mend;
 mod race;
 mod readers;
@@ -11,12 +12,13 @@ mod width;
 
 use super::case::Case;
 
-const GROUPS: [&[Case]; 7] = [
+const GROUPS: [&[Case]; 8] = [
     sequential::CASES,
     forged::CASES,
     width::CASES,
     several::CASES,
     readers::CASES,
+    in_time::CASES,
     race::CASES,
     crash::CASES,
 ];

@@ -11,13 +11,13 @@ use tokio::{
 use super::{
     case_result::{Event, Wrong},
     effects::{self, Change, Reading, Scale, Sight},
-    service::Service,
+    service::{Deadlines, Service},
     shot::{Came, Shot},
     socket::{Socket, Unanswered},
     stamp::{Mint, Stamp},
     template::{Filled, Fillings, Template},
 };
-use crate::headers::{FENCING_KEY, FENCING_MODE, FENCING_OUTCOME};
+use crate::headers::{FENCING_KEY, FENCING_MODE, FENCING_NOT_AFTER, FENCING_OUTCOME};
 
 /// The service under test, and what was learned about it so far.
 pub struct Scene<'a> {
@@ -129,13 +129,31 @@ impl<'a> Scene<'a> {
         let shown = stamp.iter().map(shown).collect::<Vec<_>>().join(", ");
         let mode = if aim.ask == Ask::Read { "shared" } else { "exclusive" };
         filled.fields.extend(stamp);
+        let not_after = self.not_after(aim.stamp);
+        let deadline = not_after.iter().map(|field| format!(", {}", self::shown(field))).collect::<String>();
+        filled.fields.extend(not_after);
         filled.fields.push((FENCING_MODE, HeaderValue::from_static(mode)));
         let listed = HeaderValue::from_str(&aim.keys.listed).expect("looked at when it was read");
         filled.fields.push((FENCING_KEY, listed));
         let socket = self.service.instances[aim.at % self.service.instances.len()].open().await;
         let token = if shown.is_empty() { "without a token" } else { &shown };
-        let sent = format!("{} {}, {token}", filled.method, filled.target);
+        let sent = format!("{} {}, {token}{deadline}", filled.method, filled.target);
         Ready { socket, filled, sent, mint: aim.stamp.mint(), patience: self.service.patience }
+    }
+
+    /// `Fencing-Not-After`, where the service claims to look at it.
+    fn not_after(&self, stamp: Stamp) -> Vec<(HeaderName, HeaderValue)> {
+        let texts = match self.service.deadlines {
+            Deadlines::Enforced => stamp.not_after().texts(),
+            Deadlines::Unclaimed => Vec::new(),
+        };
+        let field = |text: String| {
+            (
+                FENCING_NOT_AFTER,
+                HeaderValue::from_str(&text).expect("digits, or a text without control characters"),
+            )
+        };
+        texts.into_iter().map(field).collect()
     }
 
     fn template(&self, ask: Ask) -> &Template {

@@ -20,6 +20,7 @@ pub struct Service {
     pub sharing: Sharing,
     pub reach: Reach,
     pub names: FieldNames,
+    pub deadlines: Deadlines,
     pub sight: Sight,
     /// How long a mark must be known while nobody uses its key.
     pub remember: Option<Duration>,
@@ -42,6 +43,15 @@ pub enum Sharing {
     Exclusive,
     /// Two marks, one of writes and one of reads.
     TwoMarks,
+}
+
+/// Whether the service refuses what comes after `Fencing-Not-After`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deadlines {
+    /// Nothing is known of it. No request has the field.
+    Unclaimed,
+    /// It claims to. Every request has the field, as a gateway writes it.
+    Enforced,
 }
 
 /// How many keys a request may have.

@@ -30,6 +30,8 @@ pub enum Came {
     Accepted(u16),
     /// 412 with `Fencing-Refusal: stale`
     Stale,
+    /// 412 with `Fencing-Refusal: expired`
+    Expired,
     /// Any other 4xx, with the beginning of its body.
     Refused(u16, String),
     /// Neither accepted nor refused: 1xx, 3xx or 5xx.
@@ -58,6 +60,9 @@ impl Came {
         match status {
             200..=299 => Self::Accepted(status),
             412 if refusal.is_some_and(|why| why.as_bytes().eq_ignore_ascii_case(b"stale")) => Self::Stale,
+            412 if refusal.is_some_and(|why| why.as_bytes().eq_ignore_ascii_case(b"expired")) => {
+                Self::Expired
+            }
             400..=499 => Self::Refused(status, excerpt(&answer.body)),
             _ => Self::Unclear(status, excerpt(&answer.body)),
         }
@@ -74,6 +79,7 @@ impl std::fmt::Display for Came {
         match self {
             Self::Accepted(status) => write!(f, "{status}"),
             Self::Stale => f.write_str("412 with `Fencing-Refusal: stale`"),
+            Self::Expired => f.write_str("412 with `Fencing-Refusal: expired`"),
             Self::Refused(412, said) => write!(f, "412 without `Fencing-Refusal: stale` {said}"),
             Self::Refused(status, said) | Self::Unclear(status, said) => write!(f, "{status} {said}"),
             Self::Silence(why) => write!(f, "no answer: {why}"),
@@ -109,6 +115,8 @@ mod tests {
     #[test]
     fn only_412_that_says_so_is_stale() {
         assert_eq!(came(412, Some("stale")), Came::Stale);
+        assert_eq!(came(412, Some("expired")), Came::Expired);
+        assert!(!Came::Expired.may_have_been_done());
         assert_eq!(came(412, None), Came::Refused(412, "so [1m it is".into()));
         assert_eq!(came(412, Some("floor")), Came::Refused(412, "so [1m it is".into()));
         assert_eq!(came(409, Some("stale")), Came::Refused(409, "so [1m it is".into()));

@@ -1,5 +1,7 @@
 //! The token fields of one request: as a gateway stamps them, or malformed in many ways.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use hyper::header::{HeaderName, HeaderValue};
 
 use crate::headers::{FENCING_NUMBER, FENCING_TOKEN};
@@ -38,11 +40,26 @@ pub enum Spelling {
     Dot,
 }
 
+/// The moment after which a request must not be begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotAfter {
+    /// An hour from now.
+    InTime,
+    /// Ten seconds ago: more than clocks should differ.
+    Late,
+    /// This text.
+    Text(&'static str),
+    /// Two fields, both an hour from now.
+    Twice,
+}
+
 /// The token fields of a request.
 #[derive(Debug, Clone, Copy)]
 pub enum Stamp {
     /// Token and number, as a gateway writes them.
     Whole(Mint),
+    /// The same, with this deadline.
+    Until(Mint, NotAfter),
     /// Neither field.
     Absent,
     /// Only the field that is compared.
@@ -118,8 +135,16 @@ impl Stamp {
     /// The token, if the fields have the form of a gateway.
     pub fn mint(self) -> Option<Mint> {
         match self {
-            Self::Whole(mint) | Self::Alone(mint) => Some(mint),
+            Self::Whole(mint) | Self::Alone(mint) | Self::Until(mint, _) => Some(mint),
             _ => None,
+        }
+    }
+
+    /// The deadline of the request.
+    pub fn not_after(self) -> NotAfter {
+        match self {
+            Self::Until(_, not_after) => not_after,
+            _ => NotAfter::InTime,
         }
     }
 
@@ -134,7 +159,7 @@ impl Stamp {
         let beside = |mint: Mint| (other.clone(), mint.in_form(other_form));
         let alias = |spelling: Spelling, mint: Mint| (spelling.of(ours), mint.in_form(form));
         let texts = match self {
-            Self::Whole(mint) => vec![compared(mint), beside(mint)],
+            Self::Whole(mint) | Self::Until(mint, _) => vec![compared(mint), beside(mint)],
             Self::Absent => Vec::new(),
             Self::Alone(mint) => vec![compared(mint)],
             Self::Other(mint) => vec![beside(mint)],
@@ -148,6 +173,20 @@ impl Stamp {
         };
         let value = |text: String| HeaderValue::from_bytes(text.as_bytes()).expect("no control characters");
         texts.into_iter().map(|(name, text)| (name, value(text))).collect()
+    }
+}
+
+impl NotAfter {
+    /// The texts of the fields, as of now.
+    pub fn texts(self) -> Vec<String> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let in_time = || (now + 3_600_000).to_string();
+        match self {
+            Self::InTime => vec![in_time()],
+            Self::Late => vec![now.saturating_sub(10_000).to_string()],
+            Self::Text(text) => vec![text.to_owned()],
+            Self::Twice => vec![in_time(), in_time()],
+        }
     }
 }
 

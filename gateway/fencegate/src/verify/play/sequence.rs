@@ -139,7 +139,8 @@ pub(super) fn judge(shot: &Shot, expect: Expect, change: Option<Change>) -> Resu
         Expect::Stale => *came == Came::Stale,
         Expect::NotAgain if matches!(came, Came::Accepted(_)) && change == Some(Change::Effects(0)) => true,
         Expect::NotAgain => *came == Came::Stale,
-        Expect::Refused => matches!(came, Came::Stale | Came::Refused(..)),
+        Expect::Expired => *came == Came::Expired,
+        Expect::Refused => matches!(came, Came::Stale | Came::Expired | Came::Refused(..)),
         Expect::SameTenure => unreachable!("one of two others, by what is compared"),
     };
     let had = change.filter(|change| *change != Change::Effects(0));
@@ -152,6 +153,7 @@ pub(super) fn judge(shot: &Shot, expect: Expect, change: Option<Change>) -> Resu
             let effect = had.map(|change| format!(", and had {change}")).unwrap_or_default();
             let right = match (expect, came) {
                 (Expect::Refused, _) => "a refusal with 4xx",
+                (Expect::Expired, _) => "412 with `Fencing-Refusal: expired`",
                 (_, Came::Refused(..)) => {
                     "412 with `Fencing-Refusal: stale`: nothing was done, and the client is not \
                                            told that it has to begin anew"
@@ -215,6 +217,13 @@ mod tests {
             (yes(), Expect::NotAgain, None, "failed"),
             (no(), Expect::Refused, None, "right"),
             (Came::Stale, Expect::Refused, None, "right"),
+            (Came::Expired, Expect::Refused, None, "right"),
+            (Came::Expired, Expect::Expired, Some(Effects(0)), "right"),
+            (Came::Expired, Expect::Expired, Some(Effects(1)), "failed"),
+            (Came::Expired, Expect::Stale, None, "failed"),
+            (Came::Expired, Expect::Accepted, None, "failed"),
+            (Came::Stale, Expect::Expired, None, "failed"),
+            (yes(), Expect::Expired, None, "failed"),
             (Came::Unclear(500, String::new()), Expect::Refused, None, "failed"),
             (Came::Silence("late".into()), Expect::Refused, None, "undecided"),
             (Came::Silence("late".into()), Expect::Refused, Some(Effects(0)), "undecided"),

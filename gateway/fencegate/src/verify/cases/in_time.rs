@@ -1,0 +1,69 @@
+//! Cases with requests that come after the moment of their `Fencing-Not-After`.
+
+use crate::verify::{
+    action::{
+        B,
+        Expect::{Accepted, Expired, Refused},
+        stamped, write,
+    },
+    case::{Case, Group, Need::NotAfter as Claimed, Play::Steps},
+    stamp::{
+        NotAfter::{Late, Text, Twice},
+        Stamp::Until,
+        epoch,
+    },
+};
+
+const STRICT: &str = "read the field strictly, as `deploy/upstream` has it: one field, digits, and both parameters or none; \
+    anything else is 400, before anything is done";
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        group: Group::InTime,
+        name: "late",
+        title: "a request after its `Fencing-Not-After` is refused as expired, and leaves no mark",
+        needs: &[Claimed],
+        play: Steps(&[
+            write(epoch(5)),
+            stamped(Until(epoch(9), Late)).is(Expired),
+            stamped(Until(epoch(9), Late)).on(B).is(Expired),
+            write(epoch(6)).is(Accepted),
+            write(epoch(6)).on(B).is(Accepted),
+        ]),
+        money: "a payment that waited in a queue, or in a service that stood still, is carried out after everybody was \
+                told that it is over",
+        mend: "put the middleware innermost, where the work begins, and compare before anything is done",
+    },
+    Case {
+        group: Group::InTime,
+        name: "not-after-malformed",
+        title: "a `Fencing-Not-After` that cannot be read is refused, and leaves no mark",
+        needs: &[Claimed],
+        play: Steps(&[
+            write(epoch(5)),
+            stamped(Until(epoch(9), Text(""))).is(Refused),
+            stamped(Until(epoch(9), Text("soon"))).is(Refused),
+            stamped(Until(epoch(9), Text("-1"))).is(Refused),
+            stamped(Until(epoch(9), Text("4102444800000.5"))).is(Refused),
+            stamped(Until(epoch(9), Text("4102444800000, 4102444800000"))).is(Refused),
+            stamped(Until(epoch(9), Text("4102444800000;boot=\"b\""))).is(Refused),
+            stamped(Until(epoch(9), Text("99999999999999999999"))).is(Refused),
+            write(epoch(6)).is(Accepted),
+        ]),
+        money: "a text that is read as no deadline lets a late payment in",
+        mend: STRICT,
+    },
+    Case {
+        group: Group::InTime,
+        name: "not-after-twice",
+        title: "two deadlines in one request are refused, also where they are equal",
+        needs: &[Claimed],
+        play: Steps(&[
+            write(epoch(5)),
+            stamped(Until(epoch(9), Twice)).is(Refused),
+            write(epoch(6)).is(Accepted),
+        ]),
+        money: "one part of the service looks at the first deadline, another one believes the second",
+        mend: STRICT,
+    },
+];

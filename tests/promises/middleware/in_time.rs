@@ -1,0 +1,221 @@
+//! A service that executes requests, one line in a file each, with and without a middleware that looks at `Fencing-Not-After`:
+//! what it begins, and when it comes too late.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use fencegate::demo::child::{Child, Signal};
+use fencegate_tests::{patience::PATIENCE, scratch};
+use tempfile::TempDir;
+
+/// Whether the middleware is there. Without it a late request is executed, which shows that a test was one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    On,
+    Off,
+}
+
+impl Mode {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// A service of the sample kind, and the file of its executions.
+pub(crate) struct Service {
+    home: TempDir,
+    pub(crate) port: u16,
+    child: Child,
+}
+
+/// What was answered: the status, and the whole text.
+pub(crate) type Answer = (u16, String);
+
+impl Service {
+    /// `command`: by mode, file and port. It says `listening` when it listens.
+    ///
+    /// # Panics
+    /// If it does not in time.
+    pub(crate) fn start(mode: Mode, command: impl Fn(Mode, &str, u16) -> Vec<String>) -> Self {
+        let (home, port) = (scratch::place(), super::free_port());
+        let file = home.path().join("executed").display().to_string();
+        let words = command(mode, &file, port);
+        let child = Child::spawn(&words[0], &words[1..]).expect("setpriv");
+        let listens = |line: &str| line.contains("listening");
+        child.wait_line(listens, PATIENCE).unwrap_or_else(|error| panic!("{error}"));
+        Self { home, port, child }
+    }
+
+    /// The paths of what was begun.
+    pub(crate) fn executed(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.home.path().join("executed")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Waits until so many are begun.
+    fn begins(&self, wanted: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.executed().len() < wanted {
+            assert!(Instant::now() < deadline, "{:?}\n{}", self.executed(), self.child.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn asked(&self, path: &str, fields: &[String]) -> Answer {
+        answered(sent(self.port, "POST", path, fields))
+    }
+}
+
+/// Sends a request whole, and waits for nothing.
+pub(crate) fn sent(port: u16, method: &str, path: &str, fields: &[String]) -> TcpStream {
+    let mut line = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    line.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n{fields}\r\n{{}}"
+    );
+    line.write_all(head.as_bytes()).expect("sent");
+    line
+}
+
+pub(crate) fn answered(mut line: TcpStream) -> Answer {
+    let mut text = String::new();
+    line.read_to_string(&mut text).expect("an answer");
+    let status = text.split(' ').nth(1).and_then(|word| word.parse().ok());
+    (status.unwrap_or_else(|| panic!("no answer: {text:?}")), text)
+}
+
+/// The field of another machine whose clock is right: this moment, and so many milliseconds.
+pub(crate) fn elsewhere(in_ms: u64) -> String {
+    format!("Fencing-Not-After: {}", wall_ms() + in_ms)
+}
+
+/// The field of this machine, whose wall clock was set to be an hour late: the clock of the kernel has to decide.
+pub(crate) fn here(in_ms: u64) -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("procfs");
+    let (wall, uptime) = (wall_ms() + 3_600_000, uptime_ms() + in_ms);
+    format!("Fencing-Not-After: {wall};boot=\"{}\";uptime={uptime}", boot.trim())
+}
+
+fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
+    u64::try_from(since.as_millis()).expect("a number")
+}
+
+fn uptime_ms() -> u64 {
+    let text = fs::read_to_string("/proc/uptime").expect("procfs");
+    let digits: String = text.split(' ').next().expect("a number").split('.').collect();
+    digits.parse::<u64>().expect("digits") * 10
+}
+
+/// # Panics
+/// If it is not the refusal of one that came late.
+pub(crate) fn assert_expired((status, text): &Answer) {
+    assert_eq!(*status, 412, "{text}");
+    let lower = text.to_ascii_lowercase();
+    assert!(
+        lower.contains("fencing-refusal: expired") && lower.contains("application/problem+json"),
+        "{text}"
+    );
+    assert!(text.contains(r#""expired""#), "{text}");
+    assert_tells_its_clock(text);
+}
+
+fn assert_tells_its_clock(text: &str) {
+    let clock = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("fencing-clock").then_some(value)
+    });
+    let (clock, error) =
+        clock.and_then(|value| value.split_once(";error=")).unwrap_or_else(|| panic!("{text}"));
+    let clock: u64 = clock.parse().expect("milliseconds");
+    assert!(wall_ms().abs_diff(clock) < 60_000 && error.trim() == "500", "{text}");
+}
+
+/// What comes in time is begun, and what comes late is not: sent late, or in time to a service that stands still.
+///
+/// # Panics
+/// If it is otherwise, or if the same service without its middleware does not begin what is late.
+pub(crate) fn keeps_time(command: impl Fn(Mode, &str, u16) -> Vec<String>) {
+    let service = Service::start(Mode::On, &command);
+    for (path, field) in [("/elsewhere", elsewhere(30_000)), ("/here", here(30_000))] {
+        let (status, text) = service.asked(path, &[field]);
+        assert_eq!(status, 200, "{path}: {text}\n{}", service.child.log());
+        assert_tells_its_clock(&text);
+    }
+    for (path, field) in [("/late-elsewhere", elsewhere(0)), ("/late-here", here(0))] {
+        assert_expired(&service.asked(path, &[field]));
+    }
+    assert_eq!(service.asked("/missing", &[]).0, 403);
+    assert_eq!(service.asked("/twice", &[here(30_000), here(30_000)]).0, 400);
+    assert_eq!(service.asked("/malformed", &["Fencing-Not-After: soon".to_owned()]).0, 400);
+    assert_eq!(answered(sent(service.port, "GET", "/unfenced", &[])).0, 200);
+    assert_eq!(service.executed(), ["/elsewhere", "/here", "/unfenced"]);
+    drop(service);
+    for mode in [Mode::Off, Mode::On] {
+        stands_still(&Service::start(mode, &command), mode);
+    }
+}
+
+/// Two requests that are in time reach a service that stands still, and it goes on when they are late.
+fn stands_still(service: &Service, mode: Mode) {
+    assert_eq!(service.asked("/before", &[here(30_000)]).0, 200);
+    service.child.signal(Signal::STOP).expect("our own child");
+    let begun = Instant::now();
+    let lines = [
+        sent(service.port, "POST", "/frozen-here", &[here(700)]),
+        sent(service.port, "POST", "/frozen-elsewhere", &[elsewhere(1200)]),
+    ];
+    // Its kernel has taken both. Time itself is the subject: the later of the two moments has to pass.
+    thread::sleep(Duration::from_millis(1300).saturating_sub(begun.elapsed()));
+    service.child.signal(Signal::CONT).expect("our own child");
+    let answers = lines.map(answered);
+    let mut executed = service.executed();
+    executed.sort();
+    match mode {
+        Mode::Off => {
+            assert!(answers.iter().all(|(status, _)| *status == 200), "not exercised: {answers:?}");
+            assert_eq!(executed, ["/before", "/frozen-elsewhere", "/frozen-here"], "not exercised");
+        }
+        Mode::On => {
+            answers.iter().for_each(assert_expired);
+            assert_eq!(executed, ["/before"]);
+            assert_eq!(service.asked("/after", &[here(30_000)]).0, 200);
+        }
+    }
+}
+
+/// `command`: two workers, each of which serves one request at a time, with one listening socket. Both are busy, and what waits
+/// meanwhile is in time when it is sent, and late when a worker takes it.
+///
+/// # Panics
+/// If it is begun, or if the same service without its middleware does not begin it.
+pub(crate) fn leaves_the_line_in_time(command: impl Fn(Mode, &str, u16) -> Vec<String>) {
+    for mode in [Mode::Off, Mode::On] {
+        let service = Service::start(mode, &command);
+        let busy = || sent(service.port, "POST", "/busy?work_ms=1000", &[here(30_000)]);
+        let busy = [busy(), busy()];
+        service.begins(2);
+        let waits = sent(service.port, "POST", "/waits", &[here(500)]);
+        let in_time = sent(service.port, "POST", "/waits-and-may", &[here(30_000)]);
+        assert!(busy.map(answered).iter().all(|(status, _)| *status == 200));
+        let (waits, in_time) = (answered(waits), answered(in_time));
+        assert_eq!(in_time.0, 200, "{in_time:?}");
+        let is_executed = service.executed().contains(&"/waits".to_owned());
+        match mode {
+            Mode::Off => assert!(waits.0 == 200 && is_executed, "not exercised: {waits:?}"),
+            Mode::On => {
+                assert_expired(&waits);
+                assert!(!is_executed, "{:?}", service.executed());
+            }
+        }
+    }
+}

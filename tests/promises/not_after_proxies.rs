@@ -1,0 +1,109 @@
+//! nginx and HAProxy right before a service, with the shipped files: what came too late to be begun does not reach it.
+
+use std::{fs, io::Write, net::TcpStream, thread, time::Duration};
+
+use fencegate_tests::{peers::Peer, prometheus::deploy};
+
+use super::{
+    artefacts::shipped,
+    middleware::in_time::{Mode, Service, answered, assert_expired, elsewhere, here, sent},
+};
+
+/// What the shipped files say of their neighbours.
+const DOOR: &str = "127.0.0.1:8080";
+const SERVICE: &str = "127.0.0.1:8000";
+
+fn text(file: &str) -> String {
+    fs::read_to_string(shipped(&format!("proxies/not-after/{file}"))).expect("a file of the repository")
+}
+
+/// A service that looks at nothing itself.
+fn service(workers: u16) -> Service {
+    let folder = deploy().join("upstream/python");
+    let path = format!("PYTHONPATH={}", folder.join("src").display());
+    let program = folder.join("sample/deadline.py").display().to_string();
+    Service::start(Mode::Off, |mode, file, port| {
+        let (port, workers) = (port.to_string(), workers.to_string());
+        let words =
+            ["env", "PYTHONDONTWRITEBYTECODE=1", &path, "python3", &program, "wsgi", mode.word(), file];
+        words.into_iter().chain([port.as_str(), &workers]).map(str::to_owned).collect()
+    })
+}
+
+fn nginx(service: &Service) -> Peer {
+    let script = shipped("proxies/not-after/not_after.js");
+    let instead =
+        [("from not_after.js", format!("from {script}")), (SERVICE, format!("127.0.0.1:{}", service.port))];
+    Peer::nginx_with_module("http_js", &text("nginx.conf"), DOOR, &instead)
+}
+
+fn haproxy(service: &Service, instead: &[(&str, String)]) -> Peer {
+    let own = [(SERVICE, format!("127.0.0.1:{}", service.port))];
+    Peer::haproxy_with(&text("haproxy.cfg"), DOOR, &[&own, instead].concat())
+}
+
+fn refuses_what_is_late(peer: &Peer, service: &Service) {
+    let port = peer.address.port();
+    let asked = |path: &str, fields: &[String]| answered(sent(port, "POST", path, fields));
+    for (path, field) in [("/elsewhere", elsewhere(30_000)), ("/here", here(30_000))] {
+        let (status, text) = asked(path, &[field]);
+        assert_eq!(status, 200, "{path}: {text}");
+        assert!(text.to_ascii_lowercase().contains("fencing-clock: "), "{text}");
+    }
+    assert_expired(&asked("/late", &[elsewhere(0)]));
+    // What may pass behind the look is subtracted, as the clock error is.
+    assert_expired(&asked("/nearly-late", &[elsewhere(1400)]));
+    assert_eq!(asked("/missing", &[]).0, 403);
+    assert_eq!(asked("/twice", &[elsewhere(30_000), elsewhere(30_000)]).0, 400);
+    for value in ["", "soon", "-5", "1795727217123.5", "5;", "5, 6", "1795727217123;a=\u{e9}"] {
+        let field = format!("Fencing-Not-After: {value}");
+        assert_eq!(asked("/malformed", &[field]).0, 400, "{value:?}");
+    }
+    assert_eq!(asked("/spelled-otherwise", &[elsewhere(30_000).replace("Not-After", "Not_After")]).0, 403);
+    assert_eq!(answered(sent(port, "GET", "/unfenced", &[])).0, 200);
+    assert_eq!(answered(sent(port, "GET", "/of-a-fenced-route", &["Fencing-Key: a".to_owned()])).0, 403);
+    // In time when its head comes, and late when its body is there.
+    let mut slow = TcpStream::connect(peer.address).expect("it listens");
+    let field = elsewhere(2200);
+    write!(
+        slow,
+        "POST /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n{field}\r\n\r\n{{"
+    )
+    .expect("sent");
+    thread::sleep(Duration::from_millis(1000));
+    slow.write_all(b"}").expect("sent");
+    assert_expired(&answered(slow));
+    assert_eq!(service.executed(), ["/elsewhere", "/here", "/unfenced"]);
+}
+
+#[test]
+fn nginx_refuses_what_came_too_late() {
+    let service = service(1);
+    let peer = nginx(&service);
+    refuses_what_is_late(&peer, &service);
+    // On the machine of the sender the clock of the kernel decides.
+    assert_expired(&answered(sent(peer.address.port(), "POST", "/late-here", &[here(0)])));
+    assert_eq!(service.executed().len(), 3);
+}
+
+#[test]
+fn haproxy_refuses_what_came_too_late() {
+    let service = service(1);
+    refuses_what_is_late(&haproxy(&service, &[]), &service);
+}
+
+/// With `maxconn` as large as the number of workers nothing waits where nobody looks.
+#[test]
+fn haproxy_lets_nothing_wait_behind_its_look() {
+    let service = service(1);
+    let peer = haproxy(&service, &[("maxconn 8", "maxconn 1".to_owned())]);
+    let port = peer.address.port();
+    let busy = sent(port, "POST", "/busy?work_ms=1500", &[elsewhere(30_000)]);
+    while service.executed().is_empty() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let (status, text) = answered(sent(port, "POST", "/waits", &[elsewhere(2000)]));
+    assert_eq!(status, 503, "{text}");
+    assert_eq!(answered(busy).0, 200);
+    assert_eq!(service.executed(), ["/busy"]);
+}

@@ -2,6 +2,7 @@
 
 use std::{fs, io::Write, net::TcpStream, thread, time::Duration};
 
+use fencegate::demo::child::Signal;
 use fencegate_tests::{peers::Peer, prometheus::deploy};
 
 use super::{
@@ -73,7 +74,16 @@ fn refuses_what_is_late(peer: &Peer, service: &Service) {
     thread::sleep(Duration::from_millis(1000));
     slow.write_all(b"}").expect("sent");
     assert_expired(&answered(slow));
+    // In time when it is sent, and late when the proxy, which stood still, goes on.
+    peer.signal(Signal::STOP);
+    let waits = sent(port, "POST", "/frozen", &[elsewhere(2000)]);
+    thread::sleep(Duration::from_millis(600));
+    peer.signal(Signal::CONT);
+    assert_expired(&answered(waits));
     assert_eq!(service.executed(), ["/elsewhere", "/here", "/unfenced"]);
+    // Without the proxy the service executes what is late.
+    assert_eq!(answered(sent(service.port, "POST", "/around", &[elsewhere(0)])).0, 200);
+    assert_eq!(service.executed().len(), 4, "not exercised");
 }
 
 #[test]
@@ -83,7 +93,7 @@ fn nginx_refuses_what_came_too_late() {
     refuses_what_is_late(&peer, &service);
     // On the machine of the sender the clock of the kernel decides.
     assert_expired(&answered(sent(peer.address.port(), "POST", "/late-here", &[here(0)])));
-    assert_eq!(service.executed().len(), 3);
+    assert_eq!(service.executed().len(), 4);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::{
 };
 
 use fencegate::demo::child::{Child, Signal};
+use rustix::process::{Pid, kill_process_group};
 use tempfile::TempDir;
 
 use crate::scratch;
@@ -78,6 +79,16 @@ impl Peer {
     /// If it does not start; Debian has it as `haproxy`.
     pub fn haproxy(service: SocketAddr) -> Self {
         Self::start("haproxy", haproxy_command, |listen| haproxy(listen, service))
+    }
+
+    /// Stops all of its processes, or lets them go on.
+    ///
+    /// # Panics
+    /// If it has ended.
+    pub fn signal(&self, signal: Signal) {
+        // A child leads a group of its own, with the workers of nginx in it.
+        let pid = i32::try_from(self.child.pid()).ok().and_then(Pid::from_raw).expect("a child has a number");
+        kill_process_group(pid, signal).expect("our own child");
     }
 
     fn start(

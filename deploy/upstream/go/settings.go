@@ -58,6 +58,9 @@ func newSettings(options []Option) *settings {
 	for _, option := range options {
 		option(s)
 	}
+	if s.timing.clockError < 0 {
+		panic("fencing: a clock error is not negative")
+	}
 	seen := map[string]bool{}
 	for _, name := range s.names() {
 		if seen[plain(name)] {

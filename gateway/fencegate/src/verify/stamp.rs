@@ -232,6 +232,20 @@ mod tests {
     }
 
     #[test]
+    fn a_deadline_changes_no_token_and_only_a_late_one_is_over() {
+        let late = Stamp::Until(epoch(5), NotAfter::Late);
+        assert_eq!(said(late, Form::Token), said(Stamp::Whole(epoch(5)), Form::Token));
+        assert_eq!(late.mint(), Some(epoch(5)));
+        assert_eq!(Stamp::Whole(epoch(5)).not_after(), NotAfter::InTime);
+        let read = |not_after: NotAfter| -> Vec<u64> {
+            not_after.texts().iter().map(|text| text.parse().expect("digits")).collect()
+        };
+        let (late, in_time) = (read(NotAfter::Late)[0], read(NotAfter::InTime)[0]);
+        assert!((3_600_000..3_700_000).contains(&(in_time - late)), "{late} {in_time}");
+        assert_eq!(read(NotAfter::Twice).len(), 2);
+    }
+
+    #[test]
     fn numbers_are_equal_within_a_tenure_and_tokens_are_not() {
         let (first, second) = (epoch(5), epoch(5).dispatch(2));
         assert!(Form::Token.is_stale(first, second) && !Form::Number.is_stale(first, second));

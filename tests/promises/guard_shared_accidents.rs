@@ -9,11 +9,13 @@ mod passed;
 mod remembered;
 mod servers;
 mod steps;
+mod terms;
+mod too_much;
 
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    postgres::{Look, Lost as Gone, NotUsable, Place, Postgres, SCHEMA, Unavailable},
+    postgres::{FORMAT, Look, Lost as Gone, NotUsable, Place, Postgres, SCHEMA, Unavailable},
     refused::Refused,
     register::{Claim, Ended},
     store::Identity,
@@ -45,7 +47,7 @@ async fn a_store_that_cannot_be_one_is_refused_with_what_to_do() {
     assert_eq!(guard.beat().await, Err(Unavailable::Lost(Gone::Newer(99))), "another build has migrated it");
     let newer = said(store.try_guard(clock.clone(), "two").await);
     assert!(newer.contains("is of format 99"), "{newer}");
-    store.run("UPDATE store SET format = 3");
+    store.run(&format!("UPDATE store SET format = {FORMAT}"));
     let name = &store.database.name;
     store.run(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
     let off = said(store.try_guard(clock.clone(), "three").await);
@@ -72,6 +74,8 @@ async fn a_store_of_the_first_form_is_brought_up_and_keeps_what_it_knows() {
         "DROP FUNCTION callers(item)",
         "ALTER TABLE at_work DROP COLUMN parent",
         "ALTER TYPE item DROP ATTRIBUTE parent",
+        "DROP FUNCTION longest_execution()",
+        "DROP FUNCTION disown(integer, integer, bigint, text[])",
         "DROP FUNCTION remembers(integer, bigint, bigint)",
         "DROP FUNCTION lock_rights(integer, item[])",
         "ALTER TABLE instance DROP COLUMN heard",

@@ -16,6 +16,7 @@ mod connect;
 mod copied;
 mod copying;
 mod driver;
+mod in_hand;
 mod instance;
 mod intake;
 mod item;

@@ -92,7 +92,7 @@ fn operation(first: u8) -> OperationId {
     OperationId::of([first; 32])
 }
 
-async fn reserved(guard: &Postgres, id: OperationId) -> HeldRight {
+pub(super) async fn reserved(guard: &Postgres, id: OperationId) -> HeldRight {
     match guard.reserve(id).await.expect("the database answers") {
         Reserve::Yours(held) => held,
         Reserve::Taken(_) => panic!("nobody has it"),
@@ -128,7 +128,7 @@ async fn only_one_guard_decides_over_an_operation_and_a_dead_one_does_not() {
     assert_eq!(other.operation(&operation(1)).await, Ok(None));
 }
 
-fn entry(epoch: u64) -> Entry {
+pub(super) fn entry(epoch: u64) -> Entry {
     let claim = claim("a", epoch, 1);
     Entry {
         format: 1,

@@ -1,13 +1,21 @@
 //! The database is killed, frozen, restored from a snapshot, or another one takes its place.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use fencegate_guard::{
-    postgres::{InFlight, Look, Postgres},
+    postgres::{InFlight, Look, Place, Postgres},
     refused::Refused,
     register::Ended,
+    store::Identity,
 };
-use fencegate_process::clock::{MachineClock, SharedClock};
+use fencegate_policies::operation::OperationId;
+use fencegate_process::{
+    clock::{MachineClock, SharedClock},
+    randomness::SystemRandomness,
+};
 use fencegate_tests::{
     patience::patiently,
     postgres::{Follows, Server},
@@ -15,7 +23,10 @@ use fencegate_tests::{
 };
 use tokio::task::spawn_blocking;
 
-use super::steps::{admit, barrier, barrier_in_time, claim};
+use super::{
+    deaths::reserved,
+    steps::{OVER, admit, barrier, barrier_in_time, claim},
+};
 
 /// A server of its own, and guards on it that beat by themselves.
 pub(super) struct Own {
@@ -123,20 +134,100 @@ async fn a_database_that_knows_less_than_a_guard_is_closed_and_lets_nothing_old_
     assert!(matches!(old, Look::Refused(Refused::Recovered { .. })), "on every key: {old:?}");
 }
 
+/// The primary waits for no standby any more. A guard notes it with a beat.
+async fn follows_later(own: &Own, guard: &Postgres) {
+    own.store.database.run("ALTER SYSTEM RESET synchronous_standby_names");
+    own.store.database.run("SELECT pg_reload_conf()");
+    is_noted(own, guard, "f").await;
+}
+
+async fn is_noted(own: &Own, guard: &Postgres, followed: &str) {
+    let noted = async {
+        while own.store.run("SELECT followed FROM store") != followed {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    patiently("a beat to note whether a standby follows", noted, || guard.status()).await;
+}
+
+/// Everything was acknowledged, and the standby that takes over has not got the last of it: the end of a dispatch, and
+/// that the right over an operation was given back.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_a_failover_has_lost_closes_its_key_for_as_long_as_all_are_closed_and_no_longer() {
+    let mut own = Own::start().await;
+    let standby = own.server.standby(Follows::Synchronously);
+    let both = own.store.at(&[own.server.address(), standby.address()]);
+    let guard = own.guard(&both, "one").await;
+    let (ended, epoch) = gets_in(&guard, "a", 20).await;
+    let (_in_hand, other) = gets_in(&guard, "b", epoch + 1).await;
+    let operation = OperationId::of([1; 32]);
+    let right = reserved(&guard, operation).await;
+    let kept = reserved(&guard, OperationId::of([2; 32])).await;
+    // The standby had that before it was acknowledged.
+    follows_later(&own, &guard).await;
+    standby.receives_nothing();
+    guard.end(&ended, Ended::Known);
+    drop((ended, right));
+    barrier(&guard).await;
+    assert_eq!(own.store.run("SELECT string_agg(key, '') FROM at_work"), "b");
+    own.server.kill();
+    standby.promote();
+    let promoted = standby.database(&own.store.database.name);
+    // Nobody asks the guard anything: it finds out by itself.
+    let disowned = async {
+        let open = "SELECT string_agg(key, '') FROM fencegate.at_work WHERE until IS NULL";
+        while promoted.run(open) != "b" {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    patiently("the guard to say what it has in hand", disowned, || guard.status()).await;
+    assert_eq!(promoted.run("SELECT encode(operation, 'hex') FROM fencegate.held"), "02".repeat(32));
+    let began = Instant::now();
+    let (_, last) = gets_in(&guard, "a", other + 1).await;
+    let closed = began.elapsed();
+    assert!(closed < OVER + Duration::from_secs(3), "closed for {closed:?}");
+    let waits = admit(&guard, &claim("b", last + 1, 1)).await;
+    assert!(matches!(waits, Look::Wait { doubt: None, .. }), "it is at work: {waits:?}");
+    drop((reserved(&guard, operation).await, kept));
+}
+
+/// Which hosts take over is written, and whether one of them has everything is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn several_hosts_of_which_none_follows_synchronously_are_no_store_for_the_first_guard() {
+    let own = Own::start().await;
+    let standby = own.server.standby(Follows::Later);
+    let both = own.store.at(&[own.server.address(), standby.address()]);
+    let clock = own.clock.clone();
+    let said = async |name| both.try_guard(clock.clone(), name).await.err().expect("refused").to_string();
+    let refused = said("one").await;
+    assert!(refused.contains("`synchronous_standby_names` is empty"), "{refused}");
+    let inspected = Postgres::inspect(&both.place).await.expect_err("refused").to_string();
+    assert_eq!(inspected, refused);
+    let unmade =
+        Place::parse(&own.store.database.url_at(&[own.server.address(), standby.address()]), None, "new");
+    let identity = Identity::new("12121212121212121212121212121212", &SystemRandomness);
+    let unmade =
+        Postgres::init(&unmade.expect("a URL"), &identity, 10).await.expect_err("refused").to_string();
+    assert!(unmade.contains("`synchronous_standby_names` is empty"), "{unmade}");
+    // One host only: who takes over from it is not known here.
+    let first = own.guard(&own.store, "first").await;
+    both.guard(clock.clone(), "joins it").await;
+    first.leave().await.expect("in order");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_promoted_standby_that_had_everything_goes_on_and_one_that_had_not_is_closed() {
-    for (follows, closes) in [(Follows::Synchronously, false), (Follows::Later, true)] {
+    for closes in [false, true] {
         let mut own = Own::start().await;
-        let standby = own.server.standby(follows);
+        let standby = own.server.standby(Follows::Synchronously);
         let both = own.store.at(&[own.server.address(), standby.address()]);
         let guard = own.guard(&both, "one").await;
         let (_, epoch) = gets_in(&guard, "a", 20).await;
-        let noted = async {
-            while own.store.run("SELECT followed FROM store") != (if closes { "f" } else { "t" }) {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
-        patiently("a beat to note whether a standby follows", noted, || guard.status()).await;
+        if closes {
+            follows_later(&own, &guard).await;
+        } else {
+            is_noted(&own, &guard, "t").await;
+        }
         own.server.kill();
         standby.promote();
         barrier_in_time(&guard).await;

@@ -64,6 +64,9 @@ fn remedy(unusable: &NotUsable) -> String {
             format!("end what was begun: `{migrate}`")
         }
         NotUsable::NotDurable { setting, .. } => format!("write `{setting} = on` in its configuration"),
+        NotUsable::NotFollowed { .. } => {
+            "write its standby into `synchronous_standby_names`, or one host only into `url_file`".into()
+        }
         NotUsable::Newer { .. } => "upgrade this guard".into(),
         _ => REACH.into(),
     }

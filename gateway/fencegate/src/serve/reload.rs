@@ -8,7 +8,7 @@ use fencegate_lock::{session::nameplate::Nameplate, tenures::keeper::Keeper};
 use fencegate_policies::{
     difference::Difference, file, key::ResourceKey, plan::Gateway, published::Published,
 };
-use fencegate_process::{said::causes, shown};
+use fencegate_process::{clock::SharedClock, said::causes, shown};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
@@ -41,6 +41,7 @@ pub struct Reloader {
     pub edition: Arc<Edition>,
     pub workers: Vec<mpsc::UnboundedSender<Turn>>,
     pub metrics: Arc<Metrics>,
+    pub clock: SharedClock,
     pub guards: Arc<Guards>,
     /// The certificates of each listener that speaks TLS.
     pub certificates: Vec<Arc<Certificates>>,
@@ -106,7 +107,7 @@ impl Reloader {
         let site = |key: &ResourceKey| Some(site_in(&gateway, key)).filter(|_| !delays_in(&gateway, key));
         let turning = self.leases.as_ref().map(|leases| leases.may_turn_to(site)).transpose()?;
         let unable = |failed| format!("start what looks after the endpoints: {failed}");
-        health::start(Sockets, &fleets).map_err(unable)?;
+        health::start(Sockets, &fleets, self.clock.clone(), self.guards.clone()).map_err(unable)?;
         // Nothing behind this can fail: a plan that is refused changes nothing, not even what the log tells of keys.
         shown::keys_are(gateway.serving.log.keys);
         if let Some(turning) = &turning {

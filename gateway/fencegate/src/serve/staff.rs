@@ -64,7 +64,8 @@ pub(super) fn shared<R>(plan: &Plan, base: &Base, equipment: Equipment<R>) -> Re
     let Equipment { role, workers, beside, memory, ours } = equipment;
     let plan = Arc::new(plan.clone());
     let fleets = Fleets::of(&plan, metrics.endpoints()).map_err(NotServing::UpstreamTls)?;
-    health::start(Sockets, &fleets)?;
+    let guards = Arc::new(Guards::new(memory));
+    health::start(Sockets, &fleets, clock.clone(), guards.clone())?;
     let certificates =
         Certificates::open(&plan.listener, metrics.clients()).map_err(NotServing::ListenerTls)?;
     let tellers = Tellers::start(metrics)?;
@@ -74,7 +75,7 @@ pub(super) fn shared<R>(plan: &Plan, base: &Base, equipment: Equipment<R>) -> Re
         clock: clock.clone(),
         tellers,
         hop: HopName::new(Guid::new(&SystemRandomness)),
-        guards: Arc::new(Guards::new(memory)),
+        guards,
         shares: Shares::default(),
         budget: budget.clone(),
         beside,

@@ -257,6 +257,9 @@ impl<N: Network> Forward<N> {
         }
         let Err(refusal) = judged else { return Ok(answer.reply(true)) };
         self.metrics.guard_refused(notes.route.get(), account.word().unwrap_or(refusal.reason));
+        if account.word() == Some(Reason::Store) {
+            answer.lend.serves_nobody();
+        }
         answer.spent().await;
         Err(Failed::Refused(refusal))
     }

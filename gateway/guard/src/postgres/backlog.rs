@@ -55,7 +55,7 @@ struct TakenBack {
 }
 
 /// The most questions in one statement.
-const MOST_AT_ONCE: usize = 256;
+pub(super) const MOST_AT_ONCE: usize = 256;
 
 impl Backlog {
     /// Asks a question, after all others that wait. If the returned receiver is dropped, a registration is taken back.
@@ -81,9 +81,9 @@ impl Backlog {
         self.more.notify_one();
     }
 
-    /// The next batch. Questions whose callers have gone, and which were never asked, are left out. `None` after
-    /// [`Backlog::close`], when nothing is left.
-    pub(super) async fn next(&self) -> Option<Vec<Pending>> {
+    /// The next batch, of at most so many questions. Questions whose callers have gone, and which were never asked, are
+    /// left out. `None` after [`Backlog::close`], when nothing is left.
+    pub(super) async fn next(&self, most: usize) -> Option<Vec<Pending>> {
         loop {
             let more = self.more.notified();
             {
@@ -92,7 +92,7 @@ impl Backlog {
                     waiting.items.pop_front();
                 }
                 if !waiting.items.is_empty() {
-                    let most = waiting.items.len().min(MOST_AT_ONCE);
+                    let most = waiting.items.len().min(most);
                     let batch: Vec<_> = waiting.items.drain(..most).filter(|one| !one.is_idle()).collect();
                     waiting.under_way = batch.len();
                     return Some(batch);
@@ -114,6 +114,12 @@ impl Backlog {
             waiting.items.push_front(pending);
         }
         drop(waiting);
+        self.more.notify_one();
+    }
+
+    /// Puts an end of a dispatch behind all others. Another one may succeed meanwhile.
+    pub(super) fn put_last(&self, end: Pending) {
+        self.lock().items.push_back(end);
         self.more.notify_one();
     }
 
@@ -179,6 +185,26 @@ impl Pending {
         }
     }
 
+    /// The database will never take this question. Tells the caller that it failed. Returns what is left of the end of
+    /// a dispatch: the end with the right given back, and nothing written of the operation. The key would stay in
+    /// flight otherwise.
+    pub(super) fn refused(mut self, unavailable: &Unavailable) -> Option<Self> {
+        if let Some(reply) = self.reply.take() {
+            drop(reply.send(Err(unavailable.clone())));
+        }
+        let Item::End { dispatch, ended, operation } = self.item else { return None };
+        let operation = match operation? {
+            (_, Writing::Nothing) => None,
+            (right, Writing::Entry(_) | Writing::Forget) => Some((right, Writing::Nothing)),
+        };
+        Some(Self { item: Item::End { dispatch, ended, operation }, reply: None, again: self.again })
+    }
+
+    /// Whether it is the end of a dispatch. Its place in the queue decides nothing.
+    pub(super) fn is_end(&self) -> bool {
+        matches!(self.item, Item::End { .. })
+    }
+
     /// The answer was lost: the question has to be asked again, or, if its caller has gone, taken back.
     pub(super) fn lost(self) -> Option<Self> {
         let wanted = !self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
@@ -198,7 +224,7 @@ impl Pending {
         let item = match self.item {
             Item::Look { .. } | Item::Reserve(_) if self.again => undone(self.item)?,
             Item::Look { .. } | Item::Reserve(_) | Item::Resolve { .. } => return None,
-            said @ (Item::End { .. } | Item::Release(_) | Item::Write(..)) => said,
+            said @ (Item::End { .. } | Item::Release(_) | Item::Write(..) | Item::Nothing) => said,
         };
         Some(Self { item, reply: None, again: self.again })
     }
@@ -226,8 +252,9 @@ impl Drop for TakenBack {
 /// not a byte was sent.
 fn undone(item: Item) -> Option<Item> {
     match item {
-        Item::Look { claim, name, operation, how: How::Claim | How::Settle | How::Pass } => {
-            let dispatch = InFlight { name, keys: claim.keys, token: claim.token, mode: claim.mode };
+        Item::Look { claim, name, in_hand, operation, how: How::Claim | How::Settle | How::Pass } => {
+            let (keys, token, mode) = (claim.keys, claim.token, claim.mode);
+            let dispatch = InFlight { name, keys, token, mode, _in_hand: in_hand };
             let operation = operation.map(|(right, _)| (right, Writing::Forget));
             Some(Item::End { dispatch, ended: Ended::Known, operation })
         }
@@ -244,29 +271,30 @@ impl GivenBack for Backlog {
 
 #[cfg(test)]
 mod tests {
-    use fencegate_policies::operation::OperationId;
+    use fencegate_policies::{operation::OperationId, plan::Mode, token::Token};
     use fencegate_process::randomness::{Guid, SystemRandomness};
 
     use super::*;
+    use crate::postgres::{in_hand::Names, look::DispatchName};
 
     fn right() -> RightId {
-        RightId { id: OperationId::of([1; 32]), holder: Guid::new(&SystemRandomness) }
+        RightId::new(OperationId::of([1; 32]), Guid::new(&SystemRandomness), &Arc::default())
     }
 
     #[tokio::test]
     async fn what_was_registered_for_somebody_who_goes_away_is_taken_back() {
         let backlog = Arc::<Backlog>::default();
         let (right, other) = (right(), right());
-        let [heard, unheard] = [right, other].map(|right| backlog.ask(Item::Reserve(right)));
-        for pending in backlog.next().await.expect("two wait") {
+        let [heard, unheard] = [right, other.clone()].map(|right| backlog.ask(Item::Reserve(right)));
+        for pending in backlog.next(MOST_AT_ONCE).await.expect("two wait") {
             pending.answered(Answer::Done, &backlog);
         }
         assert_eq!(heard.await.expect("answered").expect("no trouble").heard(), Answer::Done);
         // The answer has come, and its caller has not taken it.
         drop(unheard);
-        let left = backlog.next().await.expect("one is left to say");
+        let left = backlog.next(MOST_AT_ONCE).await.expect("one is left to say");
         let [Pending { item: Item::Release(released), .. }] = &left[..] else { panic!("{left:?}") };
-        assert_eq!(*released, other);
+        assert_eq!(released.holder, other.holder);
     }
 
     #[tokio::test]
@@ -274,16 +302,45 @@ mod tests {
         let backlog = Arc::<Backlog>::default();
         drop(backlog.ask(Item::Reserve(right())));
         let asked = right();
-        let waits = backlog.ask(Item::Reserve(asked));
-        let batch = backlog.next().await.expect("one waits");
+        let waits = backlog.ask(Item::Reserve(asked.clone()));
+        let batch = backlog.next(MOST_AT_ONCE).await.expect("one waits");
         assert_eq!(batch.len(), 1, "nobody waits for the other");
         drop(waits);
         backlog.put_back(batch.into_iter().filter_map(Pending::lost).collect());
         backlog.fail(&Unavailable::Late);
-        let left = backlog.next().await.expect("it may be registered");
+        let left = backlog.next(MOST_AT_ONCE).await.expect("it may be registered");
         let [Pending { item: Item::Release(released), again: true, .. }] = &left[..] else {
             panic!("{left:?}")
         };
-        assert_eq!(*released, asked);
+        assert_eq!(released.holder, asked.holder);
+    }
+
+    #[tokio::test]
+    async fn an_end_that_is_refused_for_good_is_told_without_its_entry_and_then_without_its_operation() {
+        let backlog = Arc::<Backlog>::default();
+        let names = Arc::<Names>::default();
+        let name = Guid::new(&SystemRandomness);
+        let dispatch = InFlight {
+            name: DispatchName(name),
+            keys: Arc::new([]),
+            token: Token::new(1, 0, 1).expect("small"),
+            mode: Mode::Exclusive,
+            _in_hand: names.take(name),
+        };
+        let told = backlog.ask(Item::End {
+            dispatch,
+            ended: Ended::Known,
+            operation: Some((right(), Writing::Forget)),
+        });
+        let refused = Unavailable::Late;
+        let mut pending = backlog.next(MOST_AT_ONCE).await.expect("one waits").pop().expect("one");
+        pending = pending.refused(&refused).expect("the key is still in flight");
+        assert_eq!(told.await.expect("told").map(Answered::heard), Err(refused.clone()));
+        assert!(matches!(&pending.item, Item::End { operation: Some((_, Writing::Nothing)), .. }));
+        pending = pending.refused(&refused).expect("the key is still in flight");
+        assert!(matches!(&pending.item, Item::End { operation: None, .. }));
+        assert_eq!(names.all(), [name.to_string()]);
+        assert!(pending.refused(&refused).is_none());
+        assert!(names.all().is_empty());
     }
 }

@@ -8,6 +8,7 @@ use tokio::time::{sleep, timeout};
 use super::{
     connect::{Connection, For, in_millis, millis},
     instance::{Instance, Postgres},
+    item::Item,
     membership::{Closed, Lost, StoreStatus, Swept},
     migrate::FORMAT,
     unavailable::Unavailable,
@@ -70,7 +71,12 @@ impl Postgres {
         let mut slot = instance.beating.lock().await;
         let connection = match slot.take() {
             Some(connection) => connection,
-            None => instance.connected_for_beats().await?,
+            None => {
+                let connection = instance.connected_for_beats().await?;
+                // What the database has lost is disowned on the connection that decides, also where nobody asks.
+                instance.backlog.tell(Item::Nothing);
+                connection
+            }
         };
         let sent = instance.clock.now();
         let (tick, passed) = instance.passed().addition(sent);

@@ -17,6 +17,14 @@ use crate::store::Identity;
 /// The server would cut longer names, and the connections of two instances could have one name.
 const LONGEST_NAME: usize = 36;
 
+/// Whether another guard uses the store. Whoever joins it adds no danger: a failover may have left one server, which has
+/// no standby for a while, and guards that start again then are needed.
+async fn has_others(connection: &Connection, place: &Place) -> Result<bool, NotUsable> {
+    let question = format!("SELECT EXISTS (SELECT FROM {}.instance WHERE NOT dead)", place.schema);
+    let others = connection.client().query_one(&question, &[]).await;
+    Ok(others.map_err(|error| place.failed(&error))?.get(0))
+}
+
 impl Postgres {
     /// Makes schema, tables and functions, with a floor below which no token will pass.
     ///
@@ -54,6 +62,9 @@ impl Postgres {
         }
         let identity = migrate::open(place).await?;
         let connection = Connection::open(place, For::Beating, name).await?;
+        if !has_others(&connection, place).await? {
+            connection.check_followed(place).await?;
+        }
         let asked = clock.now();
         let arrive = format!("SELECT {}.arrive($1, $2, $3)", place.schema);
         let (send_within, max_execution) = (millis(terms.send_within), millis(terms.max_execution));

@@ -131,6 +131,17 @@ impl Connection {
         Ok(())
     }
 
+    /// Checks that a standby has each commit before it is acknowledged, where the place names several hosts: one of
+    /// them takes over from another. Where it names one host, standbys cannot be told from other followers.
+    pub(super) async fn check_followed(&self, place: &Place) -> Result<(), NotUsable> {
+        if place.config.get_hosts().len() < 2 {
+            return Ok(());
+        }
+        let question = "SELECT btrim(current_setting('synchronous_standby_names')) <> ''";
+        let followed = self.client.query_one(question, &[]).await.map_err(|error| place.failed(&error))?;
+        if followed.get(0) { Ok(()) } else { Err(NotUsable::NotFollowed { place: place.to_string() }) }
+    }
+
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
@@ -209,6 +220,19 @@ impl Unanswered {
         match self {
             Self::Lost(_) => true,
             Self::Refused { code, .. } => !OURS.iter().any(|class| code.starts_with(class)),
+        }
+    }
+}
+
+impl Unanswered {
+    /// Whether a smaller statement may succeed: the server had no time for it (57014), no memory or no disk (53), or it
+    /// went beyond a limit of the server (54).
+    pub(super) fn was_too_much(&self) -> bool {
+        match self {
+            Self::Lost(_) => false,
+            Self::Refused { code, .. } => {
+                code == "57014" || ["53", "54"].iter().any(|class| code.starts_with(class))
+            }
         }
     }
 }

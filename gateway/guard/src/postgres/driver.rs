@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use tokio_postgres::Statement;
 
 use super::{
-    backlog::Pending,
+    backlog::{MOST_AT_ONCE, Pending},
     connect::{Connection, For, Unanswered, millis},
     instance::Instance,
     item::{Answer, Answers, How, Item, keys_of},
@@ -41,7 +41,8 @@ const TRIES: u32 = 3;
 pub(super) async fn run(instance: Arc<Instance>) {
     let mut deciding = None;
     let mut given_up = 0;
-    while let Some(batch) = instance.backlog.next().await {
+    let mut room = Room::default();
+    while let Some(batch) = instance.backlog.next(room.0).await {
         let open = match deciding.take() {
             Some(open) => Ok(open),
             None => Deciding::open(&instance).await.inspect(|_| instance.count(GuardMetrics::reconnected)),
@@ -59,6 +60,7 @@ pub(super) async fn run(instance: Arc<Instance>) {
         deciding = match open.ask(&instance, &batch).await {
             Ok(answers) => {
                 given_up = 0;
+                room.answered(batch.len());
                 deliver(&instance, batch, answers);
                 Some(open)
             }
@@ -68,7 +70,10 @@ pub(super) async fn run(instance: Arc<Instance>) {
                 None
             }
             Err(refused) if refused.may_pass() => {
-                instance.backlog.put_back(batch);
+                if refused.was_too_much() {
+                    room.refused(batch.len());
+                }
+                put_back(&instance, batch);
                 given_up += 1;
                 if given_up >= TRIES {
                     instance.backlog.fail(&refused.into());
@@ -85,6 +90,38 @@ pub(super) async fn run(instance: Arc<Instance>) {
     }
 }
 
+/// How many questions go in one statement: fewer after the server had no time or no room for as many.
+#[derive(Debug, PartialEq, Eq)]
+struct Room(usize);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(MOST_AT_ONCE)
+    }
+}
+
+impl Room {
+    fn refused(&mut self, asked: usize) {
+        self.0 = (asked / 2).max(1);
+    }
+
+    /// Grows by an eighth. Only an answer to as many as there was room for says that there may be more.
+    fn answered(&mut self, asked: usize) {
+        if asked >= self.0 {
+            self.0 = (self.0 + self.0 / 8 + 1).min(MOST_AT_ONCE);
+        }
+    }
+}
+
+/// A batch that was refused goes in front of all others. An end that was refused alone makes room for the others.
+fn put_back(instance: &Instance, mut batch: Vec<Pending>) {
+    let alone = batch.len() == 1;
+    match batch.pop_if(|last| alone && last.is_end()) {
+        Some(end) => instance.backlog.put_last(end),
+        None => instance.backlog.put_back(batch),
+    }
+}
+
 /// Asks each question of a batch by itself, because one of them has made the batch fail.
 async fn one_by_one(instance: &Instance, open: &Deciding, batch: Vec<Pending>) {
     let mut left = batch.into_iter();
@@ -92,14 +129,19 @@ async fn one_by_one(instance: &Instance, open: &Deciding, batch: Vec<Pending>) {
         let alone = vec![pending];
         match open.ask(instance, &alone).await {
             Ok(answers) => deliver(instance, alone, answers),
-            Err(Unanswered::Refused { code, why }) => {
-                tracing::error!(code, error = why, "guard.store_refuses");
-                let unavailable = Unavailable::Refused(format!("{why} ({code})"));
-                alone.into_iter().for_each(|pending| pending.fail(&unavailable));
-            }
             Err(Unanswered::Lost(_)) => {
                 let again = alone.into_iter().filter_map(Pending::lost);
                 return instance.backlog.put_back(again.chain(left).collect());
+            }
+            Err(refused) if refused.may_pass() => {
+                instance.backlog.put_back(alone.into_iter().chain(left).collect());
+                return sleep(PAUSE).await;
+            }
+            Err(Unanswered::Refused { code, why }) => {
+                tracing::error!(code, error = why, "guard.store_refuses");
+                let unavailable = Unavailable::Refused(format!("{why} ({code})"));
+                let rest = alone.into_iter().filter_map(|pending| pending.refused(&unavailable));
+                rest.for_each(|rest| instance.backlog.put_last(rest));
             }
         }
     }
@@ -123,7 +165,7 @@ fn deliver(instance: &Instance, batch: Vec<Pending>, answers: Answers) {
             }
             Item::Release(right) => ring(instance, &pending.item, Some(right.id.to_string())),
             Item::Resolve { .. } => ring(instance, &pending.item, None),
-            Item::Look { .. } | Item::Reserve(_) | Item::Write(..) => {}
+            Item::Look { .. } | Item::Reserve(_) | Item::Write(..) | Item::Nothing => {}
         }
         pending.answered(answer, &instance.backlog);
     }
@@ -133,6 +175,20 @@ fn deliver(instance: &Instance, batch: Vec<Pending>, answers: Answers) {
 fn ring(instance: &Instance, item: &Item, operation: Option<String>) {
     item.keys().iter().for_each(|key| instance.wakes.ring(key.as_str()));
     operation.iter().for_each(|operation| instance.wakes.ring(operation));
+}
+
+/// Gives an end to what the database has in the name of this guard and the guard has not in hand: after a rollback, what
+/// had ended. What is asked later on this connection is registered later.
+async fn disown(instance: &Instance, connection: &Connection, generation: i32) -> Result<(), Unanswered> {
+    let slack = millis(instance.passed().unwritten(instance.clock.now()));
+    let in_hand = instance.names.all();
+    let disown = instance.named("SELECT dispatches, rights FROM $$.disown($1, $2, $3, $4)");
+    let gone = connection.ask(&disown, &[&instance.id, &generation, &slack, &in_hand]).await?;
+    let (dispatches, rights): (i64, i64) = (gone.get(0), gone.get(1));
+    if dispatches + rights > 0 {
+        tracing::warn!(dispatches, rights, "guard.store_disowned: their ends were lost with the database");
+    }
+    Ok(())
 }
 
 impl Deciding {
@@ -161,6 +217,7 @@ impl Deciding {
         let resume = instance.named("SELECT $$.resume($1, $2, $3)");
         let resumed = connection.ask(&resume, &[&instance.id, &acts, &instance.memory.known()]).await?;
         let Some(generation) = resumed.get(0) else { return Err(instance.lose(Lost::Dead)) };
+        disown(instance, &connection, generation).await?;
         let act = instance.named("SELECT $$.act($1, $2, $3, $4, $5, $6)");
         let prepared = connection.client().prepare(&act).await;
         let statement = prepared.map_err(|error| Unavailable::Unreachable(error.to_string()))?;
@@ -196,5 +253,29 @@ impl Deciding {
             return Err(lost(&"not as many answers as questions"));
         }
         Ok(answers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_halves_what_goes_at_once_and_answers_raise_it_slowly() {
+        let mut room = Room::default();
+        room.refused(60);
+        assert_eq!(room, Room(30));
+        room.answered(29);
+        assert_eq!(room, Room(30), "it may be that more is too much");
+        room.answered(30);
+        assert_eq!(room, Room(34));
+        for _ in 0..9 {
+            room.refused(room.0);
+        }
+        assert_eq!(room, Room(1));
+        for _ in 0..60 {
+            room.answered(room.0);
+        }
+        assert_eq!(room, Room(MOST_AT_ONCE));
     }
 }

@@ -17,6 +17,7 @@ use tokio::{sync::watch, task::AbortHandle};
 use super::{
     backlog::Backlog,
     connect::{Connection, For, Unanswered},
+    in_hand::Names,
     look::DispatchName,
     membership::{Lease, Lost, StoreStatus},
     place::Place,
@@ -56,6 +57,7 @@ pub(super) struct Instance {
     pub(super) clock: SharedClock,
     pub(super) randomness: Arc<dyn Randomness>,
     pub(super) backlog: Arc<Backlog>,
+    pub(super) names: Arc<Names>,
     pub(super) wakes: Wakes,
     pub(super) lease: Lease,
     pub(super) memory: Memory,
@@ -163,6 +165,7 @@ impl Instance {
             clock,
             randomness,
             backlog: Arc::default(),
+            names: Arc::default(),
             wakes: Wakes::new(),
             lease: Lease::default(),
             memory: Memory::default(),

@@ -44,6 +44,7 @@ impl Intake {
     /// The database is not fit for a store, or another process makes one there at this moment.
     pub async fn open(place: &Place) -> Result<Self, NotUsable> {
         let connection = Connection::open(place, For::Making, "migrate").await?;
+        connection.check_followed(place).await?;
         let free = connection.client().query_one(LOCK_IF_FREE, &[&&*place.schema]).await;
         let free = free.map_err(|error| place.failed(&error))?;
         let intake = Self { connection, place: place.clone() };

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     connect::millis,
+    in_hand::InHand,
     look::{DispatchName, InFlight},
     right::RightId,
 };
@@ -19,12 +20,27 @@ use crate::{
 /// One question to the database.
 #[derive(Debug, Clone)]
 pub(super) enum Item {
-    Look { how: How, claim: Claim, name: DispatchName, operation: Option<(RightId, Box<Entry>)> },
-    End { dispatch: InFlight, ended: Ended, operation: Option<(RightId, Writing)> },
+    Look {
+        how: How,
+        claim: Claim,
+        name: DispatchName,
+        in_hand: InHand,
+        operation: Option<(RightId, Box<Entry>)>,
+    },
+    End {
+        dispatch: InFlight,
+        ended: Ended,
+        operation: Option<(RightId, Writing)>,
+    },
     Reserve(RightId),
     Release(RightId),
     Write(RightId, Writing),
-    Resolve { keys: Arc<[ResourceKey]>, token: Token },
+    Resolve {
+        keys: Arc<[ResourceKey]>,
+        token: Token,
+    },
+    /// Asks nothing. A connection has to be open for it.
+    Nothing,
 }
 
 /// The kind of a look.
@@ -128,7 +144,7 @@ impl Item {
             Self::Look { claim, .. } => &claim.keys,
             Self::End { dispatch, .. } => &dispatch.keys,
             Self::Resolve { keys, .. } => keys,
-            Self::Reserve(_) | Self::Release(_) | Self::Write(..) => &[],
+            Self::Reserve(_) | Self::Release(_) | Self::Write(..) | Self::Nothing => &[],
         }
     }
 
@@ -137,7 +153,7 @@ impl Item {
         let keys = self.keys().iter().map(ResourceKey::as_str).collect();
         let blank = Row { keys, again, longest, ..Row::default() };
         match self {
-            Self::Look { how, claim, name, operation } => {
+            Self::Look { how, claim, name, operation, .. } => {
                 let writing = operation.as_ref().map(|(_, entry)| Writing::Entry(entry.clone()));
                 let written = Row {
                     kind: how.word(),
@@ -161,6 +177,8 @@ impl Item {
             Self::Release(right) => Row { kind: "release", ..blank }.about(Some((right, &Writing::Nothing))),
             Self::Write(right, writing) => Row { kind: "write", ..blank }.about(Some((right, writing))),
             Self::Resolve { token, .. } => Row { kind: "resolve", token: Some(*token), ..blank },
+            // Without keys it resolves nothing.
+            Self::Nothing => Row { kind: "resolve", ..blank },
         }
     }
 }

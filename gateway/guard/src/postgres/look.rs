@@ -5,6 +5,7 @@ use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::{clock::Boot, randomness::Guid};
 
+use super::in_hand::InHand;
 use crate::refused::Refused;
 
 /// Names a dispatch before its first look. By this name it is found and ended even if answers are lost.
@@ -18,6 +19,7 @@ pub struct InFlight {
     pub keys: Arc<[ResourceKey]>,
     pub token: Token,
     pub mode: Mode,
+    pub(super) _in_hand: InHand,
 }
 
 /// The result of a look.

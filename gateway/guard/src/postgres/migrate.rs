@@ -10,10 +10,11 @@ use super::{
 use crate::store::Identity;
 
 /// The steps from each format to the next. Step 1 makes the first format in an empty schema.
-const STEPS: [&[&str]; 3] = [
+const STEPS: [&[&str]; 4] = [
     &[include_str!("sql/tables.sql"), include_str!("sql/act.sql"), include_str!("sql/tend.sql")],
     &[include_str!("sql/called.sql")],
     &[include_str!("sql/heard.sql"), include_str!("sql/rights.sql")],
+    &[include_str!("sql/longest.sql"), include_str!("sql/disown.sql")],
 ];
 
 /// The newest written form that this build understands.
@@ -29,6 +30,7 @@ pub(super) const LOCK_IF_FREE: &str =
 /// Makes schema, tables and functions, with a floor below which no token will pass.
 pub(super) async fn init(place: &Place, identity: &Identity, floor: u64) -> Result<(), NotUsable> {
     let mut connection = Connection::open(place, For::Making, "init").await?;
+    connection.check_followed(place).await?;
     let failed = |error: Error| place.failed(&error);
     let floor = i64::try_from(floor)
         .map_err(|_| NotUsable::Failed { place: place.to_string(), why: "a floor is below 2^63".into() })?;
@@ -83,6 +85,7 @@ pub(super) async fn open(place: &Place) -> Result<Identity, NotUsable> {
 /// The identity of the store. Changes nothing.
 pub(super) async fn inspect(place: &Place) -> Result<Identity, NotUsable> {
     let connection = Connection::open(place, For::Making, "inspect").await?;
+    connection.check_followed(place).await?;
     match found(connection.client(), place).await? {
         None => Err(missing(connection.client(), place).await?),
         Some((format, _)) if format > FORMAT => {

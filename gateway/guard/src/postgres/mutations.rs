@@ -70,13 +70,15 @@ impl Postgres {
     ) -> Result<Look, Unavailable> {
         let since = self.instance.clock.now();
         let bells: Vec<_> = claim.keys.iter().map(|key| self.instance.wakes.bell(key.as_str())).collect();
-        let operation = operation.map(|(held, entry)| (held.right, Box::new(entry.clone())));
-        let answer = self.ask(Item::Look { how, claim: claim.clone(), name, operation }).await?;
+        let operation = operation.map(|(held, entry)| (held.right.clone(), Box::new(entry.clone())));
+        let in_hand = self.instance.names.take(name.0);
+        let question = Item::Look { how, claim: claim.clone(), name, in_hand: in_hand.clone(), operation };
+        let answer = self.ask(question).await?;
         let now = self.instance.clock.now();
         let refused = match answer {
             Answer::Running => {
-                let dispatch =
-                    InFlight { name, keys: claim.keys.clone(), token: claim.token, mode: claim.mode };
+                let (keys, token, mode) = (claim.keys.clone(), claim.token, claim.mode);
+                let dispatch = InFlight { name, keys, token, mode, _in_hand: in_hand };
                 return Ok(Look::Running { dispatch, since });
             }
             Answer::Wait { key, left } => {
@@ -127,8 +129,8 @@ impl Postgres {
     /// The right was not taken, or is given back in the background.
     pub async fn reserve(&self, id: OperationId) -> Result<Reserve, Unavailable> {
         let bell = self.instance.wakes.bell(&id.to_string());
-        let right = RightId { id, holder: self.instance.guid() };
-        match self.ask(Item::Reserve(right)).await? {
+        let right = RightId::new(id, self.instance.guid(), &self.instance.names);
+        match self.ask(Item::Reserve(right.clone())).await? {
             Answer::Done => {
                 let back: Arc<dyn GivenBack> = self.instance.backlog.clone();
                 Ok(Reserve::Yours(HeldRight::new(right, back)))
@@ -143,7 +145,7 @@ impl Postgres {
     /// # Errors
     /// It is not known to be written. The database is told again in the background.
     pub async fn write(&self, held: &HeldRight, writing: Writing) -> Result<Written, Unavailable> {
-        self.written(Item::Write(held.right, writing)).await
+        self.written(Item::Write(held.right.clone(), writing)).await
     }
 
     async fn written(&self, item: Item) -> Result<Written, Unavailable> {

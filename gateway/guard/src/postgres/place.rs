@@ -42,6 +42,11 @@ pub enum NotUsable {
         "{place} may lose what it has acknowledged: `{setting}` is `{value}` there; set it to `on` for this database"
     )]
     NotDurable { place: String, setting: &'static str, value: String },
+    #[error(
+        "{place} may lose what it has acknowledged when another of its hosts takes over: `synchronous_standby_names` is \
+         empty there; name the standby in it, or write one host only"
+    )]
+    NotFollowed { place: String },
     #[error("{place} cannot be reached: {why}")]
     Unreachable { place: String, why: String },
     #[error("{place}: {why}")]

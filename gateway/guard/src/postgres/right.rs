@@ -5,7 +5,10 @@ use std::{mem, sync::Arc};
 use fencegate_policies::operation::OperationId;
 use fencegate_process::randomness::Guid;
 
-use super::look::Changed;
+use super::{
+    in_hand::{InHand, Names},
+    look::Changed,
+};
 
 /// The right to decide over an operation, valid for all guards of the store. It is given back when it is dropped.
 pub struct HeldRight {
@@ -20,10 +23,11 @@ pub(super) trait GivenBack: Send + Sync {
 }
 
 /// The identity of one right: a later right over the same operation has another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct RightId {
     pub(super) id: OperationId,
     pub(super) holder: Guid,
+    _in_hand: InHand,
 }
 
 /// The answer to a request for the right.
@@ -41,6 +45,12 @@ pub enum Written {
     NotHeld,
 }
 
+impl RightId {
+    pub(super) fn new(id: OperationId, holder: Guid, names: &Arc<Names>) -> Self {
+        Self { id, holder, _in_hand: names.take(holder) }
+    }
+}
+
 impl HeldRight {
     pub(super) fn new(right: RightId, back: Arc<dyn GivenBack>) -> Self {
         Self { right, back: Some(back) }
@@ -53,14 +63,14 @@ impl HeldRight {
     /// The caller's next statement gives the right back.
     pub(super) fn spent(mut self) -> RightId {
         drop(mem::take(&mut self.back));
-        self.right
+        self.right.clone()
     }
 }
 
 impl Drop for HeldRight {
     fn drop(&mut self) {
         if let Some(back) = self.back.take() {
-            back.release(self.right);
+            back.release(self.right.clone());
         }
     }
 }

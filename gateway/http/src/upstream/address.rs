@@ -10,6 +10,7 @@ use std::{
 
 use tokio::{sync::watch, time::Instant};
 
+use super::liveness::Liveness;
 use crate::network::remote::Remote;
 
 /// All addresses of one endpoint. Shared by all workers, and by the plans that have the endpoint.
@@ -37,6 +38,17 @@ pub struct Address {
     gone: AtomicBool,
     /// Whether the last attempt to connect failed.
     dead: AtomicBool,
+    pub liveness: Liveness,
+}
+
+/// An exchange at an address, for as long as it lives.
+#[derive(Debug)]
+pub struct Outstanding(Arc<Address>);
+
+impl Drop for Outstanding {
+    fn drop(&mut self) {
+        self.0.liveness.end();
+    }
 }
 
 impl Address {
@@ -46,7 +58,14 @@ impl Address {
             name,
             gone: AtomicBool::new(false),
             dead: AtomicBool::new(false),
+            liveness: Liveness::default(),
         })
+    }
+
+    /// Counts an exchange that begins there.
+    pub fn outstanding(self: &Arc<Self>) -> Outstanding {
+        self.liveness.begin();
+        Outstanding(self.clone())
     }
 
     /// Whether it is no longer found. Connections to it are then not used again.
@@ -88,6 +107,18 @@ impl Addresses {
         self.literal
     }
 
+    /// The addresses that are known now.
+    pub fn known(&self) -> Vec<Arc<Address>> {
+        self.known.borrow().clone().unwrap_or_default()
+    }
+
+    /// Whether new requests should go to none of the addresses.
+    pub fn are_silent(&self) -> bool {
+        let known = self.known.borrow();
+        let mut known = known.iter().flatten().peekable();
+        known.peek().is_some() && known.all(|address| address.liveness.is_silent())
+    }
+
     /// All addresses, in no particular order. Waits for the first lookup only; empty if that found nothing.
     pub async fn all(&self) -> Vec<Arc<Address>> {
         let mut known = self.known.subscribe();
@@ -97,13 +128,13 @@ impl Addresses {
     }
 
     /// All addresses in the order in which to try them. Each call begins with another one, and those that did not
-    /// answer come last. Waits as [`Addresses::all`] does.
+    /// answer come last, behind them those that are silent. Waits as [`Addresses::all`] does.
     pub async fn in_turn(&self) -> Vec<Arc<Address>> {
         let mut all = self.all().await;
         if all.len() > 1 {
             let first = self.turn.fetch_add(1, Relaxed) % all.len();
             all.rotate_left(first);
-            all.sort_by_key(|address| address.dead.load(Relaxed));
+            all.sort_by_key(|address| (address.liveness.is_silent(), address.dead.load(Relaxed)));
         }
         all
     }

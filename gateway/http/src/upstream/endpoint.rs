@@ -63,16 +63,19 @@ pub enum State {
     Usable,
     Unhealthy,
     Ejected,
+    /// It leaves requests without an answer, and does not say that it is there.
+    Silent,
 }
 
 impl State {
-    pub const ALL: [Self; 3] = [Self::Usable, Self::Unhealthy, Self::Ejected];
+    pub const ALL: [Self; 4] = [Self::Usable, Self::Unhealthy, Self::Ejected, Self::Silent];
 
     pub fn word(self) -> &'static str {
         match self {
             Self::Usable => "usable",
             Self::Unhealthy => "unhealthy",
             Self::Ejected => "ejected",
+            Self::Silent => "silent",
         }
     }
 }
@@ -132,6 +135,8 @@ impl Endpoint {
             State::Unhealthy
         } else if self.health.ejected_until.load(Relaxed) > self.age() {
             State::Ejected
+        } else if self.addresses.are_silent() {
+            State::Silent
         } else {
             State::Usable
         }

@@ -1,11 +1,12 @@
 //! The active health checks, on connections of their own: a check never waits behind a request, and never runs under a
-//! lock.
+//! lock. Beside them the questions to processes that introduce themselves, see [`Pool::probe`].
 
 use std::{io, sync::Arc, thread, time::Duration};
 
 use bytes::Bytes;
 use fencegate_policies::plan::{Health, host_of};
-use futures_util::future::{Either, join_all, join3, pending, select};
+use fencegate_process::clock::SharedClock;
+use futures_util::future::{Either, join_all, join4, pending, select};
 use http_body_util::Empty;
 use hyper::{Request, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
@@ -19,6 +20,8 @@ use tracing::debug;
 use super::{
     endpoint::{Endpoint, State},
     fleet::{Fleet, Fleets},
+    introduce::Introductions,
+    pool::Pool,
     resolver::{self, dial},
     speak::HTTP1,
 };
@@ -26,11 +29,17 @@ use crate::network::Network;
 
 /// Checks the endpoints of a plan until another plan takes over. It has a thread of its own, because a busy worker must
 /// not make endpoints look unhealthy.
-pub fn start<N: Network + Send>(network: N, fleets: &Arc<Fleets>) -> io::Result<()> {
+pub fn start<N: Network + Send>(
+    network: N,
+    fleets: &Arc<Fleets>,
+    clock: SharedClock,
+    introductions: Arc<dyn Introductions>,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tended = fleets.clone();
     thread::Builder::new().name("endpoints".into()).spawn(move || {
-        LocalSet::new().block_on(&runtime, tend(&network, &tended));
+        let pool = Pool::new(network.clone(), clock, introductions);
+        LocalSet::new().block_on(&runtime, tend(&network, &pool, &tended));
     })?;
     take_over(fleets);
     Ok(())
@@ -45,7 +54,7 @@ fn take_over(fleets: &Arc<Fleets>) {
     unasked.for_each(|fleet| fleet.are_well());
 }
 
-async fn tend<N: Network>(network: &N, fleets: &Fleets) {
+async fn tend<N: Network>(network: &N, pool: &Pool<N>, fleets: &Fleets) {
     let files = join_all(fleets.all().iter().map(|fleet| tend_files(fleet.clone())));
     let all = fleets.all().iter().filter_map(|fleet| {
         let health = fleet.upstream.sharing.health.as_ref()?;
@@ -54,9 +63,18 @@ async fn tend<N: Network>(network: &N, fleets: &Fleets) {
     let names = fleets.all().iter().flat_map(|fleet| {
         fleet.endpoints().iter().map(move |endpoint| resolver::tend(network, fleet, endpoint))
     });
+    let probes = fleets
+        .all()
+        .iter()
+        .flat_map(|fleet| fleet.endpoints().iter().map(move |endpoint| pool.probe(fleet, endpoint)));
     tokio::select! {
         // There may be no checks at all; then this only waits for the end.
-        _ = join3(async { (join_all(all).await, pending::<()>().await) }, files, join_all(names)) => {}
+        _ = join4(
+            async { (join_all(all).await, pending::<()>().await) },
+            files,
+            join_all(names),
+            join_all(probes),
+        ) => {}
         () = fleets.over().cancelled() => {}
     }
 }

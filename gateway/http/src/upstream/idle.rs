@@ -107,11 +107,15 @@ impl Idle {
         let mut all = self.lying.borrow_mut();
         let lying = all.get_mut(&endpoint.id)?;
         let now = Instant::now();
+        // Of several addresses behind a name, a silent one is passed over while another is not.
+        let passes_over = !endpoint.addresses.are_silent();
         // The search stops at the first usable one; the sweep closes the others that are of no use.
         for at in (0..lying.len()).rev() {
             if !lying[at].is_usable(now) {
                 lying.swap_remove(at);
-            } else if lying[at].pooled.is_ready() {
+            } else if lying[at].pooled.is_ready()
+                && !(passes_over && lying[at].pooled.address.liveness.is_silent())
+            {
                 return Some(lying.swap_remove(at).pooled);
             }
         }

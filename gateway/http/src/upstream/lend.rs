@@ -5,7 +5,13 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use fencegate_policies::plan::Upstream;
 use tokio::time::timeout;
 
-use super::{address::Address, endpoint::Counted, fleet::Fleet, gate::Gate, idle::Idle};
+use super::{
+    address::{Address, Outstanding},
+    endpoint::Counted,
+    fleet::Fleet,
+    gate::Gate,
+    idle::Idle,
+};
 use crate::upstream::pooled::Pooled;
 
 /// A connection while it carries an exchange. If it is not given back, it ends with the lend.
@@ -17,12 +23,14 @@ pub struct Lend {
     /// How long the connection may lie idle afterwards.
     keep: Duration,
     _busy: Counted,
+    _outstanding: Outstanding,
 }
 
 impl Lend {
     pub(super) fn new(pooled: Box<Pooled>, fleet: Arc<Fleet>, idle: Rc<Idle>) -> Self {
         let (keep, busy) = (fleet.upstream.idle, pooled.endpoint.busy());
-        Self { pooled: Some(pooled), fleet, idle, keep, _busy: busy }
+        let outstanding = pooled.address.outstanding();
+        Self { pooled: Some(pooled), fleet, idle, keep, _busy: busy, _outstanding: outstanding }
     }
 
     pub fn pooled(&mut self) -> &mut Pooled {
@@ -54,6 +62,15 @@ impl Lend {
     /// Notes that the endpoint has answered.
     pub fn worked(&self) {
         self.lent().endpoint.worked();
+        self.lent().address.liveness.heard();
+    }
+
+    /// Notes that the process at the endpoint can serve nobody at present, and has not begun with the request. New
+    /// requests go to others for a while, if there are others.
+    pub fn serves_nobody(&self) {
+        if !self.fleet.is_one_address() {
+            self.lent().address.liveness.avoid();
+        }
     }
 
     /// Notes that the exchange failed by the endpoint's own fault.

@@ -13,6 +13,7 @@ pub mod idle;
 pub mod introduce;
 pub mod lend;
 pub mod lent;
+pub mod liveness;
 pub mod metrics;
 pub mod pool;
 pub mod pooled;

@@ -2,6 +2,7 @@
 //! other worker.
 
 mod introductions;
+mod probe;
 
 use std::{io, rc::Rc, sync::Arc, time::Duration};
 
@@ -18,7 +19,7 @@ use tracing::debug;
 use super::{
     address::Address,
     connection::Connection,
-    endpoint::{ConnectionPermit, Endpoint},
+    endpoint::{ConnectionPermit, Endpoint, State},
     fleet::{Fleet, Tour},
     gate::{Gate, Gated},
     idle::Idle,
@@ -99,6 +100,11 @@ impl<N: Network> Pool<N> {
         self.ask_all(fleet).await?;
         let (mut failed, mut full) = (NotConnected::Everywhere, Vec::new());
         while let Some(endpoint) = tour.stop() {
+            // Silent ones come last. A request rather waits for a connection to one that answers.
+            if !full.is_empty() && endpoint.state() == State::Silent {
+                tour.pass();
+                continue;
+            }
             if !tour.fresh
                 && let Some(pooled) = self.idle_at(upstream, endpoint)
             {
@@ -221,6 +227,9 @@ impl<N: Network> Pool<N> {
             Ok::<_, Unmet>(Box::new(pooled))
         };
         made.await.inspect_err(|failed| {
+            if matches!(failed, Unmet::Io(_)) && !fleet.is_one_address() {
+                address.liveness.avoid();
+            }
             if matches!(failed, Unmet::Io(_) | Unmet::Stranger(_)) {
                 self.introductions.lost(upstream, &address, attempt);
             }

@@ -90,6 +90,7 @@ impl<N: Network> Assembled<N> {
             edition: shared.edition.clone(),
             workers: turns,
             metrics: shared.metrics.clone(),
+            clock: shared.clock.clone(),
             guards: shared.guards.clone(),
             certificates: shared.certificates.iter().cloned().chain(ours).collect(),
             keeper: self.keeper.clone(),

@@ -1,0 +1,82 @@
+//! The dispatches and rights that this guard still has in hand.
+//!
+//! A database that was rolled back may have rows again whose removal was lost. Their owner lives, so nobody else ends
+//! them. So the owner gives the database its list with each new connection, and the rows that are not on it get an end.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use fencegate_process::randomness::Guid;
+
+/// The names of which there is a handle, with the number of their handles.
+#[derive(Debug, Default)]
+pub(super) struct Names(Mutex<HashMap<Guid, usize>>);
+
+/// A handle of a name. A caller, a question in the backlog and an answer on its way have one each. The name is listed
+/// until the last of them is dropped.
+pub(super) struct InHand {
+    name: Guid,
+    names: Arc<Names>,
+}
+
+impl Names {
+    /// Call this before the database hears the name, so that no row is ever without a listed name.
+    pub(super) fn take(self: &Arc<Self>, name: Guid) -> InHand {
+        *self.lock().entry(name).or_default() += 1;
+        InHand { name, names: self.clone() }
+    }
+
+    pub(super) fn all(&self) -> Vec<String> {
+        self.lock().keys().map(Guid::to_string).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Guid, usize>> {
+        // A poisoned lock does no harm: no panic leaves the map half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clone for InHand {
+    fn clone(&self) -> Self {
+        self.names.take(self.name)
+    }
+}
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        let mut names = self.names.lock();
+        if let Some(handles) = names.get_mut(&self.name) {
+            *handles -= 1;
+            if *handles == 0 {
+                names.remove(&self.name);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for InHand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.name, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_process::randomness::SystemRandomness;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_listed_until_its_last_handle_is_dropped() {
+        let (names, name) = (Arc::<Names>::default(), Guid::new(&SystemRandomness));
+        let first = names.take(name);
+        let (second, third) = (first.clone(), names.take(name));
+        drop((first, third));
+        assert_eq!(names.all(), [name.to_string()]);
+        drop(second);
+        assert!(names.all().is_empty());
+    }
+}

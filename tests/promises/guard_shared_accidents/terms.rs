@@ -1,0 +1,53 @@
+//! Guards with one store and different times: the longest counts at each of them.
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate_guard::{
+    postgres::{Look, Postgres, Terms},
+    register::Ended,
+};
+use fencegate_process::{
+    clock::{Clock, ManualClock},
+    randomness::SystemRandomness,
+};
+use fencegate_tests::shared_store::{SharedStore, TERMS};
+
+use super::steps::{admit, barrier, claim, opened, pass, runs};
+
+const LONGEST: Duration = Duration::from_secs(20);
+
+async fn doubt(guard: &Postgres, key: &str, epoch: u64) -> Duration {
+    match admit(guard, &claim(key, epoch, 1)).await {
+        Look::Wait { doubt: Some(left), .. } => left,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A rolling change upwards has come to one of two guards.
+#[tokio::test]
+async fn what_is_in_doubt_at_one_guard_waits_for_the_longest_execution_of_all() {
+    let store = SharedStore::fresh().await;
+    let clock = Arc::new(ManualClock::default());
+    let one = opened(&store, &clock, "one").await;
+    let terms = Terms { max_execution: LONGEST, ..TERMS };
+    let changed =
+        Postgres::open(&store.place, terms, clock.clone(), Arc::new(SystemRandomness), "changed").await;
+    let changed = changed.expect("it can be opened");
+    pass(&clock, &[&one, &changed], Duration::from_secs(1)).await;
+    let running = runs(&one, &claim("a", 20, 1)).await;
+    let left_behind = runs(&one, &claim("b", 20, 1)).await;
+    one.end(&running, Ended::InDoubt { until: clock.now() + TERMS.max_execution });
+    barrier(&one).await;
+    assert!(doubt(&changed, "a", 21).await >= LONGEST);
+    one.leave().await.expect("in order");
+    assert!(doubt(&changed, "b", 21).await >= LONGEST);
+    drop(left_behind);
+    // What was let in under the longer time is over some day, and then that time counts no more.
+    let other = store.guard(clock.clone(), "other").await;
+    changed.leave().await.expect("in order");
+    pass(&clock, &[&other], LONGEST + TERMS.send_within + Duration::from_secs(4)).await;
+    let running = runs(&other, &claim("c", 22, 1)).await;
+    other.end(&running, Ended::InDoubt { until: clock.now() + TERMS.max_execution });
+    barrier(&other).await;
+    assert!(doubt(&other, "c", 23).await < LONGEST);
+}

@@ -19,6 +19,7 @@ use fencegate_tests::{
     postgres::{self, Database},
     process::Process,
     scratch,
+    severable::Severable,
     sharing::{MAX_EXECUTION, Sharing},
 };
 
@@ -273,6 +274,82 @@ async fn gateways_send_to_either_and_one_that_dies_stops_nobody() {
     assert!(tenures > 10, "{tenures} tenures hand nothing over");
     assert!(guarded.site.origin.log().records.len() > killed + 50, "nothing went on");
     drop(two);
+}
+
+/// Longer than a request takes. One that gets no answer for so long hangs.
+const HANGS: Duration = Duration::from_millis(500);
+
+/// One gateway before two guards, with idle connections to both of them.
+async fn gateway_at_both(guarded: &Guarded, [one, two]: [&Guard; 2]) -> Gateway {
+    one.becomes_ready().await;
+    two.becomes_ready().await;
+    let gateway = guarded.gateway_through("gateway", &[one.public, two.public]).await;
+    for n in 0..16 {
+        assert_eq!(gateway.send(&Ask::post(&format!("/pay/before-{n}"))).await.status, 200);
+    }
+    gateway
+}
+
+/// How long it takes until ten requests in a row, each of another key, are served at once.
+async fn serves_others_after(gateway: &Gateway) -> Duration {
+    let began = Instant::now();
+    let (mut in_a_row, mut hung) = (0, 0);
+    for n in 0.. {
+        let ask = Ask::post(&format!("/pay/other-{n}"));
+        match tokio::time::timeout(HANGS, gateway.send(&ask)).await {
+            Ok(answer) if answer.status == 200 => in_a_row += 1,
+            _ => (in_a_row, hung) = (0, hung + 1),
+        }
+        if in_a_row == 10 {
+            break;
+        }
+    }
+    println!("others are served after {:?}; {hung} hung", began.elapsed());
+    began.elapsed()
+}
+
+/// Longer than the second within which a silent guard is left, because the machine may be busy.
+const LEFT: Duration = Duration::from_secs(3);
+
+#[tokio::test]
+async fn a_guard_that_stands_still_keeps_what_was_sent_to_it_and_new_requests_go_to_the_other() {
+    let guarded = Guarded::fresh().await;
+    let sharing = Sharing::at(&database().await.url());
+    let [one, two] = guarded.sharing(&sharing).await;
+    let (one, two) = tokio::join!(one.start(), two.start());
+    let gateway = gateway_at_both(&guarded, [&one, &two]).await;
+    two.signal(Signal::STOP);
+    // One of both hangs.
+    let hang = ["/pay/first", "/pay/second"].map(|path| gateway.begin(Ask::post(path)));
+    let took = serves_others_after(&gateway).await;
+    assert!(took < LEFT, "{took:?}");
+    two.signal(Signal::CONT);
+    for pending in hang {
+        let answer = pending.answer().await;
+        assert_eq!(answer.status, 200, "it was not given up: {answer:?}");
+    }
+    gateway.series_becomes("fencegate_upstream_endpoints", &["state=\"silent\""], 0.0).await;
+    let before = two.decided("admit").await;
+    for n in 0..8 {
+        assert_eq!(gateway.send(&Ask::post(&format!("/pay/after-{n}"))).await.status, 200);
+    }
+    assert!(two.decided("admit").await > before, "it is used again");
+}
+
+#[tokio::test]
+async fn a_guard_that_does_not_hear_its_database_is_left_for_one_that_does() {
+    let guarded = Guarded::fresh().await;
+    let database = database().await;
+    let cut = Severable::before(database.address).await;
+    let sharing = Sharing::at(&database.url());
+    let [one, two] = guarded.sharing(&sharing).await;
+    let away = Sharing::at(&database.url_at(&[cut.address]));
+    let two = two.with("/store/postgres/url_file", away.url_file().display().to_string());
+    let (one, two) = tokio::join!(one.start(), two.start());
+    let gateway = gateway_at_both(&guarded, [&one, &two]).await;
+    cut.silent(true);
+    let took = serves_others_after(&gateway).await;
+    assert!(took < LEFT, "{took:?}");
 }
 
 #[tokio::test]

@@ -68,15 +68,17 @@ async fn a_standby_that_had_not_everything() {
     let watch = Watch::shared().await;
     let here = watch.installation("rolled-back");
     let mut primary = block_in_place(|| Server::start(&[]));
-    let standby = block_in_place(|| primary.standby(Follows::Later));
+    let standby = block_in_place(|| primary.standby(Follows::Synchronously));
     let database: Database = primary.fresh_database();
     let shared = Shared::at(&database.url_at(&[primary.address(), standby.address()])).await;
     here.looks_at(&[shared.one.admin, shared.gateway.admin]).await;
     shared.pays().await;
+    block_in_place(|| primary.waits_for_no_standby());
     // Until this is written, the standby knows of no commit that could be missing.
     let copy = standby.database(&database.name);
     let noted = async {
-        while block_in_place(|| copy.run("SELECT origin <> '' FROM fencegate.store")) != "t" {
+        while block_in_place(|| copy.run("SELECT origin <> '' AND NOT followed FROM fencegate.store")) != "t"
+        {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };

@@ -136,8 +136,7 @@ async fn a_database_that_knows_less_than_a_guard_is_closed_and_lets_nothing_old_
 
 /// The primary waits for no standby any more. A guard notes it with a beat.
 async fn follows_later(own: &Own, guard: &Postgres) {
-    own.store.database.run("ALTER SYSTEM RESET synchronous_standby_names");
-    own.store.database.run("SELECT pg_reload_conf()");
+    own.server.waits_for_no_standby();
     is_noted(own, guard, "f").await;
 }
 

@@ -58,6 +58,16 @@ impl Server {
         standby
     }
 
+    /// From now on a primary acknowledges a commit before its standby has it.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn waits_for_no_standby(&self) {
+        self.database("postgres").run("ALTER SYSTEM RESET synchronous_standby_names");
+        self.database("postgres").run("SELECT pg_reload_conf()");
+        self.shows("SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'", "async");
+    }
+
     /// From now on a standby takes writes. What it was told by its primary is all that it has.
     ///
     /// # Panics

@@ -206,6 +206,11 @@ impl Fleet {
         matches!(&self.endpoints[..], [one] if one.addresses.is_literal())
     }
 
+    /// Whether requests go to another endpoint than this one.
+    pub(super) fn has_another(&self, than: &Endpoint) -> bool {
+        self.endpoints.iter().any(|other| other.id != than.id && other.state() == State::Usable)
+    }
+
     /// The way of a request through the endpoints. `key`: the hash for [`pick::Balance::ByKey`].
     pub fn tour(self: &Arc<Self>, key: impl FnOnce() -> u64) -> Tour<'_> {
         let sharing = &self.upstream.sharing;

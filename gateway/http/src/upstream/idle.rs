@@ -11,7 +11,10 @@ use std::{
 
 use tokio::{sync::oneshot, time::Instant};
 
-use super::endpoint::{Counted, Endpoint};
+use super::{
+    address::Address,
+    endpoint::{Counted, Endpoint},
+};
 use crate::upstream::pooled::Pooled;
 
 /// Both kinds of waiting.
@@ -107,15 +110,11 @@ impl Idle {
         let mut all = self.lying.borrow_mut();
         let lying = all.get_mut(&endpoint.id)?;
         let now = Instant::now();
-        // Of several addresses behind a name, a silent one is passed over while another is not.
-        let passes_over = !endpoint.addresses.are_silent();
         // The search stops at the first usable one; the sweep closes the others that are of no use.
         for at in (0..lying.len()).rev() {
             if !lying[at].is_usable(now) {
                 lying.swap_remove(at);
-            } else if lying[at].pooled.is_ready()
-                && !(passes_over && lying[at].pooled.address.liveness.is_silent())
-            {
+            } else if lying[at].pooled.is_ready() && !is_passed_over(endpoint, &lying[at].pooled.address) {
                 return Some(lying.swap_remove(at).pooled);
             }
         }
@@ -133,6 +132,11 @@ impl Idle {
             !lying.is_empty()
         });
     }
+}
+
+/// Of several addresses behind a name, a silent one is passed over while another is not.
+fn is_passed_over(endpoint: &Endpoint, address: &Address) -> bool {
+    address.liveness.is_silent() && !endpoint.addresses.are_silent()
 }
 
 impl Future for Waiting<'_> {

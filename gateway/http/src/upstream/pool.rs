@@ -214,7 +214,10 @@ impl<N: Network> Pool<N> {
             None => timeout_at(by, endpoint.addresses.in_turn()).await.map_err(late)?,
         };
         let (attempt, left) = (self.introductions.attempt(), by.saturating_duration_since(Instant::now()));
-        let unreached = |address: &Arc<Address>| self.introductions.lost(upstream, address, attempt);
+        let unreached = |address: &Arc<Address>| {
+            self.avoid(fleet, address);
+            self.introductions.lost(upstream, address, attempt);
+        };
         let (address, stream) = dial(&self.network, &addresses, left, unreached).await?;
         let made = async {
             let speaking = timeout_at(by, self.speak(fleet, endpoint, address.clone(), stream, place));
@@ -222,18 +225,27 @@ impl<N: Network> Pool<N> {
             // The introduction comes before all other bytes.
             if self.introductions.are_needed(upstream) {
                 let introduced = self.introductions.introduce(&mut pooled, upstream, &self.clock);
+                // Nothing was sent. Another process need not be waited for as long as the last one.
+                let limit = if fleet.has_another(endpoint) { limit.min(INTRODUCED) } else { limit };
                 pooled.process = Some(timeout(limit, introduced).await.map_err(late)??);
             }
             Ok::<_, Unmet>(Box::new(pooled))
         };
         made.await.inspect_err(|failed| {
-            if matches!(failed, Unmet::Io(_)) && !fleet.is_one_address() {
-                address.liveness.avoid();
+            if matches!(failed, Unmet::Io(_)) {
+                self.avoid(fleet, &address);
             }
             if matches!(failed, Unmet::Io(_) | Unmet::Stranger(_)) {
                 self.introductions.lost(upstream, &address, attempt);
             }
         })
+    }
+
+    /// New requests go to other processes for a while, if any of them can do the same.
+    fn avoid(&self, fleet: &Fleet, address: &Address) {
+        if self.introductions.are_needed(&fleet.upstream) && !fleet.is_one_address() {
+            address.liveness.avoid();
+        }
     }
 
     async fn speak(
@@ -292,6 +304,9 @@ pub fn offered(protocol: Protocol) -> &'static [&'static str] {
         Protocol::Auto => &[HTTP2, HTTP1],
     }
 }
+
+/// How long an introduction may take while another endpoint can be asked.
+const INTRODUCED: Duration = Duration::from_secs(1);
 
 /// How often idle connections are swept.
 const SWEEP: Duration = Duration::from_secs(5);

@@ -19,14 +19,14 @@ BEGIN
         RETURN;
     END IF;
     UPDATE at_work SET until = s.time + p_slack + longest() FROM store s
-    WHERE instance = p_instance AND until IS NULL AND id <> ALL (p_in_hand);
+    WHERE instance = p_instance AND until IS NULL AND id NOT IN (SELECT unnest(p_in_hand));
     GET DIAGNOSTICS dispatches = ROW_COUNT;
     -- Locked in the order of a batch.
     SELECT array_agg(h.operation) INTO lost FROM (
-        SELECT operation FROM held WHERE instance = p_instance AND holder <> ALL (p_in_hand)
+        SELECT operation FROM held WHERE instance = p_instance AND holder NOT IN (SELECT unnest(p_in_hand))
         ORDER BY operation FOR UPDATE) AS h;
     FOR gone, told IN
-        DELETE FROM held WHERE operation = ANY (lost) AND instance = p_instance AND holder <> ALL (p_in_hand)
+        DELETE FROM held WHERE operation = ANY (lost) AND instance = p_instance AND holder NOT IN (SELECT unnest(p_in_hand))
         RETURNING operation, waited
     LOOP
         rights := rights + 1;

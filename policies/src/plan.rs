@@ -23,6 +23,7 @@ mod service;
 mod serving;
 mod tickets;
 mod tls;
+mod unfinished;
 mod upstream;
 mod zookeeper;
 
@@ -50,6 +51,7 @@ pub use service::{Service, ServiceId, Spot, services};
 pub use serving::{Plan, Unmatched};
 pub use tickets::{Signing, Verification};
 pub use tls::{ClientCertificate, Tls};
+pub use unfinished::UnfinishedStatuses;
 pub use upstream::{Level, Protocol, Upstream, UpstreamId};
 pub use zookeeper::{Acl, Digest, ZooKeeper};
 

@@ -146,6 +146,7 @@ codes! {
     Observed          "FG0307" Warning "`observe`: requests that should be refused pass, so nothing is promised"
     BeyondTicks       "FG0308" Warning "ZooKeeper grants other session timeouts than the one asked for"
     NotDirect         "FG0309" Warning "a guard's refusals prove nothing, because `direct` is not written"
+    HopEndsExecution  "FG0310" Warning "an answer that a proxy can make counts as the end of an execution"
     ShortDrain        "FG0314" Warning "a process that stops gives up requests that may still be answered"
     ReadersOvertaken  "FG0340" Warning "programs with a kazoo `Lock` do not wait for those who share the key"
     DelayTooShort     "FG0345" Error "a request may take longer than the delay that is to outlast it"

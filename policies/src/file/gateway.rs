@@ -10,7 +10,7 @@ use super::{
     listener, log, peer_listener,
     route::{self, WrittenRoute},
     scalar, tickets,
-    upstream::Upstreams,
+    upstream::{Upstreams, renamed},
     version, zookeeper,
 };
 use crate::{
@@ -65,7 +65,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     let (zookeeper, upstreams) = (zookeeper?, upstreams.all()?);
     let route = |(index, written): (usize, WrittenRoute)| written.into_route(RouteId(index));
     let routes = routes.into_iter().enumerate().map(route).collect::<Option<Vec<_>>>()?;
-    let renamed = upstreams.iter().flat_map(|upstream| [&upstream.fields.token, &upstream.fields.number]);
+    let renamed = upstreams.iter().flat_map(renamed);
     Some(Gateway {
         fingerprint: fingerprint(&zookeeper, &routes, &upstreams),
         zookeeper,
@@ -81,7 +81,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
             admin: admin.admin,
             unmatched,
             log,
-            fields: ReservedFields::with(renamed.cloned()),
+            fields: ReservedFields::with(renamed),
             upstreams,
             routes: RouteTable::build(routes),
         },

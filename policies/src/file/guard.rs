@@ -52,7 +52,7 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
 
     let Beside { mut upstream, .. } = upstream?;
     upstream.deliver_within = upstream.deliver_within.min(times.send_within);
-    let fields = [&upstream.fields.token, &upstream.fields.number];
+    let renamed = upstream::renamed(&upstream);
     Some(Guard {
         serving: Plan {
             name,
@@ -61,7 +61,7 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
             routes: RouteTable::build(Vec::new()),
             unmatched: Unmatched::Pass(UpstreamId(0)),
             log,
-            fields: ReservedFields::with(fields.into_iter().cloned()),
+            fields: ReservedFields::with(renamed),
             upstreams: vec![upstream],
         },
         store: store?,

@@ -71,6 +71,8 @@ fn what_is_not_written_has_the_documented_default() {
     assert_eq!(upstream.response_body_idle, Duration::from_secs(30));
     assert_eq!(upstream.response_body_total, Duration::from_secs(120));
     assert_eq!(upstream.response_fields, 100);
+    assert_eq!(upstream.unfinished.statuses(), [502, 504]);
+    assert_eq!(upstream.operation_field, None);
     assert_eq!(upstream.idle, Duration::from_secs(30));
     let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
     assert_eq!((fence.keys.len(), fence.set, fence.mode), (1, false, ModeRule::Exclusive));
@@ -182,6 +184,14 @@ fn renamed_token_fields_are_reserved_in_every_spelling() {
     let plan = plan(&renamed);
     assert_eq!(plan.upstreams[0].fields.token, "x-my-token");
     assert!(plan.fields.contains("X_my-TOKEN") && plan.fields.contains("fencing-key"));
+}
+
+#[test]
+fn the_field_for_the_name_of_an_operation_is_reserved() {
+    let renamed = MINIMAL.replace("fencing: none", "fencing: none\n    operation_field: X-Operation-Id");
+    let plan = plan(&renamed);
+    assert_eq!(plan.upstreams[0].operation_field.as_deref(), Some("x-operation-id"));
+    assert!(plan.fields.contains("X_operation-ID"));
 }
 
 #[test]

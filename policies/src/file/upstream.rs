@@ -16,8 +16,8 @@ use super::{
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     plan::{
-        Level, Protocol, ReservedFields, Service, ServiceId, Sharing, TokenFields, Upstream, UpstreamId,
-        plain, services,
+        Level, Protocol, ReservedFields, Service, ServiceId, Sharing, TokenFields, UnfinishedStatuses,
+        Upstream, UpstreamId, plain, services,
     },
     spelling::is_token,
 };
@@ -120,8 +120,7 @@ impl<'n> Upstreams<'n> {
     }
 
     pub(super) fn reserved_fields(&self) -> ReservedFields {
-        let fields = self.read_well().map(|(upstream, _)| &upstream.fields);
-        ReservedFields::with(fields.flat_map(|fields| [fields.token.clone(), fields.number.clone()]))
+        ReservedFields::with(self.read_well().flat_map(|(upstream, _)| renamed(upstream)))
     }
 
     /// `upstreams` are those to which some route fences requests.
@@ -135,6 +134,12 @@ impl<'n> Upstreams<'n> {
             }
         }
     }
+}
+
+/// The names of the fields that only the gateway writes to the upstream.
+pub(super) fn renamed(upstream: &Upstream) -> impl Iterator<Item = String> + use<> {
+    let TokenFields { token, number } = upstream.fields.clone();
+    [token, number].into_iter().chain(upstream.operation_field.as_deref().map(str::to_owned))
 }
 
 fn entry<'n>(key: &'n Key, node: &'n Node, faults: &'n Faults) -> Entry<'n> {
@@ -174,6 +179,9 @@ fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
         Some(Level::Upstream) | None => 15,
     };
     let terms = Terms::read(block, patience);
+    if let Some(terms) = &terms {
+        terms.about_hops(block, fencing);
+    }
     written?;
     let upstream = terms?.upstream(name?.into(), reached?, fencing?, direct);
     delay::covers(block, &upstream);
@@ -215,6 +223,9 @@ pub(super) fn beside(guard: &mut Block) -> Option<Beside> {
         let written = chosen.and(one.or(written));
         let reached = reached(block, written.clone().unwrap_or_default(), chosen.unwrap_or("endpoints"));
         let terms = Terms::read(block, 15);
+        if let Some(terms) = &terms {
+            terms.left_out(block);
+        }
         let place = block.is_present("response_timeout").then(|| block.place_of("response_timeout"));
         // A guard compares the tokens itself and passes them on, so the level here is `Upstream`.
         written?;
@@ -229,6 +240,8 @@ pub(super) fn beside(guard: &mut Block) -> Option<Beside> {
 /// The settings that every upstream has.
 struct Terms {
     fields: TokenFields,
+    operation_field: Option<Arc<str>>,
+    unfinished: UnfinishedStatuses,
     connect_timeout: Duration,
     response_timeout: Duration,
     response_body_idle: Duration,
@@ -247,6 +260,12 @@ impl Terms {
     /// `patience` is the default of `response_timeout` in seconds.
     fn read(block: &mut Block, patience: u64) -> Option<Self> {
         let fields = block.inner("fields", token_fields);
+        let operation_field = block.value("operation_field", operation_field).map(Arc::from);
+        if let (Some(fields), Some(name)) = (&fields, &operation_field) {
+            one_meaning(block, fields, name);
+        }
+        let unfinished = block.values("unfinished", unfinished_status);
+        let unfinished = unfinished.map_or_else(UnfinishedStatuses::default, UnfinishedStatuses::of);
         let mut limit =
             |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
         let connect_timeout = limit("connect_timeout", 3);
@@ -259,6 +278,8 @@ impl Terms {
         let sharing = sharing(block)?;
         Some(Self {
             fields: fields?,
+            operation_field,
+            unfinished,
             connect_timeout,
             response_timeout,
             response_body_idle,
@@ -270,6 +291,43 @@ impl Terms {
         })
     }
 
+    /// What the file of a gateway says of proxies between it and the service.
+    fn about_hops(&self, block: &mut Block, fencing: Option<Level>) {
+        match fencing {
+            Some(Level::Guard) => {
+                for field in ["unfinished", "operation_field"] {
+                    if block.is_present(field) {
+                        let message = format!("`{field}` has no effect with `fencing: guard`");
+                        let fault = Diagnostic::new(Code::NoEffect, message);
+                        block.fault(
+                            field,
+                            fault.remedy("write it below `upstream` in the file of the guard: it is about the way to the service"),
+                        );
+                    }
+                }
+            }
+            Some(Level::None | Level::Delay(_)) => self.left_out(block),
+            // The service refuses what comes late.
+            Some(Level::Upstream) | None => {}
+        }
+    }
+
+    /// Nobody behind us compares tokens, so an execution that goes on unnoticed meets the next one.
+    fn left_out(&self, block: &mut Block) {
+        let left_out =
+            UnfinishedStatuses::DEFAULT.into_iter().filter(|status| !self.unfinished.contains(*status));
+        let left_out: Vec<String> = left_out.map(|status| status.to_string()).collect();
+        if left_out.is_empty() {
+            return;
+        }
+        let message = format!(
+            "an answer with {} ends an execution: where a proxy made it, the service may still be at work",
+            left_out.join(" or "),
+        );
+        let remedy = "leave `unfinished` out, unless the service alone answers with that status and nothing stands before it";
+        block.fault("unfinished", Diagnostic::new(Code::HopEndsExecution, message).remedy(remedy));
+    }
+
     fn upstream(self, name: Arc<str>, reached: Reached, fencing: Level, direct: bool) -> Upstream {
         Upstream {
             name,
@@ -279,6 +337,8 @@ impl Terms {
             fencing,
             direct,
             fields: self.fields,
+            operation_field: self.operation_field,
+            unfinished: self.unfinished,
             connect_timeout: self.connect_timeout,
             response_timeout: self.response_timeout,
             deliver_within: self.response_timeout,
@@ -321,8 +381,43 @@ fn token_fields(block: &mut Block) -> TokenFields {
     TokenFields { token, number }
 }
 
+/// The field that carries the name of the operation is not one of those that carry the token.
+fn one_meaning(block: &mut Block, fields: &TokenFields, name: &str) {
+    if [&fields.token, &fields.number].into_iter().any(|field| plain(field) == plain(name)) {
+        let message = format!("`{name}` cannot carry both the token and the name of the operation");
+        let fault = Diagnostic::new(Code::OneFieldForTwo, message);
+        block.fault("operation_field", fault.remedy("give them different names"));
+    }
+}
+
+/// A status that a proxy may answer in its own name.
+fn unfinished_status(text: &str) -> Result<u16, Diagnostic> {
+    scalar::status(text, 400..=599, "a status from 400 to 599 can be a proxy's own, such as 504")
+}
+
+/// The lower-case name of a field that may carry the name of an operation.
+fn operation_field(text: &str) -> Result<String, Diagnostic> {
+    let remedy = "take a name such as `X-Operation-Id`";
+    let name = named(text, "the name of an operation", remedy)?;
+    // Go's HTTP client takes this one for leave to repeat, as it does `Idempotency-Key`.
+    if ["x-idempotency-key", "fencing-token", "fencing-number"].contains(&plain(&name).as_str()) {
+        return Err(taken_field(text, "the name of an operation", remedy));
+    }
+    Ok(name)
+}
+
 /// The lower-case name of a field that may carry a token.
 fn field_name(text: &str) -> Result<String, Diagnostic> {
+    named(text, "a token", "take a name such as `X-Fencing-Token`")
+}
+
+fn taken_field(text: &str, what: &str, remedy: &str) -> Diagnostic {
+    let message = format!("`{text}` already has a meaning, and cannot carry {what}");
+    Diagnostic::new(Code::TakenField, message).remedy(remedy)
+}
+
+/// The lower-case name of a field that may carry `what`.
+fn named(text: &str, what: &str, remedy: &str) -> Result<String, Diagnostic> {
     if !is_token(text) {
         let message = format!("`{text}` is not the name of a header field");
         let fault = Diagnostic::new(Code::BadFieldName, message);
@@ -334,10 +429,7 @@ fn field_name(text: &str) -> Result<String, Diagnostic> {
         folded.starts_with("fencing-") && !["fencing-token", "fencing-number"].contains(&folded.as_str());
     let taken = TAKEN.contains(&folded.as_str()) || HOP_BY_HOP.contains(&folded.as_str());
     if ours || taken || folded.starts_with("x-forwarded-") {
-        let message = format!("`{text}` already has a meaning, and cannot carry a token");
-        return Err(
-            Diagnostic::new(Code::TakenField, message).remedy("take a name such as `X-Fencing-Token`")
-        );
+        return Err(taken_field(text, what, remedy));
     }
     Ok(text.to_ascii_lowercase())
 }

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{balancing::Sharing, bind::socket_path, fields::TokenFields, service::Service, tls::Tls};
+use super::{
+    balancing::Sharing, bind::socket_path, fields::TokenFields, service::Service, tls::Tls,
+    unfinished::UnfinishedStatuses,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UpstreamId(pub usize);
@@ -20,6 +23,11 @@ pub struct Upstream {
     /// Default false.
     pub direct: bool,
     pub fields: TokenFields,
+    /// The lower-case name under which the upstream gets the value of `Idempotency-Key`; `None` for its own name.
+    pub operation_field: Option<Arc<str>>,
+    /// The statuses of an answer to a fenced request that do not tell that its execution is over. Default 502 and 504.
+    /// Without a meaning at [`Level::Guard`]: the guard tells how an execution ended.
+    pub unfinished: UnfinishedStatuses,
     /// Default 3 s.
     pub connect_timeout: Duration,
     /// From the first byte sent to the head of the response. Default 15 s; 45 s with [`Level::Guard`], 9 s with

@@ -50,7 +50,7 @@ fn single(reader: &str) -> Value {
         | "zookeeper::sessions" => count,
         "listener::protocol" => json!({"enum": ["http1", "http2"]}),
         "fence::locked_status" => one_of(&[423, 409, 429, 503]),
-        "once::final_status" | "probe::status" => count,
+        "once::final_status" | "probe::status" | "upstream::unfinished_status" => count,
         "balancing::statuses" => json!({
             "anyOf": [count, {"type": "string", "pattern": "^[0-9]{3}-[0-9]{3}$"}],
             "description": "a status, or the first and last of several: 200-399",
@@ -89,7 +89,8 @@ fn single(reader: &str) -> Value {
         | "principals::certificate_name"
         | "scalar::name"
         | "tls::server_name"
-        | "upstream::field_name" => text,
+        | "upstream::field_name"
+        | "upstream::operation_field" => text,
         // The name of an upstream.
         name if name.starts_with("upstream::") && name.ends_with("::named::{{closure}}") => text,
         other => panic!("say in `single` what `{other}` takes"),

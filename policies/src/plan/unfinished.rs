@@ -1,0 +1,33 @@
+//! The statuses of an answer that do not tell that the execution is over.
+
+/// Statuses that a proxy between us and the service answers in its own name while the service may still be at work.
+/// An answer with one of them does not end an execution, even if it came in full.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnfinishedStatuses(Vec<u16>);
+
+impl UnfinishedStatuses {
+    /// What a gateway or proxy answers for a server behind it that it cannot reach, or that is too slow (RFC 9110, 15.6.3
+    /// and 15.6.5).
+    pub const DEFAULT: [u16; 2] = [502, 504];
+
+    pub fn of(mut statuses: Vec<u16>) -> Self {
+        statuses.sort_unstable();
+        statuses.dedup();
+        Self(statuses)
+    }
+
+    pub fn contains(&self, status: u16) -> bool {
+        self.0.contains(&status)
+    }
+
+    /// In ascending order, each of them once.
+    pub fn statuses(&self) -> &[u16] {
+        &self.0
+    }
+}
+
+impl Default for UnfinishedStatuses {
+    fn default() -> Self {
+        Self(Self::DEFAULT.to_vec())
+    }
+}

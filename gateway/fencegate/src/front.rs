@@ -221,7 +221,12 @@ impl Visit {
     fn end(mut self, answer: Result<Reply, Refusal>) -> (Reply, Option<Entry>) {
         self.answered = true;
         let refused = answer.as_ref().err().map(|refusal| refusal.reason);
-        let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| Outcome::Done);
+        if answer.is_err() {
+            // The answer that was to be passed on has been lost as well.
+            self.notes.unfinished.set(false);
+        }
+        let answered = if self.notes.unfinished.get() { Outcome::Unknown } else { Outcome::Done };
+        let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| answered);
         // Another gateway has stamped this answer, and knows the outcome.
         let told = self.notes.told.get().filter(|_| answer.is_ok());
         let (refused, outcome) = told.map_or((refused, outcome), |told| (told.reason, told.outcome));
@@ -339,6 +344,9 @@ fn stamp(headers: &mut HeaderMap, notes: &Notes, outcome: Outcome, refused: Opti
     }
     if notes.proof_lost.get() {
         value.push_str("; proof=lost");
+    }
+    if notes.unfinished.get() {
+        value.push_str("; end=unseen");
     }
     if let Some(waited) = waited {
         write!(value, "; waited={waited}").expect("a string takes what it is given");

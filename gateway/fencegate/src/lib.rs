@@ -39,6 +39,7 @@ pub mod headers;
 pub mod hop_name;
 pub mod in_flight;
 pub mod in_force;
+pub mod intermediary;
 pub mod json_client;
 pub mod leases;
 pub mod metrics;

@@ -97,6 +97,9 @@ pub struct Notes {
     pub observed: Cell<Option<Reason>>,
     /// The upstream has refused the token as stale: nothing more under this tenure.
     pub retires: Cell<bool>,
+    /// The answer does not tell that the execution is over, although it came in full: see
+    /// [`plan::UnfinishedStatuses`].
+    pub unfinished: Cell<bool>,
     /// Something stands between gateway and guard, and showed itself.
     pub hop_seen: Cell<bool>,
     /// Takes the interim answers of the upstream.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fencegate_policies::{
     permits::Permits,
-    plan::{Fence, Gateway, Hold, Leases, OnceStore, Principal, Route, Shows, Unmatched, Upstream},
+    plan::{Fence, Gateway, Hold, Leases, Level, OnceStore, Principal, Route, Shows, Unmatched, Upstream},
 };
 use serde::Serialize;
 
@@ -71,6 +71,10 @@ pub struct EffectiveUpstream {
     pub endpoints: Vec<String>,
     pub fencing: &'static str,
     pub response_timeout: String,
+    /// The statuses of an answer that do not tell that its execution is over. Empty with `guard`: the guard tells it.
+    pub unfinished: Vec<u16>,
+    /// The field in which the upstream gets the value of `Idempotency-Key`, if another one.
+    pub operation_field: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -185,6 +189,11 @@ fn upstream(upstream: &Upstream) -> EffectiveUpstream {
         endpoints: upstream.endpoints.iter().map(|endpoint| upstream.written(endpoint)).collect(),
         fencing: upstream.fencing.word(),
         response_timeout: text(upstream.response_timeout),
+        unfinished: match upstream.fencing {
+            Level::Guard => Vec::new(),
+            Level::None | Level::Delay(_) | Level::Upstream => upstream.unfinished.statuses().to_vec(),
+        },
+        operation_field: upstream.operation_field.as_deref().map(str::to_owned),
     }
 }
 

@@ -17,7 +17,8 @@ use fencegate_process::{again, pem::not_after, said::causes};
 use futures_util::future::join_all;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{
-    Request, StatusCode,
+    Method, Request, Response, StatusCode,
+    body::Incoming,
     client::conn::{http1, http2},
     header,
 };
@@ -28,6 +29,7 @@ use tokio::{
 };
 
 use super::{files, findings::Findings};
+use crate::intermediary;
 
 /// The longest time for one address, whatever the policy allows a request.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -39,17 +41,38 @@ pub(super) struct MetGuard {
     announcement: Announcement,
 }
 
+/// What is expected at the endpoints of an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    /// It has to announce itself.
+    Guard,
+    /// The service, with nothing before it that repeats requests or answers for it.
+    Service,
+    /// A service that compares tokens. It does not matter what stands before it.
+    Comparing,
+}
+
 /// Checks the upstream of a gateway. Returns the guards that answered.
 pub(super) async fn of_gateway(findings: &Findings, upstream: &Upstream) -> Vec<MetGuard> {
-    look(findings, upstream, &["upstreams", &upstream.name], "endpoints").await
+    let expected = match upstream.fencing {
+        Level::Guard => Expected::Guard,
+        Level::None | Level::Delay(_) => Expected::Service,
+        Level::Upstream => Expected::Comparing,
+    };
+    look(findings, (upstream, expected), &["upstreams", &upstream.name], "endpoints").await
 }
 
 /// Checks the service behind a guard.
 pub(super) async fn of_guard(findings: &Findings, upstream: &Upstream) {
-    look(findings, upstream, &["upstream"], "endpoints").await;
+    look(findings, (upstream, Expected::Service), &["upstream"], "endpoints").await;
 }
 
-async fn look(findings: &Findings, upstream: &Upstream, way: &[&str], list: &str) -> Vec<MetGuard> {
+async fn look(
+    findings: &Findings,
+    (upstream, expected): (&Upstream, Expected),
+    way: &[&str],
+    list: &str,
+) -> Vec<MetGuard> {
     let secured = match upstream.tls.as_ref().map(Secured::open).transpose() {
         Ok(secured) => secured,
         Err(bad) => {
@@ -59,7 +82,7 @@ async fn look(findings: &Findings, upstream: &Upstream, way: &[&str], list: &str
     };
     let visits = upstream.endpoints.iter().enumerate().map(|(number, endpoint)| {
         let secured = secured.as_ref();
-        async move { (number, endpoint, visit(upstream, endpoint, secured).await) }
+        async move { (number, endpoint, visit((upstream, expected), endpoint, secured).await) }
     });
     let (mut met, mut missed, mut reached) = (Vec::new(), Vec::new(), false);
     for (number, endpoint, visited) in join_all(visits).await {
@@ -67,10 +90,16 @@ async fn look(findings: &Findings, upstream: &Upstream, way: &[&str], list: &str
         let way = [way, &[list, &item]].concat();
         for seen in visited {
             match seen {
-                Ok(Seen { address, until, announcement }) => {
+                Ok(Seen { address, until, met: Met { announcement, hop } }) => {
                     reached = true;
                     let said = format!("{} answers at {address}", upstream.written(endpoint));
                     findings.saw(format!("upstream {}", upstream.name), said);
+                    if let Some(shown) = hop {
+                        findings.saw(
+                            format!("upstream {}", upstream.name),
+                            format!("an intermediary answers at {address} ({shown}): it must not repeat requests, see `A proxy before the service`"),
+                        );
+                    }
                     files::certificate(findings, &way, &format!("of {endpoint}"), until);
                     met.extend(announcement.map(|announcement| MetGuard {
                         endpoint: number,
@@ -97,12 +126,20 @@ struct Seen {
     address: Remote,
     /// When its certificate expires, in seconds since 1970.
     until: Option<u64>,
+    met: Met,
+}
+
+/// What answered at an address.
+#[derive(Default)]
+struct Met {
     announcement: Option<Announcement>,
+    /// What shows that something stands before the service.
+    hop: Option<String>,
 }
 
 /// Checks every address of an endpoint.
 async fn visit(
-    upstream: &Upstream,
+    (upstream, expected): (&Upstream, Expected),
     endpoint: &Arc<str>,
     secured: Option<&Secured>,
 ) -> Vec<Result<Seen, Diagnostic>> {
@@ -121,7 +158,9 @@ async fn visit(
             let mut addresses = addresses;
             addresses.sort_unstable();
             addresses.dedup();
-            join_all(addresses.into_iter().map(|address| reach(upstream, endpoint, address, secured))).await
+            let reached =
+                addresses.into_iter().map(|address| reach((upstream, expected), endpoint, address, secured));
+            join_all(reached).await
         }
     }
 }
@@ -135,7 +174,7 @@ pub(super) async fn located(endpoint: &str) -> io::Result<Vec<Remote>> {
 }
 
 async fn reach(
-    upstream: &Upstream,
+    (upstream, expected): (&Upstream, Expected),
     endpoint: &str,
     address: Remote,
     secured: Option<&Secured>,
@@ -156,8 +195,8 @@ async fn reach(
     })?;
     let Some(secured) = secured else {
         let http2 = upstream.protocol == Protocol::Http2;
-        let announcement = guard(upstream, endpoint, &address, stream, http2).await?;
-        return Ok(Seen { address, until: None, announcement });
+        let met = meet((upstream, expected), endpoint, &address, stream, http2).await?;
+        return Ok(Seen { address, until: None, met });
     };
     let shaken = timeout(limit, secured.connect(endpoint, stream, offered(upstream.protocol))).await;
     let (stream, _) =
@@ -165,8 +204,8 @@ async fn reach(
     let session = stream.get_ref().1;
     let until = session.peer_certificates().and_then(|chain| not_after(chain.first()?));
     let http2 = session.alpn_protocol() == Some(HTTP2.as_bytes());
-    let announcement = guard(upstream, endpoint, &address, stream, http2).await?;
-    Ok(Seen { address, until, announcement })
+    let met = meet((upstream, expected), endpoint, &address, stream, http2).await?;
+    Ok(Seen { address, until, met })
 }
 
 fn untrusted(upstream: &Upstream, endpoint: &str, error: &io::Error) -> Diagnostic {
@@ -176,23 +215,32 @@ fn untrusted(upstream: &Upstream, endpoint: &str, error: &io::Error) -> Diagnost
     Diagnostic::new(Code::EndpointTls, message).remedy(remedy)
 }
 
-/// The announcement of a guard; `None` if the policy expects none.
-async fn guard<S>(
-    upstream: &Upstream,
+/// Asks whoever answers what it is.
+async fn meet<S>(
+    (upstream, expected): (&Upstream, Expected),
     endpoint: &str,
     address: &Remote,
     stream: S,
     http2: bool,
-) -> Result<Option<Announcement>, Diagnostic>
+) -> Result<Met, Diagnostic>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    if upstream.fencing != Level::Guard {
-        return Ok(None);
+    match expected {
+        Expected::Guard => {}
+        Expected::Comparing => return Ok(Met::default()),
+        Expected::Service => {
+            let path = upstream.sharing.health.as_ref().map_or("/", |health| &health.path);
+            let asked = ask((Method::HEAD, path), endpoint, stream, http2, upstream.scheme());
+            // A service need not answer this, and what it answers does not matter.
+            let answer = timeout(LONGEST, asked).await.ok().and_then(Result::ok);
+            let hop = answer.and_then(|answer| intermediary::shown_in(answer.headers()));
+            return Ok(Met { announcement: None, hop });
+        }
     }
     let asked = timeout(LONGEST, announcement(endpoint, stream, http2, upstream.scheme())).await;
     match asked.unwrap_or_else(|_| Err("no answer in time".into())) {
-        Ok(announcement) => Ok(Some(announcement)),
+        Ok(announcement) => Ok(Met { announcement: Some(announcement), hop: None }),
         Err(why) => {
             let message = format!("what answers for `{}` at {address} is no guard: {why}", upstream.name);
             let remedy = "start `fencegate guard` there, in front of the service, and let nothing else reach the service";
@@ -205,28 +253,41 @@ async fn announcement<S>(endpoint: &str, stream: S, http2: bool, scheme: &str) -
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let said = |error: hyper::Error| causes(&error);
-    let host = host_of(endpoint);
-    let question =
-        Request::get(if http2 { format!("{scheme}://{host}{ANNOUNCEMENT}") } else { ANNOUNCEMENT.into() });
-    let question =
-        question.header(header::HOST, host).body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
-    let answer = if http2 {
-        let (mut sender, connection) =
-            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(said)?;
-        tokio::spawn(connection);
-        sender.send_request(question).await.map_err(said)?
-    } else {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
-        tokio::spawn(connection);
-        sender.send_request(question).await.map_err(said)?
-    };
+    let answer = ask((Method::GET, ANNOUNCEMENT), endpoint, stream, http2, scheme).await?;
     if answer.status() != StatusCode::OK {
         return Err(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16()));
     }
     let body =
         Limited::new(answer.into_body(), 16 << 10).collect().await.map_err(|error| error.to_string())?;
     serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())
+}
+
+/// One question without a body.
+async fn ask<S>(
+    (method, path): (Method, &str),
+    endpoint: &str,
+    stream: S,
+    http2: bool,
+    scheme: &str,
+) -> Result<Response<Incoming>, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let said = |error: hyper::Error| causes(&error);
+    let host = host_of(endpoint);
+    let uri = if http2 { format!("{scheme}://{host}{path}") } else { path.to_owned() };
+    let question = Request::builder().method(method).uri(uri).header(header::HOST, host);
+    let question = question.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
+    if http2 {
+        let (mut sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(said)?;
+        tokio::spawn(connection);
+        sender.send_request(question).await.map_err(said)
+    } else {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
+        tokio::spawn(connection);
+        sender.send_request(question).await.map_err(said)
+    }
 }
 
 /// Whether the guards of one upstream can be trusted with the tokens of this installation.

@@ -30,7 +30,8 @@ use crate::refusal::{Reason, Refusal};
 pub trait Keep: 'static {
     /// Returns when the rest of the answer is not worth waiting for.
     async fn lapsed(&self);
-    /// The upstream has answered in full. `body` is there if it was taken in full.
+    /// An answer came in full. `body` is there if it was taken in full. The answer may be one that does not end the
+    /// execution: see [`crate::notes::Notes::unfinished`].
     async fn complete(self, head: &Parts, body: Option<&Bytes>);
     /// The upstream has ended the answer in the middle.
     fn broken(self);

@@ -26,7 +26,7 @@ use fencegate_policies::{operation::OperationId, plan::Enforce};
 use fencegate_process::{clock::Boot, failpoint, shown};
 use hyper::http::response::Parts;
 use tokio_util::task::TaskTracker;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 pub use self::admission::Admission;
 use self::{
@@ -250,7 +250,8 @@ struct Dispatched<N> {
 }
 
 impl<N: Network> Dispatched<N> {
-    /// There was no answer at all: the execution may have ended at any time since the last byte was sent.
+    /// There was no answer of the service: the execution may have ended at any time since the last byte was sent, or
+    /// goes on.
     fn unanswered(self) {
         let gate = self.notes.gate.take();
         let last = gate.map_or_else(|| self.checking.guard.now(), |gate| gate.last_write_by());
@@ -280,6 +281,11 @@ impl<N: Network> Keep for Dispatched<N> {
     }
 
     async fn complete(self, head: &Parts, body: Option<&Bytes>) {
+        if self.notes.unfinished.get() {
+            // A repeat is told that the outcome is unknown. What the service would have answered, nobody has seen.
+            info!(keys = self.keys(), status = head.status.as_u16(), "answer.unfinished");
+            return self.unanswered();
+        }
         let fields = self.running.operation().map(|_| kept_fields(&head.headers)).unwrap_or_default();
         let answer = Kept { status: head.status.as_u16(), fields, body: body.cloned() };
         let keys = self.keys();

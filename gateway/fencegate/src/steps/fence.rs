@@ -192,6 +192,7 @@ fn staying(request: &Keyed, fenced: &Fenced) -> Staying {
 /// The entry of a finished request in [`crate::stays::Stays`].
 fn over(staying: Staying, notes: &Notes, came: &Result<Reply, Refusal>) -> Over {
     let (status, outcome, reason) = match came {
+        Ok(reply) if notes.unfinished.get() => (reply.status(), Outcome::Unknown, None),
         Ok(reply) => (reply.status(), Outcome::Done, None),
         Err(refusal) => (refusal.status(), refusal.outcome(), Some(refusal.reason)),
     };

@@ -24,14 +24,14 @@ use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{
     key::listed,
     pick,
-    plan::{LargeBodies, Level, ReservedFields, Route},
+    plan::{LargeBodies, Level, ReservedFields, Route, Upstream},
     token::Token,
 };
-use fencegate_process::clock::SharedClock;
+use fencegate_process::{clock::SharedClock, failpoint};
 use hyper::{
-    Request, StatusCode, Version,
+    HeaderMap, Request, StatusCode, Version,
     body::Body as _,
-    header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING},
+    header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING},
 };
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -49,6 +49,7 @@ use self::{
 };
 use super::upgrade::{self, AskedUpgrade};
 use crate::{
+    intermediary,
     metrics::WorkerMetrics,
     notes::{Notes, Planned},
     refusal::{Reason, Refusal},
@@ -79,6 +80,9 @@ impl<N: Network, H: Right> Serve<Permitted<H>> for Forward<N> {
         let upstream = plan.upstream(upstream);
         *http.version_mut() = Version::HTTP_11;
         frame(&mut http);
+        if let Some(field) = &upstream.operation_field {
+            rename_operation(http.headers_mut(), field);
+        }
         let route = notes.route.get().map(|id| plan.routes.get(id));
         let asked = upgrade::ask(&mut http, route);
         if let (Some(_), Some(LargeBodies::Stream { within })) = (&hold, route.and_then(large_bodies)) {
@@ -123,6 +127,27 @@ fn frame(http: &mut Request<Body>) {
     if !announced && !http.body().is_end_stream() && http.body().size_hint().exact().is_none() {
         http.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
+}
+
+/// Gives the name of the operation under the name that the upstream wants. The fields by which Go's HTTP client knows a
+/// request that it may send again are gone then.
+fn rename_operation(headers: &mut HeaderMap, field: &str) {
+    let name = HeaderName::from_bytes(field.as_bytes()).expect("the plan holds field names");
+    let lines: Vec<HeaderValue> = headers.get_all(IDEMPOTENCY_KEY).iter().cloned().collect();
+    for known in [IDEMPOTENCY_KEY, X_IDEMPOTENCY_KEY] {
+        headers.remove(known);
+    }
+    for line in lines {
+        headers.append(name.clone(), line);
+    }
+}
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const X_IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("x-idempotency-key");
+
+/// Whether a whole answer with this status leaves open whether its execution is over.
+fn ends_nothing(upstream: &Upstream, status: StatusCode) -> bool {
+    upstream.unfinished.contains(status.as_u16()) && !failpoint::is_off("rule_unfinished")
 }
 
 /// If the body of a fenced request breaks off, the gateway has ended the exchange.
@@ -228,10 +253,18 @@ impl<N: Network> Forward<N> {
     /// The answer to a dispatch. Reads the report of a guard, or the refusal of an upstream that compares tokens.
     async fn fenced(&self, answer: AnswerHead<'_>, token: Token, notes: &Notes) -> Result<Reply, Failed> {
         let (upstream, headers) = (answer.lend.upstream(), answer.response.headers());
+        let status = answer.response.status();
+        notes.unfinished.set(ends_nothing(upstream, status));
+        // A guard has no routes. Where the service compares tokens, it does not matter what stands before it.
+        let compares = upstream.fencing == Level::Upstream && notes.route.get().is_some();
+        if !compares && upstream.fencing != Level::Guard {
+            self.look_for_hop(&answer);
+        }
         match upstream.fencing {
             Level::None | Level::Delay(_) => return Ok(answer.reply(true)),
             Level::Upstream => {
-                if refused_stale(answer.response.status(), headers) {
+                if refused_stale(status, headers) {
+                    notes.unfinished.set(false);
                     info!(upstream = %upstream.name, %token, "upstream.refused_stale");
                     self.metrics.refused_stale(notes.route.get());
                     self.metrics.guard_refused(notes.route.get(), Reason::Stale);
@@ -249,6 +282,7 @@ impl<N: Network> Forward<N> {
         if account.hop_seen {
             self.guards.relayed(upstream);
         }
+        notes.unfinished.set(account.unfinished);
         notes.replayed.set(account.replayed);
         notes.observed.set(account.observed);
         let judged = account.judge(answer.response.status(), self.guards.is_direct(upstream));
@@ -262,6 +296,16 @@ impl<N: Network> Forward<N> {
         }
         answer.spent().await;
         Err(Failed::Refused(refusal))
+    }
+
+    /// Tells once per upstream that an intermediary answers. It may repeat requests, and may answer for a service that
+    /// is still at work.
+    fn look_for_hop(&self, answer: &AnswerHead<'_>) {
+        let Some(shown) = intermediary::shown_in(answer.response.headers()) else { return };
+        if answer.lend.fleet().note_intermediary() {
+            let upstream = &answer.lend.upstream().name;
+            info!(%upstream, shown, "upstream.hop_seen: an intermediary answers, so its retries have to be off");
+        }
     }
 
     /// The upstream took too long, or the client did. A slow client is not held against the endpoint.

@@ -10,7 +10,7 @@ use fencegate_policies::{
     host::CanonicalHost,
     key::ResourceKey,
     path::CanonicalPath,
-    plan::{Fence, Mode, Plan, Upstream, UpstreamId},
+    plan::{Fence, Mode, Plan, UnfinishedStatuses, Upstream, UpstreamId},
 };
 use hyper::{
     HeaderMap, Method, Response, StatusCode, Uri,
@@ -96,17 +96,25 @@ async fn ended(
         Err(refusal) => return Err(refusal),
     };
     let whole = asked.completed.as_ref().is_none_or(|word| word == "OK");
-    if whole && asked.status.is_none_or(is_whole) {
+    let plan = interface.in_force.plan();
+    if whole && asked.status.is_none_or(|status| is_whole(status, &plan.serving.upstreams)) {
         interface.released(interface.found(applicant, id)).await?;
     }
     // Otherwise the upstream may still be at work, so the lock is held until its time is over.
     Ok(told(StatusCode::NO_CONTENT))
 }
 
-/// The upstream has ended with this status. What a proxy says for itself, because its upstream was silent, broke off, or its
-/// client went, says nothing of that: 499 of nginx, 502, 504; 0 of a client that went before there was an answer.
-fn is_whole(status: u16) -> bool {
-    (200..600).contains(&status) && !matches!(status, 499 | 502 | 504)
+/// The upstream has ended with this status. What a proxy says for itself, because its upstream was silent or broke off, says
+/// nothing of that, nor does what it says where its client went: 499 of nginx, and 0 before there was an answer.
+///
+/// The proxy that asks is such a proxy itself, so the statuses that it makes count whatever the policy says. A lease does
+/// not know its upstream, so what any of them lists counts as well.
+fn is_whole(status: u16, upstreams: &[Upstream]) -> bool {
+    let ends = |unfinished: &UnfinishedStatuses| !unfinished.contains(status);
+    (200..600).contains(&status)
+        && status != 499
+        && ends(&UnfinishedStatuses::default())
+        && upstreams.iter().all(|upstream| ends(&upstream.unfinished))
 }
 
 async fn taken(

@@ -4,7 +4,7 @@ mod meet;
 
 use std::sync::{
     Arc, Mutex, PoisonError, Weak,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
 };
 
 use fencegate_policies::{
@@ -63,6 +63,8 @@ pub struct Fleet {
     /// Taken for an ejection: of the last two endpoints that fail at the same moment, only one may be ejected.
     ejecting: Mutex<()>,
     pub metrics: EndpointMetrics,
+    /// Whether an answer has shown that something stands before the service.
+    intermediary: AtomicBool,
 }
 
 impl Fleets {
@@ -122,6 +124,7 @@ impl Fleets {
                 turn: AtomicUsize::new(0),
                 ejecting: Mutex::default(),
                 metrics: metrics.clone(),
+                intermediary: AtomicBool::new(before.is_some_and(|before| before.intermediary.load(Relaxed))),
             }))
         };
         let all = plan.upstreams.iter().map(fleet).collect::<Result<_, _>>()?;
@@ -209,6 +212,11 @@ impl Fleet {
     /// Whether requests go to another endpoint than this one.
     pub(super) fn has_another(&self, than: &Endpoint) -> bool {
         self.endpoints.iter().any(|other| other.id != than.id && other.state() == State::Usable)
+    }
+
+    /// Notes that an answer shows an intermediary before the service. True the first time, also over reloads.
+    pub fn note_intermediary(&self) -> bool {
+        !self.intermediary.load(Relaxed) && !self.intermediary.swap(true, Relaxed)
     }
 
     /// The way of a request through the endpoints. `key`: the hash for [`pick::Balance::ByKey`].

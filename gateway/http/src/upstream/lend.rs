@@ -55,6 +55,10 @@ impl Lend {
         &self.lent().endpoint.name
     }
 
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
     pub fn upstream(&self) -> &Upstream {
         &self.fleet.upstream
     }

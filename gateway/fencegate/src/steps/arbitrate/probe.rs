@@ -83,8 +83,11 @@ async fn status<N: Network>(
     let host = HeaderValue::from_str(host_of(lend.endpoint())).map_err(|error| error.to_string())?;
     let request = Request::builder().method(Method::GET).uri(path).header(HOST, host);
     let named = HeaderValue::from_str(name).map_err(|error| error.to_string())?;
-    let request =
-        request.header(IDEMPOTENCY_KEY, named).body(Body::empty()).map_err(|error| error.to_string())?;
+    let field = match fleet.upstream.operation_field.as_deref() {
+        Some(field) => HeaderName::from_bytes(field.as_bytes()).map_err(|error| error.to_string())?,
+        None => IDEMPOTENCY_KEY,
+    };
+    let request = request.header(field, named).body(Body::empty()).map_err(|error| error.to_string())?;
     lend.gate().arm(None);
     let answer = lend.pooled().send(request).await.map_err(|failed| failed.why.to_string())?;
     Ok(answer.status().as_u16())

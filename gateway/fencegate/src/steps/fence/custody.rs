@@ -6,6 +6,7 @@ use bytes::Bytes;
 use fencegate_lock::once::{Admitted, Came};
 use fencegate_process::{clock::SharedClock, shown};
 use hyper::http::response::Parts;
+use tracing::warn;
 
 use super::{
     given_up::{End, Terms},
@@ -62,6 +63,14 @@ impl Keep for Custody {
     }
 
     async fn complete(mut self, head: &Parts, _: Option<&Bytes>) {
+        if self.notes.unfinished.get() {
+            // Dropped without a word, the record of the operation says that its outcome is unknown.
+            self.end = End::Unfinished;
+            self.hold.tenure.retire();
+            let token = self.notes.token.get().map(|token| token.to_string());
+            warn!(keys = self.keys(), token, status = head.status.as_u16(), "answer.unfinished");
+            return;
+        }
         self.end = End::Complete;
         if let Some(once) = self.once.take() {
             // Recorded before the key is released, so that the next holder finds the outcome.

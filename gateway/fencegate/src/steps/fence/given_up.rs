@@ -13,6 +13,9 @@
 //! tunnel passed its time limit, the answer could not be passed on, or the process stops. A panic of the task that
 //! worked for the request leaves its end unknown as well.
 //!
+//! An answer that a proxy on the way may have made, such as its 504, ends nothing either: the upstream may be at work
+//! behind it, as after no answer.
+//!
 //! A guard closes the key itself for as long as it is in doubt, and it knows the key by its name. So the lock is given
 //! back at once. But a reload may call the same resource otherwise, and the guard knows nothing of that name. So
 //! the request counts as running until the upstream has had its time: requests under other keys wait for that.
@@ -52,6 +55,8 @@ pub(super) enum End {
     Broken,
     /// As `Broken`, but nobody executes the request: that was told.
     Undispatched,
+    /// An answer came in full, but its status is one that a proxy between here and the upstream answers in its own name.
+    Unfinished,
     /// The upstream has answered in full.
     Complete,
 }
@@ -92,12 +97,15 @@ impl Terms {
     /// and the first one that is noticed is recorded. The evidence does not decide alone either: a later heartbeat
     /// may have extended it again.
     fn until(&self, gate: &Gate, evidence: &Evidence, end: End, now: Boot) -> Option<Instant> {
-        let given_up = match end {
+        let sent = gate.written() > 0;
+        let may_go_on = match end {
             End::Complete => false,
-            End::Left => true,
-            End::Broken | End::Undispatched => gate.was_given_up() || !evidence.holds(now),
+            // Nothing is counted any more once an exchange is complete.
+            End::Unfinished => true,
+            End::Left => sent,
+            End::Broken | End::Undispatched => sent && (gate.was_given_up() || !evidence.holds(now)),
         };
-        let rests = self.level == Level::None && given_up && gate.written() > 0;
+        let rests = self.level == Level::None && may_go_on;
         rests.then(|| gate.last_write() + self.response_timeout)
     }
 
@@ -115,7 +123,7 @@ impl Terms {
         let in_doubt = match end {
             End::Left => gate.written() > 0,
             // The guard may have told its doubt in a complete answer, and then nothing is counted any more.
-            End::Broken => true,
+            End::Broken | End::Unfinished => true,
             End::Undispatched | End::Complete => false,
         };
         in_doubt.then(|| gate.last_write() + longest)
@@ -208,6 +216,23 @@ mod tests {
         assert_eq!(until(Level::Upstream, End::Left), None, "tokens are compared");
         let (gate, _, evidence) = ended(b"", Why::Abandoned).await;
         assert_eq!(terms(Level::None).until(&gate, &evidence, End::Left, at(4)), None, "nothing was sent");
+    }
+
+    /// The connection is back in the pool by then.
+    #[tokio::test]
+    async fn the_key_rests_when_a_proxy_may_have_made_the_whole_answer() {
+        let (gate, _, evidence) = sent(b"x").await;
+        gate.disarm();
+        let until = |level, end| terms(level).until(&gate, &evidence, end, at(4));
+        assert_eq!(until(Level::None, End::Unfinished), Some(gate.last_write() + LIMIT));
+        assert_eq!(until(Level::None, End::Complete), None);
+        for level in [Level::Guard, Level::Upstream, Level::Delay(LIMIT)] {
+            assert_eq!(until(level, End::Unfinished), None, "{level:?}: others see to it");
+        }
+        let in_doubt = |level| terms(level).in_doubt_until(&gate, End::Unfinished);
+        assert_eq!(in_doubt(Level::Guard), Some(gate.last_write() + LIMIT));
+        assert_eq!(in_doubt(Level::Delay(LIMIT * 2)), Some(gate.last_write() + LIMIT * 2));
+        assert_eq!(in_doubt(Level::Upstream), None, "tokens are compared under every name");
     }
 
     #[tokio::test]

@@ -20,6 +20,9 @@ pub(super) struct Account {
     pub(super) replayed: Option<Replayed>,
     /// The reason for which the guard would have refused, if it did more than observe.
     pub(super) observed: Option<Reason>,
+    /// The answer is one that the guard has passed on, and it may not be the service's: its status is one that a proxy
+    /// between guard and service answers in its own name. The guard keeps the key closed.
+    pub(super) unfinished: bool,
     /// Another hop has forwarded the request on its way to the guard.
     pub(super) hop_seen: bool,
 }
@@ -32,9 +35,12 @@ impl Account {
         let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
         let parameter = |name| parameters.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
         let omitted = parameter("body") == Some("omitted");
+        let reason = parameter("reason").and_then(Reason::parse);
+        let ends_unseen = reason.is_none() && parameter("end") == Some("unseen");
         Self {
             outcome: Outcome::parse(word),
-            reason: parameter("reason").and_then(Reason::parse),
+            reason,
+            unfinished: word == Outcome::Unknown.word() && ends_unseen,
             refusal: text(FENCING_REFUSAL).and_then(Reason::parse),
             reference: parameter("ref").map(str::to_owned),
             replayed: (word == Outcome::Replayed.word()).then_some(if omitted {
@@ -56,6 +62,7 @@ impl Account {
         match (self.outcome, self.refusal) {
             (_, Some(refusal)) => Err(self.refused(refusal, direct)),
             (Some(Outcome::Done | Outcome::Replayed), None) => Ok(()),
+            (Some(Outcome::Unknown), None) if self.unfinished => Ok(()),
             (Some(Outcome::NotDispatched), None) if direct => {
                 // None of these reasons is the guard's fault, and asking again ends none of them. The client that a
                 // guard counts is our client, by the name that we have sent.
@@ -182,6 +189,18 @@ mod tests {
     fn an_answer_of_the_upstream_passes_and_a_broken_one_is_unknown() {
         for outcome in ["done", "replayed", "done; observe=stale", ""] {
             assert_eq!(account(outcome, "").judge(StatusCode::OK, false), Ok(()), "{outcome}");
+        }
+        for (outcome, unfinished) in [
+            ("unknown; end=unseen", true),
+            ("unknown; waited=3; end=unseen", true),
+            ("unknown; reason=outcome-unknown; end=unseen", false),
+            ("not-dispatched; end=unseen", false),
+            ("unknown", false),
+        ] {
+            let account = account(outcome, "");
+            assert_eq!(account.unfinished, unfinished, "{outcome}");
+            assert_eq!(account.judge(StatusCode::GATEWAY_TIMEOUT, false).is_ok(), unfinished, "{outcome}");
+            assert!(!account.has_let_in(), "{outcome}");
         }
         assert_eq!(judged("unknown; reason=outcome-unknown", "", true), (Reason::OutcomeUnknown, true));
         for status in [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::NOT_FOUND] {

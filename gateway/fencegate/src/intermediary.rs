@@ -1,0 +1,89 @@
+//! Recognises an answer that a proxy between here and the service has passed on, or has made itself.
+
+use hyper::{
+    HeaderMap,
+    header::{HeaderName, SERVER, VIA},
+};
+
+/// Names in `Server` of programs that are most often proxies, in lower case. A service can stand in one of them itself.
+const PROXIES: [&str; 11] = [
+    "nginx",
+    "openresty",
+    "caddy",
+    "envoy",
+    "istio-envoy",
+    "awselb",
+    "haproxy",
+    "traefik",
+    "varnish",
+    "cloudflare",
+    "ats",
+];
+
+/// Fields that only caches and balancers add.
+const FIELDS: [&str; 3] = ["x-cache", "x-varnish", "x-amz-cf-id"];
+
+/// What in the fields of an answer shows an intermediary, such as `Server: nginx`; `None` where nothing does.
+///
+/// Not every intermediary shows itself, and a service may have one of these fields of its own.
+pub fn shown_in(headers: &HeaderMap) -> Option<String> {
+    let said = |name: &HeaderName| {
+        let value = headers.get(name)?.as_bytes();
+        Some(format!("{name}: {}", value.escape_ascii()))
+    };
+    let server = || {
+        let value = headers.get(SERVER)?.to_str().ok()?;
+        let product = value.split(['/', ' ']).next()?.to_ascii_lowercase();
+        PROXIES.contains(&product.as_str()).then(|| said(&SERVER))?
+    };
+    let other = || {
+        let name = headers
+            .keys()
+            .find(|name| FIELDS.contains(&name.as_str()) || name.as_str().starts_with("x-envoy-"))?;
+        said(name)
+    };
+    said(&VIA).or_else(server).or_else(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    fn shown(name: &'static str, value: &'static str) -> Option<String> {
+        shown_in(&HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(value))]))
+    }
+
+    #[test]
+    fn proxies_are_known_by_their_fields() {
+        for (name, value) in [
+            ("via", "1.1 varnish"),
+            ("server", "nginx"),
+            ("server", "nginx/1.22.1 (Debian)"),
+            ("server", "Caddy"),
+            ("server", "envoy"),
+            ("server", "istio-envoy"),
+            ("server", "awselb/2.0"),
+            ("x-envoy-upstream-service-time", "3"),
+            ("x-cache", "MISS"),
+        ] {
+            assert_eq!(shown(name, value).as_deref(), Some(&*format!("{name}: {value}")));
+        }
+    }
+
+    #[test]
+    fn servers_of_applications_are_no_proxies() {
+        for (name, value) in [
+            ("server", "gunicorn"),
+            ("server", "uvicorn"),
+            ("server", "Apache-Coyote/1.1"),
+            ("server", "Kestrel"),
+            ("server", "SimpleHTTP/0.6 Python/3.11"),
+            ("x-powered-by", "Express"),
+            ("x-cached-by", "us"),
+        ] {
+            assert_eq!(shown(name, value), None, "{name}: {value}");
+        }
+    }
+}

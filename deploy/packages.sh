@@ -69,6 +69,7 @@ install_missing() {
         need nginx-light test -x /usr/sbin/nginx
         need libnginx-mod-http-js test -e /usr/lib/nginx/modules/ngx_http_js_module.so
         need haproxy test -x /usr/sbin/haproxy
+        need caddy test -x /usr/bin/caddy
         need varnish command -v varnishtest
         need nghttp2-client command -v h2load
         need slowhttptest command -v slowhttptest

@@ -13,6 +13,7 @@ use std::{
 use fencegate_tests::{
     gateway::{Gateway, command, write_policy},
     guarded::Guarded,
+    peers::Peer,
     policy::Policy,
     scratch,
     site::Site,
@@ -75,6 +76,25 @@ async fn servers_that_keep_a_session_for_unlike_times_are_told() {
         Told::of(&site.policy("gw-1").with("/zookeeper/servers", json!([servers[0], servers[0]]))).await;
     assert!(!alike.codes().contains("FG0520"), "{:#}", alike.said);
     assert!(alike.saw("zookeeper", "2 of 2 servers give a session"), "{:#}", alike.said);
+}
+
+/// Where nobody compares tokens, a proxy before the service must not repeat requests, and nobody may know that it is there.
+#[tokio::test]
+async fn an_intermediary_before_the_service_is_told() {
+    let site = Site::fresh().await;
+    let service = site.origin.door("service");
+    let peer = Peer::nginx(service);
+    for (fencing, endpoint, told) in
+        [("none", peer.address, true), ("none", service, false), ("upstream", peer.address, false)]
+    {
+        let policy = site.policy("gw-1").with("/upstreams/ledger/fencing", fencing);
+        let seen =
+            Told::of(&policy.with("/upstreams/ledger/endpoints", json!([format!("http://{endpoint}")])))
+                .await;
+        let saw = seen.saw("upstream ledger", "an intermediary answers at");
+        assert_eq!(saw, told, "{fencing} at {endpoint}: {:#}", seen.said);
+        assert!(!saw || seen.saw("upstream ledger", "server: nginx"), "{:#}", seen.said);
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod alerts_fire;
 mod allocations;
 mod api_described;
 mod artefacts;
+mod before_service;
 mod beside;
 mod cached;
 mod cached_queue;

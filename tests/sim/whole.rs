@@ -181,3 +181,8 @@ fn an_edition_that_inherits_nothing_is_caught() {
 fn a_probe_about_another_principal_is_caught() {
     is_caught_without(Rule::Principal);
 }
+
+#[test]
+fn an_answer_of_a_proxy_that_ends_an_execution_is_caught() {
+    is_caught_without(Rule::Unfinished);
+}

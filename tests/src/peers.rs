@@ -1,6 +1,7 @@
-//! nginx and HAProxy as proxies beside us: children on free loopback ports, gone with their test.
+//! nginx, HAProxy, Caddy and Envoy as proxies beside us: children on free loopback ports, gone with their test.
 
 use std::{
+    ffi::OsStr,
     fs, io,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::Path,
@@ -91,9 +92,40 @@ impl Peer {
         kill_process_group(pid, signal).expect("our own child");
     }
 
-    fn start(
+    /// Caddy with what is shipped; each pair is written in the place of the first one. `port` is the end of the address at
+    /// which it listens.
+    ///
+    /// # Panics
+    /// If it does not start; Debian has it as `caddy`.
+    pub fn caddy_with(shipped: &str, port: &str, instead: &[(&str, String)]) -> Self {
+        Self::start("caddy", caddy_command, |listen| {
+            let instead: Vec<_> =
+                instead.iter().cloned().chain([(port, format!(":{}", listen.port()))]).collect();
+            exchanged(shipped, &instead)
+        })
+    }
+
+    /// The same of Envoy, whose program is `binary`.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn envoy_with(binary: &Path, shipped: &str, port: &str, instead: &[(&str, String)]) -> Self {
+        let command = |home: &Path| {
+            let file = home.join("peer.conf").display().to_string();
+            let words =
+                ["--disable-hot-restart", "--concurrency", "1", "-l", "warning", "--config-path", &file];
+            (binary.display().to_string(), words.map(str::to_owned).into())
+        };
+        Self::start("envoy", command, |listen| {
+            let ours = format!("port_value: {}", listen.port());
+            let instead: Vec<_> = instead.iter().cloned().chain([(port, ours)]).collect();
+            exchanged(shipped, &instead)
+        })
+    }
+
+    fn start<P: AsRef<OsStr>>(
         name: &str,
-        command: impl Fn(&Path) -> (&'static str, Vec<String>),
+        command: impl Fn(&Path) -> (P, Vec<String>),
         configuration: impl Fn(SocketAddr) -> String,
     ) -> Self {
         let mut said = String::new();
@@ -142,6 +174,15 @@ fn nginx_command(home: &Path) -> (&'static str, Vec<String>) {
     ("setpriv", words)
 }
 
+/// What it keeps stays in its home.
+fn caddy_command(home: &Path) -> (&'static str, Vec<String>) {
+    let at = home.display();
+    let file = format!("{at}/peer.conf");
+    let kept = ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"].map(|name| format!("{name}={at}"));
+    let words = ["caddy", "run", "--adapter", "caddyfile", "--config", &file].map(str::to_owned);
+    ("env", kept.into_iter().chain(words).collect())
+}
+
 fn haproxy_command(home: &Path) -> (&'static str, Vec<String>) {
     let file = home.join("peer.conf").display().to_string();
     ("/usr/sbin/haproxy", vec!["-db".to_owned(), "-q".to_owned(), "-f".to_owned(), file])
@@ -150,10 +191,17 @@ fn haproxy_command(home: &Path) -> (&'static str, Vec<String>) {
 /// # Panics
 /// If something is not there that is to be replaced.
 fn replaced(shipped: &str, listens: &str, listen: SocketAddr, instead: &[(&str, String)]) -> String {
+    let instead: Vec<_> = instead.iter().cloned().chain([(listens, listen.to_string())]).collect();
+    exchanged(shipped, &instead)
+}
+
+/// # Panics
+/// If something is not there that is to be replaced.
+fn exchanged(shipped: &str, instead: &[(&str, String)]) -> String {
     let mut written = shipped.to_owned();
-    for (old, new) in instead.iter().cloned().chain([(listens, listen.to_string())]) {
+    for (old, new) in instead {
         assert!(written.contains(old), "`{old}` is not there");
-        written = written.replace(old, &new);
+        written = written.replace(old, new);
     }
     written
 }

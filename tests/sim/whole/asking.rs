@@ -16,7 +16,7 @@ use super::{
     network::Host,
     places::{BEARER, GATEWAYS},
     schedule::{Ask, Lease},
-    upstream::{CALLS, WORKS},
+    upstream::{CALLS, RELAYED, WORKS},
 };
 
 /// All clients together.
@@ -163,6 +163,7 @@ fn asked(ask: &Ask, id: &str, lease: Option<&str>) -> Builder {
         ("idempotency-key", once.map(|once| once.name.clone())),
         ("x-shop", once.and_then(|once| once.principal).map(str::to_owned)),
         (CALLS, ask.calls.map(|gateway| gateway.to_string())),
+        (RELAYED, ask.relayed.map(|patience| patience.as_millis().to_string())),
     ];
     let fields = fields.into_iter().filter_map(|(name, value)| Some((name, value?)));
     fields.fold(request, |request, (name, value)| request.header(name, value))

@@ -16,6 +16,9 @@ const REQUESTS: u64 = 45;
 const ACCIDENTS: u64 = 6;
 const RESOURCES: [&str; 3] = ["a", "b", "c"];
 
+/// Makes a seed of its own of each seed.
+const RELAY: u64 = 0x72_656c_617a;
+
 const fn ms(time: u64) -> Duration {
     Duration::from_millis(time)
 }
@@ -45,6 +48,13 @@ pub(super) fn drawn(seed: u64) -> Schedule {
             _ => Vec::new(),
         };
         events.extend(course.into_iter().map(|event| Event { at: at + event.at, what: event.what }));
+        // Drawn apart, so that all else is as the seed has always drawn it.
+        let apart = Dice::seeded(seed ^ RELAY);
+        if apart.below(5) == 0 {
+            let at = apart.within(&(Duration::ZERO..STORM / 2));
+            let course = answered_early(&apart);
+            events.extend(course.into_iter().map(|event| Event { at: at + event.at, what: event.what }));
+        }
     }
     events.sort_by_key(|event| event.at);
     Schedule { mild, way: WayToUpstream::Direct, events }
@@ -116,7 +126,7 @@ fn request(dice: &Dice, number: u64, mild: bool) -> Ask {
     let lease = (route == "held").then_some(Lease { requests, pause });
     let other = dice.index(2);
     let calls = (route == "pay" && dice.below(4) == 0).then_some(other);
-    Ask { gateway, path, works, leaves, once, lease, calls }
+    Ask { gateway, path, works, leaves, once, lease, calls, relayed: None }
 }
 
 fn accident(dice: &Dice) -> What {
@@ -206,6 +216,24 @@ fn broken_off(dice: &Dice) -> Vec<Event> {
         event(Duration::ZERO, What::Asks(Ask { once, ..Ask::plain(dice.index(2), path, LONGEST_WORK) })),
         event(ms(300) + dice.within(&(Duration::ZERO..ms(900))), What::Breaks(Who::Guard, Who::Upstream)),
     ]
+}
+
+/// A proxy before the service answers in its own name while the service works on, and others ask for the resource.
+fn answered_early(dice: &Dice) -> Vec<Event> {
+    let resource = dice.one_of(&RESOURCES);
+    let route = *dice.one_of(&["pay", "strict", "sent", "once"]);
+    let once = (route == "once").then(|| Once { name: "early".into(), principal: None, repeats: 3 });
+    let early = Ask {
+        once,
+        relayed: Some(dice.within(&(ms(50)..ms(500)))),
+        ..Ask::plain(dice.index(2), format!("/{route}/{resource}"), LONGEST_WORK / 2)
+    };
+    let mut events = vec![event(Duration::ZERO, What::Asks(early))];
+    events.extend((1..4).map(|number| {
+        let path = format!("/{}/{resource}", dice.one_of(&["pay", "strict"]));
+        event(ms(400) * number, What::Asks(Ask::plain(dice.index(2), path, ms(100))))
+    }));
+    events
 }
 
 /// While requests are at work, the keys of their resource are renamed, more than once.

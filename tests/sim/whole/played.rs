@@ -51,6 +51,8 @@ pub(super) enum Rule {
     Principal,
     /// The filter refuses what comes late.
     Filter,
+    /// A whole answer that a proxy may have made ends no execution.
+    Unfinished,
 }
 
 /// The result of one run.
@@ -75,6 +77,7 @@ impl Rule {
             Self::Inheritance => "rule_inheritance",
             Self::Principal => "rule_principal",
             Self::Filter => "rule_filter",
+            Self::Unfinished => "rule_unfinished",
         }
     }
 }

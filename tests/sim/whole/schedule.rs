@@ -96,6 +96,8 @@ pub(super) struct Ask {
     pub(super) lease: Option<Lease>,
     /// The upstream calls back for the same resource, through this gateway.
     pub(super) calls: Option<usize>,
+    /// A proxy before the upstream waits no longer than this, and answers 504 while the upstream works on.
+    pub(super) relayed: Option<Duration>,
 }
 
 #[derive(Debug, Clone)]
@@ -115,7 +117,7 @@ pub(super) struct Once {
 
 impl Ask {
     pub(super) fn plain(gateway: usize, path: String, works: Duration) -> Self {
-        Self { gateway, path, works, leaves: None, once: None, lease: None, calls: None }
+        Self { gateway, path, works, leaves: None, once: None, lease: None, calls: None, relayed: None }
     }
 
     /// The first resource of the request.
@@ -177,6 +179,9 @@ impl fmt::Display for Ask {
         }
         if let Some(gateway) = self.calls {
             write!(f, ", and the upstream calls back through gateway {gateway}")?;
+        }
+        if let Some(patience) = self.relayed {
+            write!(f, ", and a proxy answers 504 after {patience:?}")?;
         }
         self.leaves.map_or(Ok(()), |after| write!(f, "; its client leaves after {after:?}"))
     }

@@ -36,6 +36,9 @@ use super::{
 
 /// How long the upstream is to work on a request, in milliseconds.
 pub(super) const WORKS: &str = "x-works";
+/// After how many milliseconds something between the guard and the upstream answers 504 in its own name. The upstream
+/// works on.
+pub(super) const RELAYED: &str = "x-relayed";
 /// The gateway through which the upstream calls back during its work.
 pub(super) const CALLS: &str = "x-calls";
 /// The token of the execution that calls back.
@@ -191,6 +194,7 @@ impl Upstream {
             return Err(Refused);
         }
         let (number, work) = self.begins(entrance, &path, &head.headers, sent);
+        let relayed = head.headers.get(RELAYED).and_then(|patience| patience.to_str().ok()?.parse().ok());
         // The work does not end with its connection.
         let working = spawn_local(async move {
             self.works(work / 2).await;
@@ -198,7 +202,14 @@ impl Upstream {
             self.works(work / 2).await;
             self.ends(entrance, number, &head.headers);
         });
-        working.await.ok();
+        match relayed.map(Duration::from_millis) {
+            None => drop(working.await),
+            Some(patience) if timeout(patience, working).await.is_err() => {
+                info!("upstream.answered_for");
+                return Ok(answer(504));
+            }
+            Some(_) => {}
+        }
         Ok(answer(200))
     }
 

@@ -41,9 +41,6 @@ fn text(name: &str) -> String {
     fs::read_to_string(shipped(&format!("proxies/before-service/{name}"))).expect("it is shipped")
 }
 
-/// A proxy before this service, with the shipped file, in which each pair is written in the place of the first one.
-type Between = fn(SocketAddr, &[(&'static str, String)]) -> Peer;
-
 fn nginx(service: SocketAddr, changed: &[(&'static str, String)]) -> Peer {
     let instead = [&[(SERVICE, service.to_string())], changed].concat();
     Peer::nginx_with(&text("nginx.conf"), LISTENS, &instead)

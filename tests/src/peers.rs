@@ -111,7 +111,10 @@ impl Peer {
     /// If it does not start.
     pub fn envoy_with(binary: &Path, shipped: &str, port: &str, instead: &[(&str, String)]) -> Self {
         let command = |home: &Path| {
-            let file = home.join("peer.conf").display().to_string();
+            // It goes by the ending of the name.
+            let file = home.join("peer.yaml");
+            fs::copy(home.join("peer.conf"), &file).expect("a folder of our own");
+            let file = file.display().to_string();
             let words =
                 ["--disable-hot-restart", "--concurrency", "1", "-l", "warning", "--config-path", &file];
             (binary.display().to_string(), words.map(str::to_owned).into())

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_http::{course::interim::Saying, upstream::gate::Gate};
+use fencegate_http::{course::interim::Saying, upstream::{address::Address, gate::Gate}};
 use fencegate_policies::{
     key::ResourceKey,
     plan::{self, Plan, RouteId},
@@ -108,6 +108,8 @@ pub struct Notes {
     pub unlocked: RefCell<Option<Rc<Running>>>,
     /// The gate of the connection of the last attempt.
     pub gate: RefCell<Option<Rc<Gate>>>,
+    /// The address to which that connection leads.
+    pub address: RefCell<Option<Arc<Address>>>,
 }
 
 impl Notes {

@@ -1,6 +1,7 @@
 //! A guard with a store of its own: it decides in memory, and the store remembers.
 
 mod admit;
+mod awake;
 mod operations;
 mod tend;
 mod underway;
@@ -8,14 +9,19 @@ mod underway;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fencegate_policies::{key::ResourceKey, token::Token};
-use fencegate_process::clock::{Boot, SharedClock};
+use fencegate_process::{
+    clock::{Boot, SharedClock},
+    said::Brief,
+};
+use tracing::warn;
 
-use self::underway::Underway;
+use self::{awake::Awake, underway::Underway};
 use crate::{
     arbitration::Reach,
     metrics::GuardMetrics,
+    place::Place,
     refused::Refused,
-    register::{InDoubt, Quarantined, Register, Seen},
+    register::{Answer, InDoubt, Quarantined, Register, Seen},
     rules::Rules,
     store::{Change, Committer, Moment, NotDurable, Remembered, Store, StoreError},
     time::Time,
@@ -35,6 +41,7 @@ pub(crate) struct Alone {
 pub(crate) struct InMemory {
     pub(crate) register: Register,
     pub(crate) underway: Underway,
+    awake: Awake,
 }
 
 impl Alone {
@@ -46,9 +53,12 @@ impl Alone {
         clock: SharedClock,
         metrics: GuardMetrics,
     ) -> Self {
-        let register = Register::new(remembered, clock.now(), rules.max_execution);
+        let mut register = Register::new(remembered, clock.now(), rules.max_execution);
+        if let Some(watch) = rules.watch.clone() {
+            register.watch(watch, clock.now());
+        }
         Self {
-            state: Mutex::new(InMemory { register, underway: Underway::default() }),
+            state: Mutex::new(InMemory { register, underway: Underway::default(), awake: Awake::default() }),
             store,
             committer,
             time: Time::new(remembered, clock.now(), rules.max_execution),
@@ -60,7 +70,28 @@ impl Alone {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, InMemory> {
         // A poisoned lock does no harm: every change of the state is one call that keeps its invariants.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.now();
+        // Before anybody decides by the clock.
+        if let Some(slept) = state.awake.look(now) {
+            state.register.slept(slept, now);
+            warn!(slept = %Brief(slept), "guard.slept: this time counts for no wait");
+        }
+        state
+    }
+
+    /// The places that have to be asked whether they run.
+    pub(crate) fn to_ask(&self) -> Vec<Place> {
+        self.lock().register.to_ask()
+    }
+
+    pub(crate) fn seen_running(&self, place: &Place, answer: Answer) -> bool {
+        let mut state = self.lock();
+        state.register.seen_running(place, answer, self.now())
+    }
+
+    pub(crate) fn not_seen(&self, place: &Place) -> bool {
+        self.lock().register.not_seen(place)
     }
 
     pub(crate) fn store(&self) -> &dyn Store {

@@ -5,11 +5,12 @@ use fencegate_process::clock::Boot;
 
 use crate::{
     alone::Alone,
-    arbitration::{Admitted, Admitting, Looked, Reach, Reserving, Right, Turn},
+    arbitration::{Admitted, Admitting, Looked, Reach, Reserving, Right, Sent, Turn},
     operation::{Entry, Writing},
+    place::Place,
     postgres::Lease,
     refused::Refused,
-    register::{Claim, Ended, InDoubt, Quarantined, Seen},
+    register::{Answer, Claim, Ended, InDoubt, Quarantined, Seen},
     shared::Shared,
     store::{JournalSize, NotDurable, Store},
 };
@@ -50,9 +51,9 @@ impl Arbiter {
     }
 
     /// The dispatch is over, or in doubt from now on. This is told in the background.
-    pub(crate) fn end(&self, claim: &Claim, admitted: Admitted, ended: Ended) {
+    pub(crate) fn end(&self, claim: &Claim, admitted: Admitted, ended: Ended, sent: Option<Sent>) {
         match self {
-            Self::Alone(alone) => alone.end(claim, admitted, ended),
+            Self::Alone(alone) => alone.end(claim, admitted, ended, sent),
             Self::Shared(shared) => shared.end(&admitted, ended),
         }
     }
@@ -67,7 +68,7 @@ impl Arbiter {
     ) -> Result<(), Refused> {
         match self {
             Self::Alone(alone) => {
-                alone.end(claim, admitted, Ended::Known);
+                alone.end(claim, admitted, Ended::Known, None);
                 alone.record(right.as_ref(), writing).await
             }
             Self::Shared(shared) => shared.conclude(&admitted, right, writing).await,
@@ -197,6 +198,30 @@ impl Arbiter {
         match self {
             Self::Alone(alone) => alone.tend().await,
             Self::Shared(shared) => shared.tend().await,
+        }
+    }
+
+    /// The places that have to be asked whether they run. Only a guard with a store of its own counts that.
+    pub(crate) fn to_ask(&self) -> Vec<Place> {
+        match self {
+            Self::Alone(alone) => alone.to_ask(),
+            Self::Shared(_) => Vec::new(),
+        }
+    }
+
+    /// True if the question before this one was not answered.
+    pub(crate) fn seen_running(&self, place: &Place, answer: Answer) -> bool {
+        match self {
+            Self::Alone(alone) => alone.seen_running(place, answer),
+            Self::Shared(_) => false,
+        }
+    }
+
+    /// True if the question before this one was answered, or there was none.
+    pub(crate) fn not_seen(&self, place: &Place) -> bool {
+        match self {
+            Self::Alone(alone) => alone.not_seen(place),
+            Self::Shared(_) => false,
         }
     }
 

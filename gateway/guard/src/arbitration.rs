@@ -5,6 +5,7 @@ use fencegate_process::clock::Boot;
 
 use crate::{
     operation::Entry,
+    place::Place,
     postgres::{Changed, DispatchName, HeldRight, InFlight},
     register::DispatchId,
 };
@@ -28,6 +29,15 @@ pub(crate) struct Admitting<'r> {
 pub(crate) enum Right {
     Alone(OperationId),
     Shared(HeldRight),
+}
+
+/// How a dispatch went out that is in doubt.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    /// Where it was sent, if that is known.
+    pub(crate) place: Option<Place>,
+    /// The last byte, or a later moment.
+    pub(crate) last: Boot,
 }
 
 /// The result of one look at the keys, which is durable.

@@ -9,9 +9,10 @@ use fencegate_process::{
 };
 
 use crate::{
-    arbitration::{Admitted, Looked, Turn},
+    arbitration::{Admitted, Looked, Sent, Turn},
     guard::Guard,
     operation::{Kept, Writing},
+    place::Place,
     postgres::Lease,
     refused::Refused,
     register::{Claim, Ended, InDoubt, Seen},
@@ -100,7 +101,7 @@ impl Execution {
     /// The answer could not be written down, so the operation's outcome will be unknown.
     pub async fn answered(mut self, answer: Kept) -> Result<(), Refused> {
         let Some(reserved) = self.reserved.take() else {
-            self.end(Ended::Known);
+            self.end(Ended::Known, None);
             return Ok(());
         };
         failpoint::pass("before_result_recorded");
@@ -114,16 +115,16 @@ impl Execution {
     /// That could not be written down.
     pub async fn unsent(mut self) -> Result<(), Refused> {
         let Some(reserved) = self.reserved.take() else {
-            self.end(Ended::Known);
+            self.end(Ended::Known, None);
             return Ok(());
         };
         let writing = reserved.reservation.forgotten();
         self.conclude(reserved, writing).await
     }
 
-    /// Bytes left, the last of them at `last`, and no complete answer came.
-    pub fn doubtful(mut self, last: Boot) {
-        self.in_doubt(last);
+    /// Bytes left for `place`, the last of them at `last`, and no complete answer came.
+    pub fn doubtful(mut self, last: Boot, place: Option<Place>) {
+        self.in_doubt(last, place);
         // A repeat of the operation is told `outcome-unknown` from now on, and does not wait.
         self.left();
     }
@@ -135,8 +136,9 @@ impl Execution {
         }
     }
 
-    fn in_doubt(&mut self, last: Boot) {
-        self.end(Ended::InDoubt { until: last + self.guard.rules.max_execution });
+    fn in_doubt(&mut self, last: Boot, place: Option<Place>) {
+        let until = last + self.guard.rules.max_execution;
+        self.end(Ended::InDoubt { until }, Some(Sent { place, last }));
     }
 
     /// Ends the dispatch, and writes down the outcome of its operation.
@@ -146,9 +148,9 @@ impl Execution {
         self.guard.arbiter.conclude(&self.claim, admitted, right, writing).await
     }
 
-    fn end(&mut self, ended: Ended) {
+    fn end(&mut self, ended: Ended, sent: Option<Sent>) {
         let admitted = self.is_over();
-        self.guard.arbiter.end(&self.claim, admitted, ended);
+        self.guard.arbiter.end(&self.claim, admitted, ended, sent);
     }
 
     /// Marks this as ended, and gives the name under which the arbiter knows it.
@@ -165,11 +167,11 @@ impl Drop for Execution {
     fn drop(&mut self) {
         match (self.ended, self.since) {
             (true, _) => {}
-            (false, None) => self.end(Ended::Known),
+            (false, None) => self.end(Ended::Known, None),
             // A panic or a dropped task: bytes may have left until now, and none leave after this.
             (false, Some(_)) => {
                 let now = self.guard.now();
-                self.in_doubt(now);
+                self.in_doubt(now, None);
                 self.left();
             }
         }

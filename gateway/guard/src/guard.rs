@@ -9,8 +9,9 @@ use serde::Serialize;
 use crate::{
     arbiter::Arbiter,
     metrics::GuardMetrics,
+    place::Place,
     refused::Refused,
-    register::{Quarantined, Scope},
+    register::{Answer, Quarantined, Scope},
     rules::Rules,
     store::{Identity, NotCopied, NotDurable, backup::Header},
 };
@@ -96,6 +97,26 @@ impl Guard {
     /// The gauges, as they are now.
     pub fn count(&self) {
         self.arbiter.count();
+    }
+
+    /// The places that have to be asked now whether they run, because what was sent there is in doubt. Empty if nothing
+    /// is, or if [`Rules::watch`] is not set.
+    ///
+    /// Whoever asks makes a new connection for each question, so that the question waits behind what was sent before,
+    /// and tells the guard by [`Guard::seen_running`] or [`Guard::not_seen`].
+    pub fn to_ask(&self) -> Vec<Place> {
+        self.arbiter.to_ask()
+    }
+
+    /// A question to this place was answered by the process that does the work, and by nobody in its stead. True if the
+    /// question before was not answered.
+    pub fn seen_running(&self, place: &Place, answer: Answer) -> bool {
+        self.arbiter.seen_running(place, answer)
+    }
+
+    /// A question to this place was not answered. True if the question before was, or was the first.
+    pub fn not_seen(&self, place: &Place) -> bool {
+        self.arbiter.not_seen(place)
     }
 
     /// Returns when nothing can be remembered any more.

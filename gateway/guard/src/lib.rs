@@ -10,7 +10,7 @@
 //! - [`moving`]: moves a store from a file into a database
 //! - [`admit`]: lets a dispatch in; its announcement is durable before a byte is sent. [`waiter`]: the client that
 //!   waits for that
-//! - [`doubt`]: a dispatch until its end, and executions whose end nobody saw
+//! - [`doubt`]: a dispatch until its end, and executions whose end nobody saw; [`place`]: where it was sent
 //! - [`operation`], [`reserve`], [`journal`]: keep an operation from happening twice
 //! - [`ticket`], [`vouch`]: how a gateway proves that it may say what it says
 //! - [`refused`]: why something is not let in; [`announce`]: what a guard says of itself
@@ -29,6 +29,7 @@ pub mod metrics;
 pub mod moving;
 pub mod open;
 pub mod operation;
+pub mod place;
 pub mod postgres;
 pub mod refused;
 pub mod register;

@@ -18,6 +18,7 @@ pub struct GuardMetrics {
     in_flight: IntGauge,
     settle: Histogram,
     in_doubt: IntGauge,
+    not_seen: IntGauge,
     resolved: IntCounterVec,
     store_seconds: HistogramVec,
     store_errors: IntCounterVec,
@@ -66,6 +67,10 @@ impl GuardMetrics {
                 "From a claim to its admission.",
             ))),
             in_doubt: gauge("guard_in_doubt", "Executions whose end was not seen."),
+            not_seen: gauge(
+                "guard_in_doubt_not_seen",
+                "Executions in doubt for which no time passes, because their endpoint does not answer.",
+            ),
             resolved: counters("guard_in_doubt_resolved_total", "Doubts that ended early, by who ended them.", "how"),
             store_seconds: families.register(HistogramVec::new(
                 seconds("guard_store_seconds", "Time that the store took."),
@@ -169,6 +174,10 @@ impl GuardMetrics {
 
     pub fn in_doubt(&self, executions: usize) {
         self.in_doubt.set(i64::try_from(executions).unwrap_or(i64::MAX));
+    }
+
+    pub fn not_seen(&self, executions: usize) {
+        self.not_seen.set(i64::try_from(executions).unwrap_or(i64::MAX));
     }
 
     pub fn doubt_resolved(&self, how: &'static str) {

@@ -9,9 +9,11 @@ mod forget;
 mod key_state;
 mod quarantine;
 mod rest;
+mod seen_running;
 #[cfg(test)]
 mod tests;
 mod view;
+mod watch;
 
 pub(crate) use self::key_state::recovered;
 pub use self::{
@@ -20,5 +22,6 @@ pub use self::{
     forget::{Forgotten, Round},
     key_state::{Doubt, Mark, Running},
     quarantine::{Quarantined, Scope, Why},
+    seen_running::{Answer, Watch},
     view::Seen,
 };

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use fencegate_policies::plan;
 
+use crate::register::Watch;
+
 /// The times of a guard, and what it keeps.
 #[derive(Debug, Clone)]
 pub struct Rules {
@@ -17,6 +19,9 @@ pub struct Rules {
     pub evict_after: Duration,
     pub enforce: plan::Enforce,
     pub journal: plan::Journal,
+    /// The endpoints that are asked while anything is in doubt. `None`: they are not asked, and the time that passes at
+    /// this guard counts.
+    pub watch: Option<Watch>,
 }
 
 /// The most keys that are remembered. Beyond that the longest unused ones are forgotten early.
@@ -38,6 +43,7 @@ impl Default for Rules {
                 final_statuses: Vec::new(),
                 probe: None,
             },
+            watch: None,
         }
     }
 }
@@ -52,6 +58,16 @@ impl Rules {
             evict_after: plan.evict_after,
             enforce: plan.enforce,
             journal: plan.journal.clone(),
+            watch: watch(plan),
         }
     }
+}
+
+/// Only where there is a path for health checks: no other question may be asked of a service that did not ask for it.
+fn watch(plan: &plan::Guard) -> Option<Watch> {
+    let upstream = plan.serving.upstreams.first()?;
+    upstream.sharing.health.as_ref()?;
+    let endpoints = upstream.endpoints.iter().map(ToString::to_string).collect();
+    let every = (plan.max_execution / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
+    Some(Watch { endpoints, every })
 }

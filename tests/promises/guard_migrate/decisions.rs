@@ -108,13 +108,14 @@ impl Alone {
         self.write(&whole.collect::<Vec<_>>());
         let doubts = self.register.open_doubts(now).into_iter().map(|doubt| {
             let remaining = doubt.until.since(now);
-            OpenDoubt { keys: doubt.keys, token: doubt.token, mode: doubt.mode, remaining }
+            OpenDoubt { keys: doubt.keys, token: doubt.token, mode: doubt.mode, remaining, place: None }
         });
         let running = self.register.open_dispatches().into_iter().map(|claim| OpenDoubt {
             keys: claim.keys.to_vec(),
             token: claim.token,
             mode: claim.mode,
             remaining: TERMS.max_execution,
+            place: None,
         });
         let doubts = doubts.chain(running).collect();
         let quarantine = self.register.quarantine(now).map(|closed| closed.until.since(now));

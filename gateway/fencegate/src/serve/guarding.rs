@@ -1,5 +1,6 @@
 //! Starts a guard, waits for a signal, and writes its state so that the next start knows everything.
 
+mod asking;
 mod key_source;
 mod not_guarding;
 mod opening;
@@ -10,8 +11,8 @@ mod role;
 use std::sync::Arc;
 
 use fencegate_guard::{Guard, ticket::Verifier};
-use fencegate_http::listen::certificates::Certificates;
-use fencegate_policies::plan;
+use fencegate_http::{listen::certificates::Certificates, network::sockets::Sockets};
+use fencegate_policies::plan::{self, UpstreamId};
 use fencegate_process::{clock::MachineClock, shown};
 use tracing::{info, warn};
 
@@ -51,6 +52,7 @@ pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding
     let shared = assembled(plan, &base, guard.clone(), tried_with, options.workers)?;
     let unbelieved = shared.role.unbelieved.clone();
     let (tellers, certificates) = (shared.tellers.clone(), shared.certificates.clone());
+    let fleet = shared.edition.fleets.fleet(UpstreamId(0)).clone();
     let staff = Staff::start(shared)?;
 
     let end = operators::let_in(reception, plan, &base, (guard.clone(), unbelieved))?;
@@ -64,6 +66,7 @@ pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding
             failed = guard.store_failed() => Err(NotGuarding::StoreFailed(failed)),
             // Its failures are those of the store, which are seen above.
             () = guard.tend() => Ok(()),
+            () = asking::ask_what_is_in_doubt(&Sockets, &fleet, &guard) => Ok(()),
             () = key_source::kept_current(tickets.as_ref()) => Ok(()),
         }
     })?;

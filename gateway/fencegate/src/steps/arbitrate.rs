@@ -12,6 +12,7 @@ use fencegate_guard::{
     doubt::Execution,
     journal::{Found, Taken},
     operation::{Entry, Kept, Resolution},
+    place::Place,
     refused::Refused,
     reserve::{Reserved, Wanted},
     waiter::Patience,
@@ -20,7 +21,7 @@ use fencegate_http::{
     body::Reply,
     buffered::Budget,
     network::Network,
-    upstream::{fleet::Fleet, pool::Pool},
+    upstream::{address::Address, fleet::Fleet, pool::Pool},
 };
 use fencegate_policies::{operation::OperationId, plan::Enforce};
 use fencegate_process::{clock::Boot, failpoint, shown};
@@ -202,7 +203,7 @@ impl<N: Network> Checking<N> {
 impl<N: Network> Checking<N> {
     /// Asks by itself about an operation whose answer was lost, so that its key is free again before `max_execution`
     /// where the upstream says that it is done.
-    async fn find_out(self, id: OperationId) {
+    async fn find_out(self, id: OperationId, place: Option<Place>) {
         let Some(question) = self.guard.rules.journal.probe.clone() else { return };
         for pause in probe::pauses(self.guard.rules.max_execution) {
             tokio::time::sleep(pause).await;
@@ -227,6 +228,12 @@ impl<N: Network> Checking<N> {
             return;
         }
     }
+}
+
+/// The place for which time has to pass. An endpoint that is an address itself has no other one.
+fn place_of(address: &Address) -> Place {
+    let socket = address.socket.to_string();
+    Place { endpoint: address.name.to_string(), address: Some(socket).filter(|socket| **socket != *address.name) }
 }
 
 fn wanted(request: &Presented, claimed: &Claimed) -> Option<Wanted> {
@@ -259,11 +266,12 @@ impl<N: Network> Dispatched<N> {
     }
 
     fn in_doubt(self, last: Boot) {
+        let place = self.notes.address.take().map(|address| place_of(&address));
         warn!(keys = self.keys(), token = %self.running.claim().token, "guard.in_doubt");
         let operation = self.running.operation();
-        self.running.doubtful(last);
+        self.running.doubtful(last, place.clone());
         if let Some(id) = operation {
-            tokio::task::spawn_local(self.checking.find_out(id));
+            tokio::task::spawn_local(self.checking.find_out(id, place));
         }
     }
 

@@ -182,6 +182,7 @@ impl<N: Network> Forward<N> {
         let began = Instant::now();
         notes.sends(began, &lend.upstream().name);
         notes.gate.replace(Some(lend.gate().clone()));
+        notes.address.replace(Some(lend.pooled().address().clone()));
         let evidence = dispatch.as_ref().map(|dispatch| dispatch.evidence.clone());
         lend.gate().arm(evidence.clone());
         if evidence.is_some() {

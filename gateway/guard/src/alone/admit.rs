@@ -4,7 +4,7 @@ use fencegate_process::clock::Boot;
 
 use super::{Alone, InMemory};
 use crate::{
-    arbitration::{Admitted, Admitting, Looked, Right, Turn, Way},
+    arbitration::{Admitted, Admitting, Looked, Right, Sent, Turn, Way},
     refused::Refused,
     register::{Claim, Ended, Settled},
     store::{Change, Moment},
@@ -58,11 +58,17 @@ impl Alone {
         Ok(now)
     }
 
-    pub(crate) fn end(&self, claim: &Claim, admitted: Admitted, ended: Ended) {
-        if let Admitted::Alone(id) = admitted {
-            let now = self.now();
-            self.lock().register.end(claim, id, ended, now);
-        }
+    pub(crate) fn end(&self, claim: &Claim, admitted: Admitted, ended: Ended, sent: Option<Sent>) {
+        let Admitted::Alone(id) = admitted else { return };
+        let mut state = self.lock();
+        let now = self.now();
+        let (Ended::InDoubt { until }, Some(Sent { place, last })) = (ended, sent) else {
+            state.register.end(claim, id, ended, now);
+            return;
+        };
+        let until = until + state.awake.slept_since(last);
+        state.register.end(claim, id, Ended::InDoubt { until }, now);
+        state.register.sent_to(id, place, self.rules.max_execution, now);
     }
 
     /// The first look: compares and raises. If nothing is in the way, it registers in the same step, so that marks,

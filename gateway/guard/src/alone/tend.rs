@@ -17,6 +17,10 @@ use crate::{
 impl Alone {
     /// Does this work for as long as it is polled.
     pub(crate) async fn tend(&self) {
+        {
+            let mut state = self.lock();
+            state.awake.begin(self.now());
+        }
         let resting = async {
             loop {
                 sleep(REST).await;
@@ -99,10 +103,12 @@ impl Alone {
 
     /// Sets the gauges.
     pub(crate) fn count(&self) {
-        let (doubts, keys, at_work, quarantine) = {
+        let (doubts, silent, keys, at_work, quarantine) = {
             let InMemory { register, .. } = &*self.lock();
-            (register.doubts(), register.len(), register.at_work(), register.quarantine(self.now()))
+            let quarantine = register.quarantine(self.now());
+            (register.doubts(), register.silent(), register.len(), register.at_work(), quarantine)
         };
+        self.metrics.not_seen(silent);
         self.metrics.at_work(at_work);
         self.metrics.in_doubt(doubts);
         self.metrics.store_keys(keys);
@@ -178,6 +184,7 @@ fn clean_stop(register: &Register, now: Boot, max_execution: Duration) -> CleanS
             token: doubt.token,
             mode: doubt.mode,
             remaining: doubt.until.since(now),
+            place: doubt.place,
         })
         .collect();
     // The drain is over, so open connections break now, but their executions may go on: they are in doubt.
@@ -186,6 +193,7 @@ fn clean_stop(register: &Register, now: Boot, max_execution: Duration) -> CleanS
         token: claim.token,
         mode: claim.mode,
         remaining: max_execution,
+        place: None,
     }));
     let quarantine = register.quarantine(now).map(|closed| closed.until.since(now));
     CleanStop { marks: Vec::new(), doubts, quarantine }

@@ -58,7 +58,7 @@ impl Postgres {
                 }
                 Some(over) => {
                     let until = self.instance.passed().on_our_clock(over);
-                    seen.doubts.push(Doubt { id, token, mode, until });
+                    seen.doubts.push(Doubt { id, token, mode, until, left: None });
                 }
             }
         }
@@ -96,6 +96,8 @@ impl Postgres {
                 token: token(row.get(0))?,
                 mode: mode(row.get(1)),
                 until: self.instance.passed().on_our_clock(row.get(2)),
+                place: None,
+                silent: false,
                 keys: keys.into_iter().map(parsed).collect::<Result<_, _>>()?,
             })
         };

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::Boot;
 
+use crate::place::Place;
+
 /// A dispatch as its gateway presents it.
 #[derive(Debug, Clone)]
 pub struct Claim {
@@ -36,8 +38,10 @@ pub struct Open {
     pub keys: Arc<[ResourceKey]>,
     pub token: Token,
     pub mode: Mode,
-    /// In doubt until then; `None` while it runs.
+    /// In doubt until then; `None` while it runs. If the endpoint has to be seen running, this is the earliest end.
     pub until: Option<Boot>,
+    /// Where it was sent, if that is known.
+    pub place: Option<Place>,
 }
 
 impl Claim {
@@ -54,7 +58,7 @@ impl Claim {
 
 impl Open {
     pub(super) fn running(claim: &Claim) -> Self {
-        Self { keys: claim.keys.clone(), token: claim.token, mode: claim.mode, until: None }
+        Self { keys: claim.keys.clone(), token: claim.token, mode: claim.mode, until: None, place: None }
     }
 }
 
@@ -64,5 +68,10 @@ pub struct InDoubt {
     pub token: Token,
     pub mode: Mode,
     pub keys: Vec<ResourceKey>,
+    /// When it counts as over. If the endpoint has to be seen running, this is the earliest end.
     pub until: Boot,
+    /// Where the request was sent, if that is known.
+    pub place: Option<Place>,
+    /// No time passes for it, because the endpoint does not answer.
+    pub silent: bool,
 }

@@ -17,6 +17,7 @@ use super::{
     claim::{Claim, DispatchId, Open},
     key_state::{Conflict, Doubt, KeyState, Running},
     quarantine::Quarantine,
+    seen_running::{Answers, Unseen, Watch},
 };
 use crate::{
     refused::Refused,
@@ -35,6 +36,11 @@ pub struct Register {
     pub(super) open: BTreeMap<DispatchId, Open>,
     /// Executions in doubt, by the time at which each counts as over.
     pub(super) doubts: BTreeSet<(Boot, DispatchId)>,
+    /// Executions in doubt whose endpoints have to be seen running. These are not in `doubts`.
+    pub(super) unseen: BTreeMap<DispatchId, Unseen>,
+    /// `None`: the endpoints are not asked, and doubts end by the clock.
+    pub(super) watch: Option<Watch>,
+    pub(super) answers: Answers,
     /// A key without a mark admits no token up to here, because its marks may have been forgotten.
     pub(super) floor: u64,
     /// The largest epoch that was ever announced.
@@ -81,6 +87,9 @@ impl Register {
             resting: VecDeque::new(),
             open: BTreeMap::new(),
             doubts: BTreeSet::new(),
+            unseen: BTreeMap::new(),
+            watch: None,
+            answers: Answers::default(),
             floor: remembered.floor,
             highest: remembered.floor,
             era: remembered.era,
@@ -222,7 +231,7 @@ impl Register {
             Ended::InDoubt { until } => {
                 self.doubts.insert((until, id));
                 self.open.entry(id).or_insert_with(|| Open::running(claim)).until = Some(until);
-                Some(Doubt { id, token: claim.token, mode: claim.mode, until })
+                Some(Doubt { id, token: claim.token, mode: claim.mode, until, left: None })
             }
         };
         for key in claim.keys.iter() {
@@ -241,6 +250,7 @@ impl Register {
             self.comes_to_rest(key, now);
         }
         for id in &over {
+            self.unseen.remove(id);
             if let Some(until) = self.open.remove(id).and_then(|open| open.until) {
                 self.doubts.remove(&(until, *id));
             }

@@ -3,7 +3,7 @@
 //! A guard keeps this state of each key for an hour and longer. So the state of an idle key has to be small: a box
 //! holds the part that only a key at work needs.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::Boot;
@@ -41,8 +41,21 @@ pub struct Doubt {
     pub id: DispatchId,
     pub token: Token,
     pub mode: Mode,
-    /// It counts as over from then on.
+    /// It counts as over from then on, unless `left` is set.
     pub until: Boot,
+    /// How long its endpoint still has to be seen running. The clock alone never ends such a doubt.
+    pub left: Option<Duration>,
+}
+
+impl Doubt {
+    fn is_open(&self, now: Boot) -> bool {
+        self.left.is_some() || now < self.until
+    }
+
+    /// When it counts as over, at the earliest.
+    pub fn ends(&self, now: Boot) -> Boot {
+        self.left.map_or(self.until, |left| now + left)
+    }
 }
 
 #[derive(Debug)]
@@ -240,6 +253,25 @@ impl KeyState {
         self.work.get_or_insert_default().doubts.push(doubt);
     }
 
+    /// The doubt is over when its endpoint was seen running for `left`; at zero it is over now.
+    pub(super) fn watch(&mut self, id: DispatchId, left: Duration) {
+        let Some(work) = &mut self.work else { return };
+        if left.is_zero() {
+            work.doubts.retain(|doubt| doubt.id != id);
+            self.tell();
+            self.put_away();
+            return;
+        }
+        work.doubts.iter_mut().filter(|doubt| doubt.id == id).for_each(|doubt| doubt.left = Some(left));
+    }
+
+    /// Moves the end of the doubt, because nothing ran for this time.
+    pub(super) fn postpone(&mut self, id: DispatchId, by: Duration) {
+        let Some(work) = &mut self.work else { return };
+        let doubts = work.doubts.iter_mut().filter(|doubt| doubt.id == id);
+        doubts.for_each(|doubt| doubt.until = doubt.until + by);
+    }
+
     /// Ends the doubts about this token, and returns them.
     pub(super) fn resolve(&mut self, token: Token) -> Vec<DispatchId> {
         let Some(work) = &mut self.work else { return Vec::new() };
@@ -254,7 +286,7 @@ impl KeyState {
     }
 
     pub(super) fn doubts(&self, now: Boot) -> impl Iterator<Item = &Doubt> {
-        self.work.iter().flat_map(|work| &work.doubts).filter(move |doubt| now < doubt.until)
+        self.work.iter().flat_map(|work| &work.doubts).filter(move |doubt| doubt.is_open(now))
     }
 
     /// Every dispatch in flight or in doubt is a conflict, unless both are shared. That includes the claim's own
@@ -265,7 +297,7 @@ impl KeyState {
         let callers = self.callers(claim);
         let beside = |running: &Running| both_share(running.mode) || callers.contains(&running.id);
         let running = self.running().iter().any(|running| !beside(running));
-        let doubt = self.doubts(now).filter(|doubt| !both_share(doubt.mode)).map(|doubt| doubt.until).max();
+        let doubt = self.doubts(now).filter(|doubt| !both_share(doubt.mode)).map(|doubt| doubt.ends(now)).max();
         match (running, doubt) {
             (false, None) => None,
             (false, Some(doubt)) => Some(Conflict { doubt: Some(doubt) }),
@@ -301,7 +333,7 @@ impl KeyState {
     /// Whether nothing is in flight or in doubt.
     pub(super) fn is_idle(&mut self, now: Boot) -> bool {
         if let Some(work) = &mut self.work {
-            work.doubts.retain(|doubt| now < doubt.until);
+            work.doubts.retain(|doubt| doubt.is_open(now));
         }
         self.put_away();
         self.work.is_none()

@@ -5,13 +5,24 @@ use std::fmt::{self, Display};
 use fencegate_policies::key::ResourceKey;
 use fencegate_process::clock::Boot;
 
+use super::seen_running::Unseen;
+
 /// Some keys are closed until an instant.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     pub(super) until: Boot,
+    /// Set if the endpoints have to be seen running. Then the clock does not end it.
+    pub(super) unseen: Option<Unseen>,
     /// Why every key is closed; `None` if only the keys that were at work are.
     pub(super) every_key: Option<Why>,
     pub(super) keys: Vec<ResourceKey>,
+}
+
+impl Quarantine {
+    /// When it is over, at the earliest.
+    pub(super) fn ends(&self, now: Boot) -> Boot {
+        self.unseen.as_ref().map_or(self.until, |unseen| now + unseen.left())
+    }
 }
 
 /// Why it is not known which keys may be at work.

@@ -36,27 +36,34 @@ impl Register {
         }
         let closes = every_key.is_some() || !keys.is_empty();
         self.quarantine =
-            until.filter(|_| closes).map(|until| Quarantine { until, every_key, keys: keys.to_vec() });
+            until.filter(|_| closes).map(|until| Quarantine { until, unseen: None, every_key, keys: keys.to_vec() });
     }
 
     /// Takes over a doubt of the process before us.
     pub(super) fn inherit(&mut self, left: &OpenDoubt, now: Boot) {
         let id = self.name();
-        let OpenDoubt { keys, token, mode, remaining } = left;
+        let OpenDoubt { keys, token, mode, remaining, place } = left;
         let until = now + *remaining;
         for key in keys {
-            self.state(key, now).doubt(Doubt { id, token: *token, mode: *mode, until });
+            self.state(key, now).doubt(Doubt { id, token: *token, mode: *mode, until, left: None });
         }
-        let open = Open { keys: keys.clone().into(), token: *token, mode: *mode, until: Some(until) };
+        let open = Open {
+            keys: keys.clone().into(),
+            token: *token,
+            mode: *mode,
+            until: Some(until),
+            place: place.clone(),
+        };
         self.open.insert(id, open);
         self.doubts.insert((until, id));
     }
 
     /// The present quarantine.
     pub fn quarantine(&self, now: Boot) -> Option<Quarantined> {
-        let Quarantine { until, every_key, keys } = self.quarantine.as_ref()?;
+        let Quarantine { every_key, keys, .. } = self.quarantine.as_ref()?;
         let scope = every_key.map_or(Scope::Keys(keys.len()), Scope::EveryKey);
-        (now < *until).then_some(Quarantined { until: *until, scope })
+        let until = self.quarantine.as_ref()?.ends(now);
+        (now < until).then_some(Quarantined { until, scope })
     }
 
     /// Until when one of these keys is in quarantine.
@@ -132,7 +139,7 @@ impl Register {
         }
     }
 
-    fn ended(&mut self, id: DispatchId, now: Boot) {
+    pub(super) fn ended(&mut self, id: DispatchId, now: Boot) {
         let Some(open) = self.open.remove(&id) else { return };
         for key in open.keys.iter() {
             self.comes_to_rest(key, now);

@@ -55,9 +55,20 @@ impl Register {
 
     /// Every execution in doubt, once, with all its keys.
     pub fn open_doubts(&self, now: Boot) -> Vec<InDoubt> {
-        let open = self.open.values().filter_map(|open| {
-            let until = open.until.filter(|until| now < *until)?;
-            Some(InDoubt { token: open.token, mode: open.mode, keys: open.keys.to_vec(), until })
+        let open = self.open.iter().filter_map(|(id, open)| {
+            let unseen = self.unseen.get(id);
+            let until = match unseen {
+                Some(unseen) => now + unseen.left(),
+                None => open.until.filter(|until| now < *until)?,
+            };
+            Some(InDoubt {
+                token: open.token,
+                mode: open.mode,
+                keys: open.keys.to_vec(),
+                until,
+                place: open.place.clone(),
+                silent: unseen.is_some_and(|unseen| self.waits_in_vain(unseen)),
+            })
         });
         open.collect()
     }
@@ -77,6 +88,6 @@ impl Register {
 
     /// The number of executions in doubt. Doubts that have just ended count until [`Register::rest`] is called.
     pub fn doubts(&self) -> usize {
-        self.doubts.len()
+        self.doubts.len() + self.unseen.len()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::Mode, token::Token};
 use serde::{Deserialize, Serialize};
 
-use crate::operation::Entry;
+use crate::{operation::Entry, place::Place};
 
 /// One change of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,4 +94,7 @@ pub struct OpenDoubt {
     pub mode: Mode,
     /// How long it stays in doubt, counted from the next start, because nobody measures the time in between.
     pub remaining: Duration,
+    /// Where it was sent, if that is known. Older builds did not write it.
+    #[serde(default)]
+    pub place: Option<Place>,
 }

@@ -18,6 +18,7 @@ use tokio::{
 use tracing::debug;
 
 use super::{
+    address::Address,
     endpoint::{Endpoint, State},
     fleet::{Fleet, Fleets},
     introduce::Introductions,
@@ -25,7 +26,7 @@ use super::{
     resolver::{self, dial},
     speak::HTTP1,
 };
-use crate::network::Network;
+use crate::network::{Network, remote::Remote};
 
 /// Checks the endpoints of a plan until another plan takes over. It has a thread of its own, because a busy worker must
 /// not make endpoints look unhealthy.
@@ -135,9 +136,50 @@ impl Run {
     }
 }
 
+/// Asks whether the process at an endpoint runs, on a new connection for each address. `only`: ask this address and no
+/// other of the endpoint. True if every address that was asked has given a good answer within the time limit of a check;
+/// false without `health` as well.
+///
+/// A kernel takes connections for a process that stands still, so only an answer counts. What stands between may answer
+/// in its stead, with a status of its own, so only a status that the policy calls good counts.
+///
+/// # Cancellation
+/// Dropping the future ends the connections.
+pub async fn is_running<N: Network>(network: &N, fleet: &Fleet, endpoint: &str, only: Option<&str>) -> bool {
+    let Some(health) = &fleet.upstream.sharing.health else { return false };
+    let Some(endpoint) = fleet.endpoints().iter().find(|one| *one.name == *endpoint) else { return false };
+    let only = only.map(Remote::literal);
+    let addresses = match only {
+        None => timeout(health.timeout, endpoint.addresses.all()).await.unwrap_or_default(),
+        Some(None) => return false,
+        Some(Some(socket)) => vec![Address::new(socket, endpoint.name.clone())],
+    };
+    let asked = addresses.iter().map(|address| check_at(network, fleet, endpoint, health, address));
+    !addresses.is_empty() && join_all(asked).await.into_iter().all(|good| good)
+}
+
+/// Makes one check at one address.
+async fn check_at<N: Network>(
+    network: &N,
+    fleet: &Fleet,
+    endpoint: &Endpoint,
+    health: &Health,
+    address: &Arc<Address>,
+) -> bool {
+    let asked = status(network, fleet, endpoint, health, std::slice::from_ref(address));
+    match timeout(health.timeout, asked).await {
+        Ok(Ok(status)) => health.statuses.iter().any(|good| good.contains(&status)),
+        Ok(Err(_)) | Err(_) => false,
+    }
+}
+
 /// Makes one check.
 async fn check<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, health: &Health) -> bool {
-    match timeout(health.timeout, status(network, fleet, endpoint, health)).await {
+    let asked = async {
+        let addresses = endpoint.addresses.in_turn().await;
+        status(network, fleet, endpoint, health, &addresses).await
+    };
+    match timeout(health.timeout, asked).await {
         Ok(Ok(status)) => health.statuses.iter().any(|good| good.contains(&status)),
         Ok(Err(error)) => {
             debug!(endpoint = %endpoint.name, %error, "health check failed");
@@ -152,9 +194,10 @@ async fn status<N: Network>(
     fleet: &Fleet,
     endpoint: &Endpoint,
     health: &Health,
+    addresses: &[Arc<Address>],
 ) -> io::Result<u16> {
     let path = &health.path;
-    let stream = dial(network, &endpoint.addresses.in_turn().await, health.timeout, |_| {}).await?.1;
+    let stream = dial(network, addresses, health.timeout, |_| {}).await?.1;
     match &fleet.secured {
         None => ask(stream, endpoint, path).await,
         Some(secured) => {

@@ -126,6 +126,7 @@ fn a_store_that_was_left_in_order_by_a_build_without_a_list_gets_one_with_all_do
         token: write(15, 1).token,
         mode: Mode::Exclusive,
         remaining: EXECUTION,
+        place: None,
     };
     let stop = CleanStop { doubts: vec![doubt], ..CleanStop::default() };
     let left = Remembered { at_work: AtWork::NotListed, clean_stop: Some(stop), ..remembered() };

@@ -1,0 +1,71 @@
+//! Notices that this process stood still.
+//!
+//! A wait by the clock bounds an execution only while the service runs. A machine that sleeps, a container that is
+//! paused and a virtual machine that is moved stop the guard and the service beside it together, and the clock goes on.
+//! So the time in which the guard itself did nothing does not count for any wait.
+
+use std::{collections::VecDeque, time::Duration};
+
+use fencegate_process::clock::Boot;
+
+/// The last sign of life of this process, and the times in which it had none.
+#[derive(Debug, Default)]
+pub(super) struct Awake {
+    /// `None` until somebody looks regularly.
+    last: Option<Boot>,
+    sleeps: VecDeque<(Boot, Boot)>,
+}
+
+/// A gap that is longer than this is a sleep. Somebody looks every 100 ms; a busy machine may be late by less.
+const ASLEEP: Duration = Duration::from_secs(1);
+
+/// The sleeps that are remembered. A dispatch that is older than all of them ends no earlier for it.
+const MOST: usize = 64;
+
+impl Awake {
+    /// Somebody looks from now on, every 100 ms.
+    pub(super) fn begin(&mut self, now: Boot) {
+        self.last = Some(now);
+    }
+
+    /// A sign of life. Returns how long there was none, if that was a sleep.
+    pub(super) fn look(&mut self, now: Boot) -> Option<Duration> {
+        let last = self.last?;
+        self.last = Some(now);
+        let gap = now.since(last);
+        if gap <= ASLEEP {
+            return None;
+        }
+        self.sleeps.push_back((last, now));
+        if self.sleeps.len() > MOST {
+            self.sleeps.pop_front();
+        }
+        Some(gap)
+    }
+
+    /// How long this process has slept since then.
+    pub(super) fn slept_since(&self, since: Boot) -> Duration {
+        self.sleeps.iter().map(|(from, to)| to.since((*from).max(since))).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Boot {
+        Boot::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn only_gaps_after_the_first_look_are_sleeps() {
+        let mut awake = Awake::default();
+        assert_eq!(awake.look(at(5)), None);
+        assert_eq!(awake.look(at(50)), None, "nobody looks regularly yet");
+        awake.begin(at(60));
+        assert_eq!(awake.look(at(61)), None);
+        assert_eq!(awake.look(at(75)), Some(Duration::from_secs(14)));
+        assert_eq!(awake.slept_since(at(70)), Duration::from_secs(5));
+        assert_eq!(awake.slept_since(at(76)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,122 @@
+//! Counts the time in which a process that may be at work was seen to run.
+//!
+//! The wait for an execution in doubt is a bound on its length, and a process that stands still executes nothing. A
+//! stopped process, a suspended machine and a long garbage collection keep what they were sent, and begin it or go on
+//! with it when they run again. So the wait must not be measured by a clock alone. An answer to a question proves that
+//! its process ran at some moment between question and answer. What lies between two such proofs counts, if the
+//! question was asked soon enough after the answer before it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use fencegate_process::clock::Boot;
+
+use crate::place::Place;
+
+/// The endpoints of a service that answer questions, and how often they are asked while anything is in doubt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watch {
+    pub endpoints: Vec<String>,
+    /// The pause between an answer and the next question. It is the most that counts between two answers, so a pause of
+    /// the process that is shorter is not noticed.
+    pub every: Duration,
+}
+
+impl Watch {
+    /// Time between an answer and the next question of which nothing counts. Whoever asks may be late by a part of the
+    /// interval; what is later was asleep itself, and then so may the service have been.
+    fn too_long(&self) -> Duration {
+        2 * self.every
+    }
+}
+
+/// A question that was answered, in a way that only the process itself can have made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// Before its connection was made.
+    pub asked: Boot,
+    pub answered: Boot,
+}
+
+/// How much of a wait is left, at each of the places that may be at work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unseen {
+    since: Boot,
+    left: BTreeMap<Place, Duration>,
+}
+
+/// The last answers of each place that was asked.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    last: BTreeMap<Place, Last>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    /// The last good answer; `None` if there was none yet.
+    answered: Option<Boot>,
+    /// Whether the last question was not answered.
+    silent: bool,
+}
+
+/// The time between two answers in which the process counts as running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    from: Boot,
+    to: Boot,
+    most: Duration,
+}
+
+impl Unseen {
+    /// The places have to be seen running for `left` from `since` on.
+    pub(super) fn new(places: impl IntoIterator<Item = Place>, left: Duration, since: Boot) -> Self {
+        Self { since, left: places.into_iter().map(|place| (place, left)).collect() }
+    }
+
+    /// The time that is still to be seen. At zero nothing is at work any more.
+    pub(super) fn left(&self) -> Duration {
+        self.left.values().copied().max().unwrap_or_default()
+    }
+
+    /// The places that have to be asked.
+    pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
+        self.left.iter().filter(|(_, left)| !left.is_zero()).map(|(place, _)| place)
+    }
+
+    /// Takes what was seen of a place. True if that changed what is left.
+    pub(super) fn saw(&mut self, place: &Place, span: Span) -> bool {
+        let Some(left) = self.left.get_mut(place) else { return false };
+        let counted = span.to.since(span.from.max(self.since)).min(span.most);
+        *left = left.saturating_sub(counted);
+        !counted.is_zero()
+    }
+}
+
+impl Answers {
+    /// Takes an answer. The span ends with the question: when exactly the process ran between question and answer is
+    /// not known.
+    pub(super) fn take(&mut self, place: &Place, answer: Answer, watch: &Watch) -> Option<Span> {
+        let now = Last { answered: Some(answer.answered), silent: false };
+        let before = self.last.insert(place.clone(), now).and_then(|last| last.answered)?;
+        let pause = answer.asked.since(before);
+        (!pause.is_zero() && pause <= watch.too_long()).then_some(Span {
+            from: before,
+            to: answer.asked,
+            most: watch.every,
+        })
+    }
+
+    /// A question was not answered. True if the one before it was, or was the first.
+    pub(super) fn missed(&mut self, place: &Place) -> bool {
+        let last = self.last.entry(place.clone()).or_insert(Last { answered: None, silent: false });
+        !std::mem::replace(&mut last.silent, true)
+    }
+
+    pub(super) fn is_silent(&self, place: &Place) -> bool {
+        self.last.get(place).is_some_and(|last| last.silent)
+    }
+
+    /// Forgets the places that are not asked any more.
+    pub(super) fn keep(&mut self, asked: impl Fn(&Place) -> bool) {
+        self.last.retain(|place, _| asked(place));
+    }
+}

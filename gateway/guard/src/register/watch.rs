@@ -1,0 +1,143 @@
+//! Doubts and quarantines that end only with time in which the endpoints were seen to run.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use fencegate_process::clock::Boot;
+
+use super::{
+    claim::DispatchId,
+    decide::Register,
+    seen_running::{Answer, Span, Unseen, Watch},
+};
+use crate::place::Place;
+
+impl Register {
+    /// The endpoints are asked from now on. What is in doubt or in quarantine already, from an earlier process, is over
+    /// only after they were seen running as well.
+    pub fn watch(&mut self, watch: Watch, now: Boot) {
+        let inherited: Vec<(Boot, DispatchId)> = std::mem::take(&mut self.doubts).into_iter().collect();
+        if let Some(quarantine) = &mut self.quarantine {
+            let everywhere = watch.endpoints.iter().map(|endpoint| Place::endpoint(endpoint));
+            quarantine.unseen = Some(Unseen::new(everywhere, quarantine.until.since(now), now));
+        }
+        self.watch = Some(watch);
+        for (until, id) in inherited {
+            self.must_be_seen(id, until.since(now), now);
+        }
+    }
+
+    /// The dispatch that is in doubt was sent to this place, and its last byte at `last`. If the endpoints are asked, it
+    /// is over only when its endpoint was seen running for `longest` from now on.
+    pub fn sent_to(&mut self, id: DispatchId, place: Option<Place>, longest: Duration, now: Boot) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        open.place = place;
+        let Some(until) = open.until else { return };
+        // The wait may begin later than now: `until` says when.
+        let now = now.max(until - longest);
+        if self.watch.is_some() {
+            self.doubts.remove(&(until, id));
+            self.must_be_seen(id, longest, now);
+        }
+    }
+
+    fn must_be_seen(&mut self, id: DispatchId, left: Duration, now: Boot) {
+        let Some(watch) = &self.watch else { return };
+        let Some(open) = self.open.get(&id) else { return };
+        // An endpoint that the policy no longer has is never asked. Whoever took it out says that nothing runs there.
+        let place = open.place.clone().filter(|place| watch.endpoints.contains(&place.endpoint));
+        let places = match place {
+            Some(place) => vec![place],
+            None => watch.endpoints.iter().map(|endpoint| Place::endpoint(endpoint)).collect(),
+        };
+        let unseen = Unseen::new(places, left, now);
+        let left = unseen.left();
+        for key in open.keys.clone().iter() {
+            if let Some(state) = self.keys.get_mut(key) {
+                state.watch(id, left);
+            }
+        }
+        self.unseen.insert(id, unseen);
+    }
+
+    /// The places that have to be asked now, each once. Empty if nothing is in doubt.
+    pub fn to_ask(&mut self) -> Vec<Place> {
+        let quarantine = self.quarantine.as_ref().and_then(|quarantine| quarantine.unseen.as_ref());
+        let all: BTreeSet<&Place> =
+            self.unseen.values().chain(quarantine).flat_map(Unseen::places).collect();
+        let asked: Vec<Place> = all.into_iter().cloned().collect();
+        self.answers.keep(|place| asked.contains(place));
+        asked
+    }
+
+    /// The process at this place has answered a question that was asked on a new connection. True if the question before
+    /// was not answered.
+    pub fn seen_running(&mut self, place: &Place, answer: Answer, now: Boot) -> bool {
+        let was_silent = self.answers.is_silent(place);
+        let span = self.watch.as_ref().and_then(|watch| self.answers.take(place, answer, watch));
+        if let Some(span) = span {
+            self.counts(place, span, now);
+        }
+        was_silent
+    }
+
+    fn counts(&mut self, place: &Place, span: Span, now: Boot) {
+        if let Some(unseen) = self.quarantine.as_mut().and_then(|quarantine| quarantine.unseen.as_mut()) {
+            unseen.saw(place, span);
+        }
+        let mut changed = Vec::new();
+        for (id, unseen) in &mut self.unseen {
+            if unseen.saw(place, span) {
+                changed.push((*id, unseen.left()));
+            }
+        }
+        for (id, left) in changed {
+            let keys = self.open.get(&id).map(|open| open.keys.clone()).unwrap_or_default();
+            for key in keys.iter() {
+                if let Some(state) = self.keys.get_mut(key) {
+                    state.watch(id, left);
+                }
+            }
+            if left.is_zero() {
+                self.unseen.remove(&id);
+                self.ended(id, now);
+            }
+        }
+    }
+
+    /// A question to this place was not answered. True if the question before was, or was the first.
+    pub fn not_seen(&mut self, place: &Place) -> bool {
+        self.answers.missed(place)
+    }
+
+    /// How many executions are in doubt for which no time passes, because their endpoint does not answer.
+    pub fn silent(&self) -> usize {
+        self.unseen.values().filter(|unseen| self.waits_in_vain(unseen)).count()
+    }
+
+    pub(super) fn waits_in_vain(&self, unseen: &Unseen) -> bool {
+        unseen.places().any(|place| self.answers.is_silent(place))
+    }
+
+    /// Nothing ran here for this time: everything that ends by the clock ends later.
+    pub fn slept(&mut self, by: Duration, now: Boot) {
+        let before = now - by;
+        let open: Vec<(Boot, DispatchId)> =
+            self.doubts.iter().copied().filter(|(until, _)| before < *until).collect();
+        for (until, id) in open {
+            self.doubts.remove(&(until, id));
+            self.doubts.insert((until + by, id));
+            let Some(open) = self.open.get_mut(&id) else { continue };
+            open.until = Some(until + by);
+            for key in open.keys.clone().iter() {
+                if let Some(state) = self.keys.get_mut(key) {
+                    state.postpone(id, by);
+                }
+            }
+        }
+        if let Some(quarantine) = &mut self.quarantine
+            && before < quarantine.until
+        {
+            quarantine.until = quarantine.until + by;
+        }
+    }
+}

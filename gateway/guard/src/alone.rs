@@ -90,6 +90,10 @@ impl Alone {
         state.register.seen_running(place, answer, self.now())
     }
 
+    pub(crate) fn place(&self, keys: &[ResourceKey], token: Token) -> Option<Place> {
+        self.lock().register.place(keys, token)
+    }
+
     pub(crate) fn not_seen(&self, place: &Place) -> bool {
         self.lock().register.not_seen(place)
     }

@@ -209,6 +209,14 @@ impl Arbiter {
         }
     }
 
+    /// Where the dispatch of this token was sent. A guard that shares its store does not remember that.
+    pub(crate) fn place(&self, keys: &[ResourceKey], token: Token) -> Option<Place> {
+        match self {
+            Self::Alone(alone) => alone.place(keys, token),
+            Self::Shared(_) => None,
+        }
+    }
+
     /// True if the question before this one was not answered.
     pub(crate) fn seen_running(&self, place: &Place, answer: Answer) -> bool {
         match self {

@@ -108,6 +108,11 @@ impl Guard {
         self.arbiter.to_ask()
     }
 
+    /// Where the dispatch of this token was sent, if it is in doubt and that is known.
+    pub fn place(&self, keys: &[ResourceKey], token: Token) -> Option<Place> {
+        self.arbiter.place(keys, token)
+    }
+
     /// A question to this place was answered by the process that does the work, and by nobody in its stead. True if the
     /// question before was not answered.
     pub fn seen_running(&self, place: &Place, answer: Answer) -> bool {

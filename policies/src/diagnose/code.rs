@@ -148,6 +148,7 @@ codes! {
     NotDirect         "FG0309" Warning "a guard's refusals prove nothing, because `direct` is not written"
     HopEndsExecution  "FG0310" Warning "an answer that a proxy can make counts as the end of an execution"
     ShortDrain        "FG0314" Warning "a process that stops gives up requests that may still be answered"
+    UncertainNo       "FG0318" Warning "the answer *not done* of a probe decides nothing"
     ReadersOvertaken  "FG0340" Warning "programs with a kazoo `Lock` do not wait for those who share the key"
     DelayTooShort     "FG0345" Error "a request may take longer than the delay that is to outlast it"
     DelayShared       "FG0346" Error "a key that others share has a delay, which knows one holder only"

@@ -18,10 +18,14 @@ pub(super) fn probe(block: &mut Block) -> Option<Probe> {
         (read.is_some() || !present).then(|| read.unwrap_or_default())
     };
     let (done, not_done) = (statuses("done"), statuses("not_done"));
+    let closes = block.word("closes", &[("true", true), ("false", false)]).unwrap_or(false);
     let timeout = block.value("timeout", scalar::time_limit).unwrap_or(Duration::from_secs(3));
     let (done, not_done) = (done?, not_done?);
     undecided(block, &done, &not_done);
-    Some(Probe { path: path?, done, not_done, timeout })
+    if !closes && !not_done.is_empty() {
+        uncertain(block);
+    }
+    Some(Probe { path: path?, done, not_done, closes, timeout })
 }
 
 /// A server error says nothing about the operation, so it cannot decide.
@@ -39,6 +43,14 @@ fn undecided(block: &mut Block, done: &[u16], not_done: &[u16]) {
         let fault = Diagnostic::new(Code::BadProbe, message);
         block.fault("not_done", fault.remedy("leave it out of one of the two lists"));
     }
+}
+
+/// "Not done" is about the past. What a queue, a relay or a process that stands still has kept may arrive afterwards.
+fn uncertain(block: &mut Block) {
+    let message = "a service that only says that nothing was done may still be sent the request: `not_done` decides nothing";
+    let fault = Diagnostic::new(Code::UncertainNo, message);
+    let remedy = "let the service close the name as it says so and write `closes: true`, or leave `not_done` out";
+    block.fault("not_done", fault.remedy(remedy));
 }
 
 /// A path and query with at least one `{operation}`.

@@ -1,6 +1,6 @@
 //! What a gateway does: the process that locks a key for each request, and stamps a token.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use super::{leases::Leases, serving::Plan, tickets::Signing, zookeeper::ZooKeeper};
 use crate::plan::peer_listener::PeerListener;
@@ -24,6 +24,15 @@ pub struct Gateway {
     /// A hash over everything that decides keys and lock paths. Two gateways with one fingerprint take the same
     /// locks.
     pub fingerprint: u64,
+}
+
+impl Gateway {
+    /// How long after its admission a dispatch may be begun by a service that takes it at once: the longest
+    /// `response_timeout` of all upstreams. What stands between may deliver it later.
+    pub fn longest_dispatch(&self) -> Duration {
+        let timeouts = self.serving.upstreams.iter().map(|upstream| upstream.response_timeout);
+        timeouts.max().unwrap_or_default()
+    }
 }
 
 /// What a gateway does beside older gateways with other plans, on routes by which one resource would have two locks.

@@ -75,8 +75,11 @@ pub struct Probe {
     pub path: String,
     /// Statuses that mean: the operation was done.
     pub done: Vec<u16>,
-    /// Statuses that mean: the operation was not done, and will not be done.
+    /// Statuses that mean: the operation was not done.
     pub not_done: Vec<u16>,
+    /// Whether the service closes the name of the operation as it says "not done": what arrives later under this name,
+    /// with a token that is not above that of the question, is refused there. Default false.
+    pub closes: bool,
     /// The time limit for one answer. Default 3 s.
     pub timeout: Duration,
 }

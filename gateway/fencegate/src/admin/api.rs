@@ -204,7 +204,8 @@ impl GatewaySeen {
         force: bool,
     ) -> Result<Deed, Fault> {
         let done = outcome == ResolvedAs::Done;
-        let resolution = Resolution { reference: reference.to_owned(), done, force };
+        let within = self.in_force.plan().longest_dispatch();
+        let resolution = Resolution { reference: reference.to_owned(), done, force, within };
         let how = format!("{} as {}", reference.escape_debug(), if done { "done" } else { "not done" });
         let resolved = self.keeper.resolve(resolution).await.map_err(|untold| match Fault::from(untold) {
             nothing if nothing.word == Word::Away => nothing,

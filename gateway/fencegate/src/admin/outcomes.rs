@@ -26,6 +26,9 @@ use crate::admin::{
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResolveAtGuard {
     outcome: ResolvedAs,
+    /// Resolve it as not done although the request may still be begun.
+    #[serde(default)]
+    force: bool,
 }
 
 /// `GET /api/v1/operations`.
@@ -124,8 +127,8 @@ async fn resolve(
     Named(reference): Named,
     body: Given,
 ) -> Done<ResolvedOperation> {
-    let ResolveAtGuard { outcome } = parsed(&body)?;
-    let did = seen.resolve(&reference, outcome).await?;
+    let ResolveAtGuard { outcome, force } = parsed(&body)?;
+    let did = seen.resolve(&reference, outcome, force).await?;
     Ok(resolved(did, reference))
 }
 

@@ -180,7 +180,7 @@ pub fn run() -> ExitCode {
         Command::Man => say(print::manual(command())),
         Command::Era(verb) => verb.config().plan().and_then(|plan| said(era::run(&verb, &plan))),
         Command::Acl(verb) => verb.config().plan().and_then(|plan| said(acl::run(&verb, &plan.zookeeper))),
-        Command::Once(verb) => verb.config().plan().and_then(|plan| said(once::run(&verb, &plan.zookeeper))),
+        Command::Once(verb) => verb.config().plan().and_then(|plan| said(once::run(&verb, &plan))),
         Command::Keys(verb) => said(keys::run(&verb)),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Demo(options) => Err(demo::run(options).unwrap_or_else(|trouble| failed(&trouble))),

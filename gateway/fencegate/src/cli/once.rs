@@ -33,7 +33,8 @@ pub(super) enum Once {
         /// The outcome. Only the upstream's own records tell it.
         #[arg(long = "as", value_enum, value_name = "OUTCOME")]
         outcome: ResolvedAs,
-        /// Resolve it even while its lock is still held, so that it may be running.
+        /// Resolve it even while its lock is still held, so that it may be running, or while the request may still be
+        /// begun.
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -73,9 +74,9 @@ impl Once {
 }
 
 /// Runs the verb and returns the text to print.
-pub(super) fn run(verb: &Once, policy: &plan::ZooKeeper) -> Result<String, Trouble> {
+pub(super) fn run(verb: &Once, plan: &plan::Gateway) -> Result<String, Trouble> {
     let format = verb.place().format;
-    ensemble::ask(policy, async |link, paths| {
+    ensemble::ask(&plan.zookeeper, async |link, paths| {
         let base = era::read(link, paths).await?.meta.base;
         match verb {
             Once::List { .. } => {
@@ -89,10 +90,11 @@ pub(super) fn run(verb: &Once, policy: &plan::ZooKeeper) -> Result<String, Troub
             }
             Once::Resolve { reference, outcome, force, .. } => {
                 let open = unresolved::one(link, paths, base, reference).await?;
-                if open.may_run && !force {
-                    return Err(unresolved::Trouble::MayRun(reference.clone()).into());
+                let done = *outcome == ResolvedAs::Done;
+                if !force {
+                    open.may_be_resolved(done, plan.longest_dispatch())?;
                 }
-                open.resolve(link, *outcome == ResolvedAs::Done).await?;
+                open.resolve(link, done).await?;
                 Ok(match format {
                     Format::Text => resolved(&open, *outcome),
                     Format::Json => pretty(&json!({ "resolved": reference, "as": outcome })),

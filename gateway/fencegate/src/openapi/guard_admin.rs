@@ -59,7 +59,7 @@ fn outcomes(api: &mut Described) {
     .named("reference", REFERENCE)
     .given::<ResolveAtGuard>()
     .tells::<ResolvedOperation>(200, "The outcome is recorded.")
-    .fails(&[Word::NotFound, Word::Away])
+    .fails(&[Word::NotFound, Word::Force, Word::Away])
     .end();
     api.post(
         "/api/v1/operations/{reference}/forget",

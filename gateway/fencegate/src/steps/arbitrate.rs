@@ -185,13 +185,17 @@ impl<N: Network> Checking<N> {
         // Checked before the question: an execution that ends in between could still have taken effect after the
         // answer.
         let may_still_run = self.guard.may_still_run(entry).await?;
-        match probe::ask(&self.pool, &self.fleet, question, entry).await {
+        let place = self.guard.place(&entry.keys, entry.token);
+        match probe::ask(&self.pool, &self.fleet, question, entry, place.as_ref()).await {
             ProbeAnswer::Done => {
                 self.guard.over(&entry.keys, entry.token, "probe").await?;
                 reserved.reservation.resolve_done(entry, Resolution::Probe).await?;
                 Ok(None)
             }
-            ProbeAnswer::NotDone if !may_still_run || failpoint::is_off("rule_late_no") => {
+            ProbeAnswer::NotDone
+                if (!may_still_run || failpoint::is_off("rule_late_no"))
+                    && (self.guard.rules.not_done_is_final() || failpoint::is_off("rule_final_no")) =>
+            {
                 reserved.reservation.resolve_not_done().await?;
                 Ok(Some(reserved))
             }
@@ -214,7 +218,8 @@ impl<N: Network> Checking<N> {
                 Ok(Taken::InHand) | Err(_) => continue,
                 Ok(Taken::Settled) => return,
             };
-            if probe::ask(&self.pool, &self.fleet, &question, &entry).await != ProbeAnswer::Done {
+            let asked = probe::ask(&self.pool, &self.fleet, &question, &entry, place.as_ref());
+            if asked.await != ProbeAnswer::Done {
                 continue;
             }
             let recorded = async {

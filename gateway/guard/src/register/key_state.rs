@@ -289,6 +289,11 @@ impl KeyState {
         self.work.iter().flat_map(|work| &work.doubts).filter(move |doubt| doubt.is_open(now))
     }
 
+    /// The doubts, with those that are over and not forgotten yet.
+    pub(super) fn all_doubts(&self) -> impl Iterator<Item = &Doubt> {
+        self.work.iter().flat_map(|work| &work.doubts)
+    }
+
     /// Every dispatch in flight or in doubt is a conflict, unless both are shared. That includes the claim's own
     /// tenure: a gateway sends its dispatches one after another, so an overlap would be a fault. Only a callback's
     /// callers are no conflict, because they wait for it; a doubt about one of them is.

@@ -1,5 +1,6 @@
 mod at_the_mark;
 mod at_work;
+mod watched;
 
 use std::{collections::HashMap, time::Duration};
 

@@ -2,11 +2,13 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use fencegate_policies::{key::ResourceKey, token::Token};
 use fencegate_process::clock::Boot;
 
 use super::{
     claim::DispatchId,
     decide::Register,
+    key_state::KeyState,
     seen_running::{Answer, Span, Unseen, Watch},
 };
 use crate::place::Place;
@@ -57,6 +59,13 @@ impl Register {
             }
         }
         self.unseen.insert(id, unseen);
+    }
+
+    /// Where the dispatch of this token was sent, if it is in doubt and that is known.
+    pub fn place(&self, keys: &[ResourceKey], token: Token) -> Option<Place> {
+        let states = keys.iter().filter_map(|key| self.keys.get(key));
+        let doubt = states.into_iter().flat_map(KeyState::all_doubts).find(|doubt| doubt.token == token)?;
+        self.open.get(&doubt.id)?.place.clone()
     }
 
     /// The places that have to be asked now, each once. Empty if nothing is in doubt.

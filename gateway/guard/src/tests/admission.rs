@@ -76,7 +76,7 @@ async fn in_doubt(left: Duration) -> Site {
     let longest = site.guard.rules.max_execution;
     site.clock.go(longest);
     let last = site.guard.now() - (longest - left);
-    running.doubtful(last);
+    running.doubtful(last, None);
     site
 }
 

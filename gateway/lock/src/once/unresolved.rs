@@ -1,5 +1,7 @@
 //! Lists operations with an unknown outcome for an operator, and resolves them, directly in ZooKeeper.
 
+use std::time::Duration;
+
 use fencegate_process::{again, clock::wall_clock};
 
 use super::record::{Record, State};
@@ -35,6 +37,10 @@ pub enum Trouble {
     Several(String),
     #[error("the lock of operation {0} is still held, so it may be running now; wait, or add `--force`")]
     MayRun(String),
+    #[error(
+        "operation {reference} may still be begun for another {left} s; ask the service again then, or add `--force`"
+    )]
+    MayBegin { reference: String, left: u64 },
     #[error("write down what came of operation {reference}")]
     Write { reference: String, source: Failed },
 }
@@ -100,6 +106,25 @@ pub async fn one(link: &impl Link, paths: &Paths, base: u64, reference: &str) ->
 }
 
 impl Unresolved {
+    /// Whether the operation may be resolved. `within`: how long after its admission a dispatch may be begun, reckoned
+    /// by the wall clock, with a second more for the whole seconds of the record. An answer of the service that it was
+    /// not done is about the past; within that time the request may arrive after the answer.
+    ///
+    /// # Errors
+    /// It may be running; or it is to be resolved as not done, and may be begun yet.
+    pub fn may_be_resolved(&self, done: bool, within: Duration) -> Result<(), Trouble> {
+        let reference = self.reference.clone();
+        if self.may_run {
+            return Err(Trouble::MayRun(reference));
+        }
+        let until = self.record.admitted.saturating_add(within.as_secs()).saturating_add(1);
+        let left = until.saturating_sub(wall_clock());
+        if !done && left > 0 {
+            return Err(Trouble::MayBegin { reference, left });
+        }
+        Ok(())
+    }
+
     /// Writes down what an operator says: `done`, or never executed.
     pub async fn resolve(&self, link: &impl Link, done: bool) -> Result<(), Trouble> {
         let at = wall_clock();

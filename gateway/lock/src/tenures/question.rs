@@ -180,8 +180,10 @@ pub enum Holder {
 pub struct Resolution {
     pub reference: String,
     pub done: bool,
-    /// Resolve the operation even if it may still be running.
+    /// Resolve the operation even if it may still be running, or begin.
     pub force: bool,
+    /// How long after its admission a dispatch may be begun.
+    pub within: Duration,
 }
 
 /// The result of a resolution.

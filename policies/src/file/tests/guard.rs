@@ -54,6 +54,7 @@ fn what_is_written_in_a_guards_file_is_in_the_plan() {
         path: "/v1/operations/{operation}".into(),
         done: vec![200],
         not_done: vec![404],
+        closes: true,
         timeout: Duration::from_secs(3),
     };
     assert_eq!(guard.journal.probe, Some(probe));

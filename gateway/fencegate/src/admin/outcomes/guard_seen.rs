@@ -10,7 +10,7 @@ use fencegate_guard::{
     journal::Taken,
     operation::{Entry, Resolution},
     refused::Refused,
-    register::{Quarantined, Scope, Why},
+    register::{InDoubt, Quarantined, Scope, Why},
 };
 use fencegate_policies::token::Token;
 use fencegate_process::{clock::Boot, shown::Names};
@@ -67,6 +67,12 @@ pub struct Open {
     /// How long until the keys are free again if nobody resolves it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closes_key_for_ms: Option<u64>,
+    /// The endpoint that has the request, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The endpoint does not answer, so no time passes until the keys are free.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub endpoint_silent: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,13 +94,18 @@ impl GuardSeen {
         let guard = &self.guard;
         let unfinished = guard.unfinished(MOST).await?;
         let doubts = guard.doubts().await?;
-        let until: HashMap<Token, Boot> = doubts.iter().map(|doubt| (doubt.token, doubt.until)).collect();
-        let closes = |token: Token| u64::try_from(until.get(&token)?.since(guard.now()).as_millis()).ok();
+        let known: HashMap<Token, &InDoubt> = doubts.iter().map(|doubt| (doubt.token, doubt)).collect();
+        let closes =
+            |token: Token| u64::try_from(known.get(&token)?.until.since(guard.now()).as_millis()).ok();
+        let endpoint = |token: Token| Some(known.get(&token)?.place.as_ref()?.to_string());
+        let silent = |token: Token| known.get(&token).is_some_and(|doubt| doubt.silent);
         let names = self.names;
         let operation = |reference: String, entry: Entry| Open {
             reference,
             kind: Kind::Operation,
             closes_key_for_ms: closes(entry.token),
+            endpoint: endpoint(entry.token),
+            endpoint_silent: silent(entry.token),
             keys: names.of_each(&entry.keys),
             token: entry.token,
             method: Some(entry.method),
@@ -116,6 +127,8 @@ impl GuardSeen {
             idempotency_key: None,
             admitted: None,
             closes_key_for_ms: closes(doubt.token),
+            endpoint: endpoint(doubt.token),
+            endpoint_silent: doubt.silent,
         }));
         Ok(open)
     }
@@ -125,6 +138,7 @@ impl GuardSeen {
         &self,
         reference: &str,
         outcome: ResolvedAs,
+        force: bool,
     ) -> Result<Deed, Fault> {
         let guard = &self.guard;
         let done = outcome == ResolvedAs::Done;
@@ -143,6 +157,14 @@ impl GuardSeen {
         let (id, _) = found.ok_or_else(|| unknown(reference))?;
         let taken = guard.take_unfinished(id).await.map_err(|refused| away(&refused))?;
         let Taken::Yours(reservation, entry) = taken else { return Err(unknown(reference)) };
+        // An answer of the service is about the past. Until then the request may arrive after it.
+        let begins = !done && guard.may_still_run(&entry).await.map_err(|refused| away(&refused))?;
+        if begins && !force {
+            let message = format!(
+                "operation {reference} may still be begun: ask the service again when its keys are free, or add `--force`"
+            );
+            return Err(Fault::new(Word::Force, message));
+        }
         let over = guard.over(&entry.keys, entry.token, "operator").await;
         over.map_err(|refused| away(&refused))?;
         let written = if done {

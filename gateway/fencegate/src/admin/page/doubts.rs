@@ -162,7 +162,10 @@ fn in_doubt(open: Open) -> InDoubt {
         named: open.idempotency_key,
         since: open.admitted.map_or_else(|| "not known".into(), since),
         may_run: open.closes_key_for_ms.is_some(),
-        closes: open.closes_key_for_ms.map(brief),
+        closes: open.closes_key_for_ms.map(|ms| match &open.endpoint {
+            Some(endpoint) if open.endpoint_silent => format!("{}, and {endpoint} does not answer", brief(ms)),
+            _ => brief(ms),
+        }),
     }
 }
 
@@ -183,7 +186,7 @@ async fn resolve(
 ) -> Result<(Extension<Deed>, Redirect), FaultPage> {
     seen.csrf.check(&form.csrf)?;
     confirmed(&form.confirm, &reference)?;
-    let did = seen.resolve(&reference, form.outcome).await?;
+    let did = seen.resolve(&reference, form.outcome, form.force.is_some()).await?;
     Ok((Extension(did), Redirect::to("/?done=resolved")))
 }
 

@@ -22,8 +22,8 @@ pub(in crate::cli) fn run(verb: &Verb, found: &Target) -> Result<String, Trouble
         let mut guard = Guard(asker);
         match verb {
             Verb::Show { about, guard: running } => guard.show(about.as_deref(), running.format).await,
-            Verb::Resolve { reference, outcome, guard: running } => {
-                guard.resolve(reference, *outcome, running.format).await
+            Verb::Resolve { reference, outcome, force, guard: running } => {
+                guard.resolve(reference, (*outcome, *force), running.format).await
             }
             Verb::Forget { reference, guard: running } => guard.forget(reference, running.format).await,
         }
@@ -63,13 +63,18 @@ impl Guard<'_> {
     async fn resolve(
         &mut self,
         reference: &str,
-        outcome: ResolvedAs,
+        (outcome, force): (ResolvedAs, bool),
         format: Format,
     ) -> Result<String, Trouble> {
         // Read before the answer: afterwards the list no longer has it.
         let open = self.open().await?;
         let path = format!("/api/v1/operations/{}/resolve", encoded(reference));
-        self.post(&path, &json!({ "outcome": outcome })).await?;
+        // A guard of an earlier build knows no `force`.
+        let mut said = json!({ "outcome": outcome });
+        if force {
+            said["force"] = true.into();
+        }
+        self.post(&path, &said).await?;
         let about = open.iter().find(|open| open.reference == reference);
         Ok(match format {
             Format::Text => text::resolved(reference, outcome, about),

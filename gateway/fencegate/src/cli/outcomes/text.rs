@@ -62,6 +62,9 @@ pub(super) fn one(open: &Open) -> String {
             line("to do", "find out from the upstream's own records whether it was done; then one of".into());
             line("", format!("{}   # repeats are told so", resolve(open, "done")));
             line("", format!("{}   # a repeat runs it", resolve(open, "not-done")));
+            if open.closes_key_for_ms.is_some() {
+                line("", "a \"no\" of its records is not final yet: the request may still be begun".into());
+            }
         }
         Kind::Execution => {
             line("to do", "nothing, the resource opens by itself; or, once it is surely over,".into());
@@ -87,7 +90,15 @@ fn request(open: &Open) -> String {
 fn resource(open: &Open) -> String {
     let keys = open.keys.join(", ");
     match open.closes_key_for_ms {
-        Some(ms) => format!("{keys}, closed for another {}", humantime::format_duration(tenths(ms))),
+        Some(ms) => {
+            let left = humantime::format_duration(tenths(ms));
+            match &open.endpoint {
+                Some(endpoint) if open.endpoint_silent => {
+                    format!("{keys}, closed: {endpoint} does not answer; for another {left} after it does")
+                }
+                _ => format!("{keys}, closed for another {left}"),
+            }
+        }
         None => format!("{keys}, open to other requests"),
     }
 }

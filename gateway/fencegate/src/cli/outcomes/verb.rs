@@ -26,6 +26,9 @@ pub(in crate::cli) enum Verb {
         /// The outcome. Only the upstream's own records tell it.
         #[arg(long = "as", value_enum, value_name = "OUTCOME")]
         outcome: ResolvedAs,
+        /// Resolve it as not done although the request may still be begun.
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         guard: RunningGuard,
     },

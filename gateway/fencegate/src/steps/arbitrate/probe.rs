@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_guard::operation::Entry;
+use fencegate_guard::{operation::Entry, place::Place};
 use fencegate_policies::{
     pick,
     plan::{Probe, host_of},
@@ -42,7 +42,8 @@ impl ProbeAnswer {
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// One question, on a connection of its own.
+/// One question, on a connection of its own. `place`: where the request went, if that is known. The question goes to the
+/// same endpoint, because another instance may know nothing of what the first one is about to do.
 ///
 /// # Cancellation
 /// Dropping the future ends the connection.
@@ -51,8 +52,9 @@ pub(super) async fn ask<N: Network>(
     fleet: &Arc<Fleet>,
     probe: &Probe,
     entry: &Entry,
+    place: Option<&Place>,
 ) -> ProbeAnswer {
-    let answered = timeout(probe.timeout, status(pool, fleet, probe, entry)).await;
+    let answered = timeout(probe.timeout, status(pool, fleet, (probe, entry), place)).await;
     let verdict = match answered.unwrap_or_else(|_| Err("no answer in time".into())) {
         Ok(status) if probe.done.contains(&status) => ProbeAnswer::Done,
         Ok(status) if probe.not_done.contains(&status) => ProbeAnswer::NotDone,
@@ -72,12 +74,16 @@ pub(super) async fn ask<N: Network>(
 async fn status<N: Network>(
     pool: &Pool<N>,
     fleet: &Arc<Fleet>,
-    probe: &Probe,
-    entry: &Entry,
+    (probe, entry): (&Probe, &Entry),
+    place: Option<&Place>,
 ) -> Result<u16, String> {
     let name = asked_by(entry).ok_or("no Idempotency-Key names it, and nothing else")?;
     let mut tour = fleet.tour(|| pick::hash(name));
     tour.fresh = true;
+    let sent_to = place.and_then(|place| fleet.endpoints().iter().find(|one| *one.name == *place.endpoint));
+    if let Some(endpoint) = sent_to {
+        tour.settle_for(endpoint);
+    }
     let mut lend = pool.checkout(&mut tour).await.map_err(|error| error.to_string())?;
     let path = probe.path.replace("{operation}", &escaped(unquoted(name)));
     let host = HeaderValue::from_str(host_of(lend.endpoint())).map_err(|error| error.to_string())?;
@@ -87,7 +93,15 @@ async fn status<N: Network>(
         Some(field) => HeaderName::from_bytes(field.as_bytes()).map_err(|error| error.to_string())?,
         None => IDEMPOTENCY_KEY,
     };
-    let request = request.header(field, named).body(Body::empty()).map_err(|error| error.to_string())?;
+    let mut request = request.header(field, named);
+    if probe.closes {
+        // The service closes the name for dispatches up to this one. A repeat has a greater token.
+        let fields = &fleet.upstream.fields;
+        request = request
+            .header(&fields.token, entry.token.to_string())
+            .header(&fields.number, entry.token.number().to_string());
+    }
+    let request = request.body(Body::empty()).map_err(|error| error.to_string())?;
     lend.gate().arm(None);
     let answer = lend.pooled().send(request).await.map_err(|failed| failed.why.to_string())?;
     Ok(answer.status().as_u16())

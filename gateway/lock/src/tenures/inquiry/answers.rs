@@ -291,7 +291,7 @@ async fn resolve<L: Link>(
     resolution: &Resolution,
     still_meant: impl Fn() -> bool,
 ) -> Result<Resolved, Untold> {
-    let Resolution { reference, done, force } = resolution;
+    let Resolution { reference, done, force, within } = resolution;
     let found = match unresolved::one(&live.link, &live.paths, live.base, reference).await {
         Ok(found) => found,
         Err(trouble @ (unresolved::Trouble::NotFound(_) | unresolved::Trouble::Several(_))) => {
@@ -299,8 +299,8 @@ async fn resolve<L: Link>(
         }
         Err(trouble) => return Err(Untold::Fault(trouble.to_string())),
     };
-    if found.may_run && !force {
-        return Ok(Resolved::MayRun(unresolved::Trouble::MayRun(reference.clone()).to_string()));
+    if !force && let Err(trouble) = found.may_be_resolved(*done, *within) {
+        return Ok(Resolved::MayRun(trouble.to_string()));
     }
     if !still_meant() {
         return Err(Untold::Late(PATIENCE));

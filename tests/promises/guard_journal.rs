@@ -8,7 +8,7 @@ use fencegate_tests::{
     held::Held,
     origin::{Act, Reply},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn created() -> Reply {
     let reply = Reply::with_body(b"{\"id\": 7}\0\xff".as_slice()).status(201);
@@ -32,7 +32,7 @@ fn assert_unknown(answer: &Answer) {
 async fn resolve(guard: &Guard, operation: &str, outcome: &str) -> Answer {
     let ask = Ask::post(&format!("/api/v1/operations/{operation}/resolve"))
         .field("Content-Type", "application/json")
-        .body(json!({"outcome": outcome}).to_string());
+        .body(json!({"outcome": outcome, "force": outcome == "not-done"}).to_string());
     ask.to(guard.admin).await.expect("answered")
 }
 
@@ -171,7 +171,7 @@ async fn a_finished_operation_is_forgotten_in_time_and_an_unknown_one_never() {
 }
 
 fn probing(beside: &Beside) -> impl Future<Output = Guard> {
-    let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404]});
+    let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "closes": true});
     async move {
         let launch = beside.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
         let launch = launch.with("/max_execution", "1s").with("/send_within", "300ms");
@@ -223,6 +223,51 @@ async fn an_upstream_that_says_not_done_is_believed_when_nothing_can_begin_any_m
     assert!(again >= last + Duration::from_millis(980), "believed after {:?}", again - last);
     let replayed = guard.send(&Dispatch::new("a", epoch + 1).once(1).post("/pay")).await;
     assert_eq!(replayed.outcome(), Some(Outcome::Replayed));
+}
+
+/// The request may be in a queue, or in a process that stands still, and arrive after the answer.
+#[tokio::test]
+async fn a_no_of_an_upstream_that_does_not_close_the_name_decides_nothing() {
+    let beside = Beside::fresh().await;
+    let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404]});
+    let launch = beside.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
+    let launch = launch.with("/max_execution", "1s").with("/send_within", "300ms");
+    let guard = launch.with("/upstream/response_timeout", "700ms").start().await;
+    beside.origin.script("/pay", [Act::Reset]);
+    beside.origin.otherwise(status(404));
+    guard.send(&Dispatch::new("a", 20).once(1).post("/pay")).await;
+    let last = beside.origin.request("/pay", 1).await.whole.expect("read");
+    // Longer than anything can run, by the times of the guard. Whole seconds are counted.
+    while last.elapsed() < Duration::from_millis(3500) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_unknown(&guard.send(&Dispatch::new("a", 30).once(1).post("/pay")).await);
+    assert_eq!(beside.origin.count("/pay"), 1);
+    assert_eq!(guard.send(&Dispatch::new("a", 31).post("/next")).await.status, 404, "the key is open");
+}
+
+/// The instance beside it may know nothing of what the first one is about to do.
+#[tokio::test]
+async fn an_upstream_is_asked_where_the_request_went_and_told_up_to_which_token_it_has_to_close_the_name() {
+    let beside = Beside::fresh().await;
+    let doors = ["one", "two", "three"].map(|name| format!("http://{}", beside.origin.door(name)));
+    let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "closes": true});
+    let launch = beside.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
+    let launch = launch.with("/upstream/endpoint", Value::Null).with("/upstream/endpoints", json!(doors));
+    let guard = launch.start().await;
+    beside.origin.script("/pay", [Act::Reset]);
+    beside.origin.otherwise(status(404));
+    guard.send(&Dispatch::new("a", 20).once(1).post("/pay")).await;
+    for epoch in 30..36 {
+        assert_unknown(&guard.send(&Dispatch::new("a", epoch).once(1).post("/pay")).await);
+    }
+    let log = beside.origin.log();
+    let went = &log.on("/pay").next().expect("it was sent").gateway;
+    let asked: Vec<_> = log.on("/ops/op-1").collect();
+    assert!(asked.len() >= 6, "{}", asked.len());
+    for one in asked {
+        assert_eq!((&one.gateway, one.token()), (went, Some(Dispatch::new("a", 20).token())), "{one:?}");
+    }
 }
 
 #[tokio::test]

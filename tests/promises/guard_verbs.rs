@@ -133,8 +133,12 @@ async fn what_is_unknown_is_shown_and_resolved_and_forgotten() {
         }
     }
 
+    // The service knows nothing of it now, and may still be sent it.
+    let (code, _, log) = guard.operator(&["resolve", &reference, "--as", "not-done"]).await;
+    assert!(code == Some(1) && log.contains("may still be begun") && log.contains("--force"), "{log}");
+    assert_eq!(guard.unknown().await.len(), 1);
     // The operator says that the operation was not done, so it may run.
-    let (code, text, log) = guard.operator(&["resolve", &reference, "--as", "not-done"]).await;
+    let (code, text, log) = guard.operator(&["resolve", &reference, "--as", "not-done", "--force"]).await;
     assert_eq!(code, Some(0), "{log}");
     assert!(text.contains("a repeat runs it") && text.contains("POST /pay/7"), "{text}");
     assert_eq!(guard.dispatch(0x11, 0xab).await.status, 200);

@@ -56,6 +56,7 @@ mod guard_shared;
 mod guard_shared_accidents;
 mod guard_shared_decisions;
 mod guard_shared_tls;
+mod guard_stood_still;
 mod guard_store;
 mod guard_tokens;
 mod guard_verbs;

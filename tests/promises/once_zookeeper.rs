@@ -89,7 +89,10 @@ async fn what_a_killed_gateway_had_sent_is_told_as_unknown_until_somebody_says_w
     }
     let (code, said) = operator(&b, &["resolve", "0000000000000000", "--as", "done"]).await;
     assert!(code == Some(1) && said.contains("once list"), "{said}");
+    // The service may have said so before it began.
     let (code, said) = operator(&b, &["resolve", &reference, "--as", "not-done"]).await;
+    assert!(code == Some(1) && said.contains("may still be begun") && said.contains("--force"), "{said}");
+    let (code, said) = operator(&b, &["resolve", &reference, "--as", "not-done", "--force"]).await;
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(two.send(&pay("a")).await.status, 200);
     assert_eq!(told(&two.send(&pay("a")).await), already_done());

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::{Child, Signal};
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 
@@ -10,20 +10,34 @@ use crate::{client::Ask, patience::PATIENCE, scratch};
 
 pub struct Ledger {
     pub address: SocketAddr,
-    _process: Arc<Child>,
+    process: Arc<Child>,
 }
 
 impl Ledger {
     /// Starts the service with an empty database, which is gone when the service ends. The service compares tokens.
     pub async fn start() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// The same, with these arguments.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn with(arguments: &[&str]) -> Self {
         let program = scratch::binaries().join("fencegate-ledger");
         assert!(program.exists(), "{} is missing: run `cargo build --workspace` first", program.display());
-        let process = Arc::new(Child::spawn(program, [""; 0]).expect("setpriv"));
+        let process = Arc::new(Child::spawn(program, arguments).expect("setpriv"));
         let child = process.clone();
         let listening = |line: &str| address(line).is_some();
         let said = spawn_blocking(move || child.wait_line(listening, PATIENCE)).await.expect("no panic");
         let address = address(&said.expect("the ledger listens")).expect("found by parsing");
-        Self { address, _process: process }
+        Self { address, process }
+    }
+
+    /// # Panics
+    /// If it has ended.
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal).expect("it runs");
     }
 
     /// The answer to a request that needs no token.

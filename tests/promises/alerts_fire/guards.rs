@@ -1,14 +1,17 @@
 //! What befalls a guard with a store of its own, and what it refuses.
 
+use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::Ask,
     guard::{Beside, Dispatch, FLOOR, Launch, assert_refused, operation_reference},
     guarded::quick,
+    ledger::Ledger,
     origin::Act,
     runbook::Walk,
     small_disk::SmallDisk,
     watch::Watch,
 };
+use serde_json::json;
 
 /// A doubt ends within seconds here, and lasts long enough for the rules to fire.
 async fn launch(beside: &Beside) -> Launch {
@@ -47,6 +50,24 @@ async fn an_exchange_whose_end_nobody_saw() {
     let walk = walk.without("fencegate guard resolve REF --as not-done").with("REF", operation_reference(1));
     walk.with("/etc/fencegate/guard.yaml", guard.launch().path().display()).through().await;
     here.ends(&unknown).await;
+}
+
+#[tokio::test]
+async fn a_service_that_stands_still_with_a_request() {
+    let (watch, service) = (Watch::shared().await, Ledger::with(&["--compare", "off"]).await);
+    let here = watch.installation("silent");
+    let health = json!({"path": "/live", "interval": "1s", "timeout": "500ms"});
+    let launch = Launch::before(service.address).made_from(FLOOR).await.staying();
+    let launch = quick(launch).with("/upstream/health", health);
+    let guard = launch.start().await;
+    here.looks_at(&[guard.admin]).await;
+    service.signal(Signal::STOP);
+    let body = r#"{"operation": "a", "amount": 1}"#;
+    let ask = Ask::post("/v1/accounts/a/debit").field("content-type", "application/json").body(body);
+    assert_eq!(guard.send(&Dispatch::new("a", 20).on(ask)).await.status, 504);
+    let silent = here.fires("FencegateEndpointSilent").await;
+    service.signal(Signal::CONT);
+    here.ends(&silent).await;
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
 //! PostgreSQL, as Debian has it.
 
-use std::process::Command;
+use std::{fs, process::Command};
 
 use fencegate_tests::{
     patience::PATIENCE,
     postgres::{self, Database},
+    prometheus::deploy,
 };
 
 use super::{
@@ -71,5 +72,52 @@ fn race(postgres: &Database, recipe: &Recipe) {
         postgres.sees_one_wait();
         runs(&mut one, end);
         assert_eq!(waiting.changed(), expected, "{at}");
+    }
+}
+
+/// The statements of `SERVICES.md`, by the word after `-- `, with values in the places of their variables.
+fn of_operations(section: &str, token: &str) -> String {
+    let page = fs::read_to_string(deploy().join("docs/SERVICES.md")).expect("our own page");
+    let part = page.split("## Say that something was not done").nth(1).expect("the section");
+    let block = part.split("```sql\n").skip(1).map(|block| block.split("```").next().expect("closed"));
+    let statement = block.filter_map(|block| block.strip_prefix(&format!("-- {section}\n"))).next();
+    let statement = statement.unwrap_or_else(|| panic!("no block {section}"));
+    statement.replace(":name", "'op-1'").replace(":token", &format!("'{token}'"))
+}
+
+/// Asks as a probe does. True: it was done.
+fn is_done(session: &mut dyn Session, token: &str) -> bool {
+    session.told(&of_operations("asked", token)) == ["t"]
+}
+
+/// True if the request may have its effect.
+fn runs_once(session: &mut dyn Session, token: &str) -> bool {
+    session.changed(&of_operations("done", token)) == Ok(1)
+}
+
+#[test]
+fn whoever_says_not_done_closes_the_name_for_what_arrives_later() {
+    let postgres = postgres::fresh_database();
+    let mut one = session(&postgres);
+    let (old, new, newest) = (token("09"), token("10"), token("11"));
+    runs(&mut one, &of_operations("operations", ""));
+    assert!(!is_done(&mut one, &old), "nothing is known of it");
+    assert!(!runs_once(&mut one, &old), "it arrived after the answer");
+    assert!(runs_once(&mut one, &new), "the repeat has a greater token");
+    assert!(is_done(&mut one, &new));
+    assert!(!runs_once(&mut one, &newest), "it was done");
+    assert!(is_done(&mut one, &newest), "a question does not undo it");
+
+    // A request at work has not committed when the question comes: the answer waits for it.
+    for (end, done) in [("COMMIT;", true), ("ROLLBACK;", false)] {
+        runs(&mut one, "TRUNCATE operation;");
+        runs(&mut one, "BEGIN;");
+        assert!(runs_once(&mut one, &old));
+        let mut other = session(&postgres);
+        let old = old.clone();
+        let asked = std::thread::spawn(move || is_done(&mut other, &old));
+        postgres.sees_one_wait();
+        runs(&mut one, end);
+        assert_eq!(asked.join().expect("no panic"), done, "{end}");
     }
 }

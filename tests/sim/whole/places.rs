@@ -179,7 +179,7 @@ pub(super) fn gateway(policy: &Policy) -> Gateway {
 /// # Panics
 /// Never: the policy is valid.
 pub(super) fn guard(store: &Path, secrets: &Secrets) -> Guard {
-    let probe = json!({"path": "/probe/{operation}", "done": [200], "not_done": [404], "timeout": "1s"});
+    let probe = json!({"path": "/probe/{operation}", "done": [200], "not_done": [404], "closes": true, "timeout": "1s"});
     let policy = Policy::of_guard(SocketAddr::new(UPSTREAM, PORT), store)
         .with("/listener/address", SocketAddr::new(GUARD, PORT).to_string())
         .with("/upstream/response_timeout", "6s")

@@ -1,0 +1,145 @@
+//! A service that stands still executes nothing, and begins what it was sent when it runs again. For a key in doubt only
+//! time counts in which the endpoint that has the request was seen to run.
+
+use std::time::Duration;
+
+use fencegate::demo::child::Signal;
+use fencegate_policies::token::Token;
+use fencegate_tests::{
+    client::Ask,
+    guard::{Dispatch, FLOOR, Guard, Launch, assert_refused},
+    ledger::Ledger,
+    patience::patiently,
+};
+use serde_json::{Value, json};
+
+/// How long one execution takes.
+const WORK: &str = "400ms";
+
+async fn service() -> Ledger {
+    // It compares nothing: the guard is all there is.
+    Ledger::with(&["--compare", "off", "--work-time", WORK]).await
+}
+
+/// A guard with short times before these endpoints.
+async fn launch(services: &[&Ledger]) -> Launch {
+    let endpoints: Vec<_> = services.iter().map(|one| format!("http://{}", one.address)).collect();
+    let launch = Launch::before(services[0].address).made_from(FLOOR).await;
+    let launch = match &endpoints[..] {
+        [_] => launch,
+        several => launch.with("/upstream/endpoint", Value::Null).with("/upstream/endpoints", json!(several)),
+    };
+    launch
+        .with("/max_execution", "2s")
+        .with("/send_within", "500ms")
+        .with("/upstream/response_timeout", "1s")
+        .with("/settle", "100ms")
+}
+
+fn asked(launch: Launch) -> Launch {
+    // Three checks that fail take an endpoint out, and a request goes there all the same where it is the only one.
+    launch.with("/upstream/health", json!({"path": "/live", "interval": "1s", "timeout": "500ms"}))
+}
+
+fn debit(key: &str, epoch: u64) -> Ask {
+    let operation = format!("{{\"operation\": \"{key}-{epoch}\", \"amount\": 1}}");
+    let ask = Ask::post(&format!("/v1/accounts/{key}/debit")).field("content-type", "application/json");
+    Dispatch::new(key, epoch).on(ask.body(operation))
+}
+
+/// Asserts that the executions have these epochs in this order, and that no two overlap.
+async fn one_after_the_other(service: &Ledger, epochs: &[u64]) {
+    let all = service.executions().await;
+    let epoch = |one: &Value| Token::parse(one["token"].as_str().expect("stamped")).expect("a token").number();
+    assert_eq!(all.iter().map(epoch).collect::<Vec<_>>(), epochs, "{all:#?}");
+    let time = |one: &Value, name: &str| one[name].as_i64().expect("a time");
+    for pair in all.windows(2) {
+        assert!(time(&pair[0], "end_ns") <= time(&pair[1], "begin_ns"), "they ran together: {pair:#?}");
+    }
+}
+
+async fn lets_in(guard: &Guard, key: &str, from: u64) -> u64 {
+    let opened = async {
+        let mut epoch = from;
+        loop {
+            if guard.send(&debit(key, epoch)).await.status == 200 {
+                return epoch;
+            }
+            epoch += 1;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    patiently("the key to open", opened, || guard.log()).await
+}
+
+#[tokio::test]
+async fn a_key_stays_closed_while_the_service_that_has_the_request_stands_still() {
+    let service = service().await;
+    let guard = asked(launch(&[&service]).await).start().await;
+    service.signal(Signal::STOP);
+    let lost = guard.send(&debit("a", 20)).await;
+    assert_eq!((lost.status, lost.reason().as_str()), (504, "outcome-late"), "{lost:?}");
+    guard.says("that no time passes", |line| line.message().starts_with("guard.endpoint_silent")).await;
+    // Twice the time after which a request counts as over.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_refused(&guard.send(&debit("a", 21)).await, "in-doubt");
+    guard.gauge_becomes("fencegate_guard_in_doubt_not_seen", 1.0).await;
+    let open = &guard.told("/api/v1/operations").await["operations"][0];
+    assert_eq!(
+        (&open["endpoint"], &open["endpoint_silent"]),
+        (&json!(service.address.to_string()), &json!(true))
+    );
+    service.signal(Signal::CONT);
+    let next = lets_in(&guard, "a", 22).await;
+    one_after_the_other(&service, &[20, next]).await;
+    guard.gauge_becomes("fencegate_guard_in_doubt_not_seen", 0.0).await;
+}
+
+#[tokio::test]
+async fn a_good_answer_of_another_endpoint_opens_nothing() {
+    let (one, two) = (service().await, service().await);
+    let guard = asked(launch(&[&one, &two]).await).start().await;
+    one.signal(Signal::STOP);
+    // Requests go round: one of the first two goes to the endpoint that stands still.
+    let mut lost = None;
+    for key in ["a", "b"] {
+        if guard.send(&debit(key, 20)).await.status == 504 {
+            lost = Some(key);
+        }
+    }
+    let key = lost.expect("one of them was lost");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_refused(&guard.send(&debit(key, 21)).await, "in-doubt");
+    assert_eq!(guard.send(&debit("c", 21)).await.status, 200, "the other endpoint serves");
+    one.signal(Signal::CONT);
+    lets_in(&guard, key, 22).await;
+    let begun = one.executions().await;
+    let first = begun.first().expect("it went on");
+    assert_eq!(Token::parse(first["token"].as_str().expect("stamped")).expect("a token").number(), 20);
+}
+
+/// A machine that sleeps stops both, and the clock goes on. Here no health check says that.
+#[tokio::test]
+async fn time_that_the_guard_itself_slept_through_does_not_count() {
+    let service = service().await;
+    let guard = launch(&[&service]).await.with("/settle", "5s").start().await;
+    service.signal(Signal::STOP);
+    let lost = guard.begin(debit("a", 20));
+    let begun = async {
+        while guard.metrics().await.sum("fencegate_guard_in_flight", &[]) < 1.0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    patiently("the request to be let in", begun, || guard.log()).await;
+    // The bytes are in the kernel of the service by then.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    guard.signal(Signal::STOP);
+    let next = guard.begin(debit("a", 21));
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    guard.signal(Signal::CONT);
+    service.signal(Signal::CONT);
+    drop(lost.result().await);
+    assert_eq!(next.answer().await.status, 200);
+    one_after_the_other(&service, &[20, 21]).await;
+    guard.says("that it slept", |line| line.message().starts_with("guard.slept")).await;
+}

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use fencegate_http::{course::interim::Saying, upstream::{address::Address, gate::Gate}};
+use fencegate_http::{
+    course::interim::Saying,
+    upstream::{address::Address, gate::Gate},
+};
 use fencegate_policies::{
     key::ResourceKey,
     plan::{self, Plan, RouteId},

@@ -49,7 +49,8 @@ fn undecided(block: &mut Block, done: &[u16], not_done: &[u16]) {
 fn uncertain(block: &mut Block) {
     let message = "a service that only says that nothing was done may still be sent the request: `not_done` decides nothing";
     let fault = Diagnostic::new(Code::UncertainNo, message);
-    let remedy = "let the service close the name as it says so and write `closes: true`, or leave `not_done` out";
+    let remedy =
+        "let the service close the name as it says so and write `closes: true`, or leave `not_done` out";
     block.fault("not_done", fault.remedy(remedy));
 }
 

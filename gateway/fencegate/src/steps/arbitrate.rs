@@ -238,7 +238,10 @@ impl<N: Network> Checking<N> {
 /// The place for which time has to pass. An endpoint that is an address itself has no other one.
 fn place_of(address: &Address) -> Place {
     let socket = address.socket.to_string();
-    Place { endpoint: address.name.to_string(), address: Some(socket).filter(|socket| **socket != *address.name) }
+    Place {
+        endpoint: address.name.to_string(),
+        address: Some(socket).filter(|socket| **socket != *address.name),
+    }
 }
 
 fn wanted(request: &Presented, claimed: &Claimed) -> Option<Wanted> {

@@ -302,7 +302,8 @@ impl KeyState {
         let callers = self.callers(claim);
         let beside = |running: &Running| both_share(running.mode) || callers.contains(&running.id);
         let running = self.running().iter().any(|running| !beside(running));
-        let doubt = self.doubts(now).filter(|doubt| !both_share(doubt.mode)).map(|doubt| doubt.ends(now)).max();
+        let doubt =
+            self.doubts(now).filter(|doubt| !both_share(doubt.mode)).map(|doubt| doubt.ends(now)).max();
         match (running, doubt) {
             (false, None) => None,
             (false, Some(doubt)) => Some(Conflict { doubt: Some(doubt) }),

@@ -35,8 +35,12 @@ impl Register {
             self.comes_to_rest(key, now);
         }
         let closes = every_key.is_some() || !keys.is_empty();
-        self.quarantine =
-            until.filter(|_| closes).map(|until| Quarantine { until, unseen: None, every_key, keys: keys.to_vec() });
+        self.quarantine = until.filter(|_| closes).map(|until| Quarantine {
+            until,
+            unseen: None,
+            every_key,
+            keys: keys.to_vec(),
+        });
     }
 
     /// Takes over a doubt of the process before us.

@@ -71,8 +71,7 @@ impl Register {
     /// The places that have to be asked now, each once. Empty if nothing is in doubt.
     pub fn to_ask(&mut self) -> Vec<Place> {
         let quarantine = self.quarantine.as_ref().and_then(|quarantine| quarantine.unseen.as_ref());
-        let all: BTreeSet<&Place> =
-            self.unseen.values().chain(quarantine).flat_map(Unseen::places).collect();
+        let all: BTreeSet<&Place> = self.unseen.values().chain(quarantine).flat_map(Unseen::places).collect();
         let asked: Vec<Place> = all.into_iter().cloned().collect();
         self.answers.keep(|place| asked.contains(place));
         asked

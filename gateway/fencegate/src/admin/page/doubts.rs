@@ -163,7 +163,9 @@ fn in_doubt(open: Open) -> InDoubt {
         since: open.admitted.map_or_else(|| "not known".into(), since),
         may_run: open.closes_key_for_ms.is_some(),
         closes: open.closes_key_for_ms.map(|ms| match &open.endpoint {
-            Some(endpoint) if open.endpoint_silent => format!("{}, and {endpoint} does not answer", brief(ms)),
+            Some(endpoint) if open.endpoint_silent => {
+                format!("{}, and {endpoint} does not answer", brief(ms))
+            }
             _ => brief(ms),
         }),
     }

@@ -165,7 +165,8 @@ fn a_read_that_is_newer_than_the_last_write_runs() {
 #[test]
 fn a_doubt_that_an_orderly_end_has_written_down_closes_its_key() {
     let token = Token::new(20, 0, 1).expect("small");
-    let doubt = OpenDoubt { keys: vec![key("a")], token, mode: Mode::Exclusive, remaining: EXECUTION, place: None };
+    let doubt =
+        OpenDoubt { keys: vec![key("a")], token, mode: Mode::Exclusive, remaining: EXECUTION, place: None };
     let clean_stop = Some(CleanStop { doubts: vec![doubt], ..CleanStop::default() });
     let mut register = Register::new(&Remembered { clean_stop, ..remembered() }, NOW, EXECUTION);
     assert!(waits(&mut register, &write(21, 1)));

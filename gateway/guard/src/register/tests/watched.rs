@@ -63,7 +63,12 @@ fn the_clock_alone_opens_nothing() {
     let mut register = watched();
     in_doubt(&mut register, 20, Some(one()));
     let later = NOW + EXECUTION * 100;
-    assert!(register.rest(Duration::ZERO, 100, later).iter().all(|change| !matches!(change, Change::AtRest { .. })));
+    assert!(
+        register
+            .rest(Duration::ZERO, 100, later)
+            .iter()
+            .all(|change| !matches!(change, Change::AtRest { .. }))
+    );
     assert!(is_closed(&mut register, 21, later), "nobody has seen it run");
     assert_eq!(register.to_ask(), [one()]);
 }
@@ -113,7 +118,11 @@ fn an_answer_from_before_the_doubt_counts_for_nothing_before_it() {
     let before = NOW - SECOND * 3 / 4;
     register.seen_running(&one(), Answer { asked: before, answered: before }, before);
     in_doubt(&mut register, 20, Some(one()));
-    register.seen_running(&one(), Answer { asked: NOW + SECOND / 4, answered: NOW + SECOND / 4 }, NOW + SECOND / 4);
+    register.seen_running(
+        &one(),
+        Answer { asked: NOW + SECOND / 4, answered: NOW + SECOND / 4 },
+        NOW + SECOND / 4,
+    );
     let left = register.open_doubts(NOW)[0].until.since(NOW);
     assert_eq!(left, EXECUTION - SECOND / 4);
 }

@@ -8,8 +8,8 @@
 //! 2. What a request means: [`trusted_proxies`] who names its client, [`path`] and [`host`] what it asks for,
 //!    [`plan::RouteTable`] who takes it, [`key`] which locks it needs, [`permits`] how many may have one of them at once,
 //!    [`operation`] what it is called if it happens at most once, [`prefer`] how long its client waits.
-//! 3. What becomes of it further up: [`pick`] the endpoint, [`token`] whether it is still the newest, [`retry`] whether
-//!    it may be sent again.
+//! 3. What becomes of it further up: [`pick`] the endpoint, [`token`] whether it is still the newest, [`not_after`]
+//!    until when it may be begun, [`retry`] whether it may be sent again.
 //!
 //! What this crate must not know:
 //!
@@ -36,6 +36,7 @@ pub mod prefer;
 pub mod trusted_proxies;
 
 // What becomes of it further up.
+pub mod not_after;
 pub mod pick;
 pub mod retry;
 pub mod token;

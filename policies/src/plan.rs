@@ -52,7 +52,7 @@ pub use serving::{Plan, Unmatched};
 pub use tickets::{Signing, Verification};
 pub use tls::{ClientCertificate, Tls};
 pub use unfinished::UnfinishedStatuses;
-pub use upstream::{Level, Protocol, Upstream, UpstreamId};
+pub use upstream::{Expiry, Level, Protocol, Upstream, UpstreamId};
 pub use zookeeper::{Acl, Digest, ZooKeeper};
 
 pub use crate::spelling::{are_alike, begins_plain, is_plain, plain};

@@ -98,6 +98,7 @@ mod migrate_key;
 mod names;
 mod nested;
 mod not_after_proxies;
+mod not_after;
 mod once;
 mod once_answers;
 mod once_identity;

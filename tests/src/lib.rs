@@ -9,7 +9,7 @@
 //! - Upstreams: [`origin`] records requests, [`held`] is a request that the origin holds, and [`ledger`] keeps
 //!   accounts.
 //! - Guards: [`guard`] stands before an upstream, [`guarded`] is a site with guards, and [`hop`] is an intermediary
-//!   between gateway and guard. [`postgres`] is a database with its accidents, and [`small_disk`] is a disk that fills
+//!   between gateway and guard. [`holding_relay`] delivers late what it has acknowledged. [`postgres`] is a database with its accidents, and [`small_disk`] is a disk that fills
 //!   up. With [`tampered_calls`] a disk is slow, or fails.
 //! - Names, sockets and clocks: [`hosts`] are the names that a process sees, [`socket_relay`] is a way by a unix
 //!   socket, and [`severable`] is a way that breaks or falls silent. With [`namespaces`] packets vanish on their way.
@@ -42,6 +42,7 @@ pub mod guard;
 pub mod guarded;
 pub mod held;
 pub mod history;
+pub mod holding_relay;
 pub mod hop;
 pub mod hosts;
 pub mod lapse;

@@ -32,7 +32,7 @@ pub use self::arrived::Arrived;
 use crate::{
     access::{Audience, Entry},
     edition::{Entering, Entrance},
-    headers::{FENCING_NUMBER, FENCING_OUTCOME, FENCING_REFUSAL, FENCING_TOKEN, X_REQUEST_ID},
+    headers::{FENCING_CLOCK, FENCING_NUMBER, FENCING_OUTCOME, FENCING_REFUSAL, FENCING_TOKEN, X_REQUEST_ID},
     metrics::{RouteMetrics, WorkerMetrics},
     notes::{Notes, Replayed},
     refusal::{Outcome, Reason, Refusal},
@@ -68,6 +68,15 @@ pub enum Role {
     Holder,
     /// Its refusals carry a word for the gateway.
     Guard,
+    /// As [`Role::Guard`], but of what the service answers it knows no outcome.
+    Filter,
+}
+
+impl Role {
+    /// Whoever sends to it reads the words of its refusals.
+    fn refuses_in_words(self) -> bool {
+        matches!(self, Self::Guard | Self::Filter)
+    }
 }
 
 impl Desk {
@@ -208,7 +217,7 @@ struct Visit {
 impl Visit {
     fn begin(metrics: Rc<WorkerMetrics>, notes: Rc<Notes>, role: Role, entry: Option<Entry>) -> Self {
         // In a gateway nothing waits before the route is known, and the request is counted with its route.
-        if role == Role::Guard {
+        if role.refuses_in_words() {
             notes.in_flight.replace(Some(metrics.unrouted().in_flight()));
         }
         Self { metrics, notes, role, began: Instant::now(), answered: false, entry }
@@ -232,7 +241,7 @@ impl Visit {
         let (refused, outcome) = told.map_or((refused, outcome), |told| (told.reason, told.outcome));
         let reference = answer.as_ref().err().and_then(|refusal| refusal.reference().map(str::to_owned));
         let word =
-            answer.as_ref().err().filter(|_| self.role == Role::Guard).and_then(Refusal::word_of_guard);
+            answer.as_ref().err().filter(|_| self.role.refuses_in_words()).and_then(Refusal::word_of_guard);
         let stands_between = self.notes.came_by.get().filter(|_| answer.is_ok());
         let mut reply = answer.unwrap_or_else(|refusal| {
             self.log(&refusal);
@@ -242,7 +251,8 @@ impl Visit {
             let came = reply.version();
             name.stamp(reply.headers_mut(), came);
         }
-        if told.is_none() && (self.notes.fenced.get() || self.role != Role::Gateway) {
+        let knows = self.notes.fenced.get() || self.role != Role::Gateway;
+        if told.is_none() && knows && self.role != Role::Filter {
             let told = refused.filter(|_| self.role != Role::Gateway);
             stamp(reply.headers_mut(), &self.notes, outcome, told);
         }
@@ -257,6 +267,9 @@ impl Visit {
         }
         if let Some(word) = word {
             reply.headers_mut().insert(FENCING_REFUSAL, HeaderValue::from_static(word));
+        }
+        if let Some(clock) = self.notes.shown_clock.get() {
+            reply.headers_mut().insert(FENCING_CLOCK, clock.value());
         }
         if let Some(name) = self.notes.request_id.get() {
             reply.headers_mut().entry(X_REQUEST_ID).or_insert_with(|| name.clone());

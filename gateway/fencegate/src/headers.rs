@@ -10,7 +10,7 @@ pub const FENCING_MODE: HeaderName = HeaderName::from_static("fencing-mode");
 /// The number of hops before the gateway, by the entries of `Via`.
 pub const FENCING_HOPS: HeaderName = HeaderName::from_static("fencing-hops");
 pub const FENCING_OPERATION: HeaderName = HeaderName::from_static("fencing-operation");
-/// The moment after which a dispatch must not be begun.
+/// The moment after which a dispatch must not be begun, as [`fencegate_policies::not_after`] writes it.
 pub const FENCING_NOT_AFTER: HeaderName = HeaderName::from_static("fencing-not-after");
 pub const FENCING_TICKET: HeaderName = HeaderName::from_static("fencing-ticket");
 /// For a guard: the dispatch in which this one was called, and beside which it may run. Believed only with a ticket.
@@ -27,6 +27,9 @@ pub const FENCING_FORWARDED: HeaderName = HeaderName::from_static("fencing-forwa
 pub const FENCING_OUTCOME: HeaderName = HeaderName::from_static("fencing-outcome");
 /// Why a guard, or a service that compares tokens, has let nothing through.
 pub const FENCING_REFUSAL: HeaderName = HeaderName::from_static("fencing-refusal");
+
+/// What the clock of a filter shows, on each of its answers.
+pub const FENCING_CLOCK: HeaderName = HeaderName::from_static("fencing-clock");
 
 /// W3C Trace Context.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");

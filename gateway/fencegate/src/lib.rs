@@ -49,6 +49,7 @@ pub mod openapi;
 pub mod path_segment;
 pub mod refusal;
 pub mod serve;
+pub mod shown_clock;
 pub mod siblings;
 pub mod stack;
 pub mod stays;

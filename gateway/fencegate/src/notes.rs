@@ -17,7 +17,10 @@ use fencegate_policies::{
     plan::{self, Plan, RouteId},
     token::Token,
 };
-use fencegate_process::counted::Counted;
+use fencegate_process::{
+    clock::{Boot, Permission},
+    counted::Counted,
+};
 use hyper::header::HeaderValue;
 use tokio::time::Instant;
 
@@ -28,6 +31,7 @@ use crate::{
     in_flight::Permit,
     leases::ShownLease,
     refusal::Reason,
+    shown_clock::ShownClock,
     siblings::{Forwarded, Reported},
     trace::Trace,
 };
@@ -92,6 +96,8 @@ pub struct Notes {
     pub waited: Cell<Option<Duration>>,
     /// The token of the last dispatch.
     pub token: Cell<Option<Token>>,
+    /// The moment after which the last dispatch must not be begun.
+    pub not_after: Cell<Option<Boot>>,
     /// The proof had ended when the answer came.
     pub proof_lost: Cell<bool>,
     /// The answer is a replay of an earlier one.
@@ -109,6 +115,12 @@ pub struct Notes {
     pub interims: OnceCell<Saying>,
     /// On a route that only observes: counts a request that may pass without a lock, until its answer is here.
     pub unlocked: RefCell<Option<Rc<Running>>>,
+    /// At a filter: the permission of the request, which ends when it must not be begun any more.
+    pub begun_by: RefCell<Option<Arc<dyn Permission>>>,
+    /// At a filter: the word with which the service has refused a stale token.
+    pub refused_by_service: Cell<Option<HeaderValue>>,
+    /// At a filter: the clock that the answer shows.
+    pub shown_clock: OnceCell<ShownClock>,
     /// The gate of the connection of the last attempt.
     pub gate: RefCell<Option<Rc<Gate>>>,
     /// The address to which that connection leads.

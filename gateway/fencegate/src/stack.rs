@@ -1,4 +1,4 @@
-//! THE REQUEST PATH: one chain for the gateway, one for the guard, top to bottom.
+//! THE REQUEST PATH: one chain for the gateway, one for the guard, one for a filter, top to bottom.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -19,6 +19,7 @@ use crate::{
         buffer::Buffering,
         claim::Claiming,
         fence::{Fencing, HeldTenure},
+        filter::Filtering,
         hop::Hop,
         key::Keyed,
         lease_questions::LeaseQuestions,
@@ -119,6 +120,30 @@ pub fn guard<N: Network>(
         .layer(step(parts.running, steps::detach::detach)) // below: a gateway that is killed cancels nothing
         .layer_fn(Rc::new)
         .layer(step(checking, steps::arbitrate::arbitrate)) // below: announced durably, settled, in flight
+        .layer_fn(Rest::of)
+        .service(forward)
+}
+
+/// The steps of a filter: the same, but for a moment in the place of the lock.
+pub fn filter(
+    parts: Parts,
+    filtering: Filtering,
+    forward: impl Serve<Permitted<Admission>>,
+) -> impl Serve<Arrived> {
+    let hop = Hop { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: None };
+    let recording = Recording::of(&parts.plan.log);
+    ServiceBuilder::new()
+        .layer(look(filtering.clone(), steps::filter::show_clock)) // a refusal shows the clock as well
+        .layer(look(parts.in_flight, steps::limit::limit))
+        .layer(look(Screening::by(&parts.plan), steps::screen::screen))
+        .layer(look(parts.plan.clone(), steps::hygiene::hygiene)) // our fields are taken off, and kept beside
+        .layer(look(hop, steps::hop::hop))
+        .layer(look(recording, steps::trace::trace))
+        .layer(look(parts.per_client, steps::limit::per_client))
+        .layer_fn(Rest::of)
+        .layer(step(filtering.clone(), steps::filter::filter)) // below: it may be begun now, and our fields are back
+        .layer(step(Buffering { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer))
+        .layer(step(filtering, steps::filter::begin)) // below: it is sent in time, or not at all
         .layer_fn(Rest::of)
         .service(forward)
 }

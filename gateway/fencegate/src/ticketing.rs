@@ -18,6 +18,8 @@ use fencegate_policies::{
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use hyper::header::HeaderValue;
 
+use crate::steps::permitted::Span;
+
 /// Signs and verifies tickets for all workers.
 pub struct Ticketing {
     signer: Arc<Signer>,
@@ -94,6 +96,19 @@ impl Ticketing {
         mode: Mode,
         session: i64,
     ) -> Option<HeaderValue> {
+        self.ticket_until(keys, token, mode, session, None).map(|(ticket, _)| ticket)
+    }
+
+    /// As [`Ticketing::ticket`]. Where a span is given, the ticket says in milliseconds since 1970 after which moment no
+    /// dispatch under it may be begun, which is returned: that of the span, or a moment little before it.
+    pub fn ticket_until(
+        &self,
+        keys: &[ResourceKey],
+        token: Token,
+        mode: Mode,
+        session: i64,
+        span: Option<Span>,
+    ) -> Option<(HeaderValue, Option<u64>)> {
         let tenure = Token::new(token.number(), token.sequence(), 0).ok()?;
         let served = self.memory.installation()?;
         let make = || {
@@ -104,10 +119,17 @@ impl Ticketing {
         };
         let ticket = self.tickets.lock().unwrap_or_else(PoisonError::into_inner).get(tenure, keys, make);
         // Signing takes time, so it happens outside of the lock that all workers share.
-        let mut value = HeaderValue::from_str(&ticket.text(now())).expect("base64url and dots");
+        let (text, bound) = match span {
+            None => (ticket.text(now()), None),
+            Some(Span { not_after, left, .. }) => {
+                let (text, bound) = ticket.text_until(now(), not_after.unix_ms(), left);
+                (text, Some(bound))
+            }
+        };
+        let mut value = HeaderValue::from_str(&text).expect("base64url and dots");
         // Anybody who reads the ticket in a log could present it.
         value.set_sensitive(true);
-        Some(value)
+        Some((value, bound))
     }
 
     /// Verifies a ticket: a gateway of this installation has signed it, and it has not expired.

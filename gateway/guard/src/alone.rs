@@ -53,7 +53,7 @@ impl Alone {
         clock: SharedClock,
         metrics: GuardMetrics,
     ) -> Self {
-        let mut register = Register::new(remembered, clock.now(), rules.max_execution);
+        let mut register = Register::new(remembered, clock.now(), rules.longest_execution());
         if let Some(watch) = rules.watch.clone() {
             register.watch(watch, clock.now());
         }
@@ -61,7 +61,7 @@ impl Alone {
             state: Mutex::new(InMemory { register, underway: Underway::default(), awake: Awake::default() }),
             store,
             committer,
-            time: Time::new(remembered, clock.now(), rules.max_execution),
+            time: Time::new(remembered, clock.now(), rules.longest_execution()),
             clock,
             rules,
             metrics,

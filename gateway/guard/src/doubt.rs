@@ -137,8 +137,9 @@ impl Execution {
     }
 
     fn in_doubt(&mut self, last: Boot, place: Option<Place>) {
-        let until = last + self.guard.rules.max_execution;
-        self.end(Ended::InDoubt { until }, Some(Sent { place, last }));
+        let begun = self.guard.rules.begun_by(self.since, last);
+        let until = begun + self.guard.rules.max_execution;
+        self.end(Ended::InDoubt { until }, Some(Sent { place, last: begun }));
     }
 
     /// Ends the dispatch, and writes down the outcome of its operation.

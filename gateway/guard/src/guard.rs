@@ -3,7 +3,7 @@
 use std::{io, sync::Mutex};
 
 use fencegate_policies::{key::ResourceKey, token::Token};
-use fencegate_process::clock::{Boot, SharedClock};
+use fencegate_process::clock::{Boot, Clock, SharedClock};
 use serde::Serialize;
 
 use crate::{
@@ -71,6 +71,10 @@ impl Guard {
 
     pub fn now(&self) -> Boot {
         self.clock.now()
+    }
+
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.clock
     }
 
     /// The keys in quarantine, and until when; `None` if there are none.

@@ -72,7 +72,7 @@ impl Guard {
         instance: String,
         metrics: GuardMetrics,
     ) -> Result<Still, StoreError> {
-        let remembered = store.load(rules.max_execution)?;
+        let remembered = store.load(rules.longest_execution())?;
         let (committer, commits) = Committer::before(store.clone(), metrics.clone());
         let alone = Alone::new(rules.clone(), &remembered, store, committer, clock.clone(), metrics.clone());
         let identity = remembered.identity.clone();

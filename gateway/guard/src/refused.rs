@@ -22,6 +22,10 @@ pub enum Refused {
         "more than 2^48 above {highest}, the largest epoch that this guard has seen: forged, or of another installation"
     )]
     Future { highest: u64 },
+    #[error("it came after the moment until which it might be begun, or the clocks differ")]
+    Expired,
+    #[error("no moment until which it may be begun")]
+    NotAfterMissing,
     #[error("no token")]
     TokenMissing,
     #[error("{0}")]
@@ -93,6 +97,8 @@ words! {
     Stale = "stale",
     Floor = "floor",
     Duplicate = "duplicate",
+    Expired = "expired",
+    NotAfterMissing = "not-after-missing",
     TokenFuture = "token-future",
     TokenMalformed = "token-malformed",
     TokenMissing = "token-missing",
@@ -117,6 +123,8 @@ impl Refused {
             Self::Duplicate { .. } => Word::Duplicate,
             Self::Floor { .. } => Word::Floor,
             Self::Future { .. } => Word::TokenFuture,
+            Self::Expired => Word::Expired,
+            Self::NotAfterMissing => Word::NotAfterMissing,
             Self::TokenMissing => Word::TokenMissing,
             Self::TokenMalformed(_) => Word::TokenMalformed,
             Self::TicketMissing => Word::TicketMissing,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fencegate_policies::plan;
+use fencegate_process::clock::Boot;
 
 use crate::register::Watch;
 
@@ -15,6 +16,10 @@ pub struct Rules {
     pub max_execution: Duration,
     /// A dispatch is sent within this time after its admission, or not at all.
     pub send_within: Duration,
+    /// Whether whoever stands behind the guard refuses what comes later than `send_within` after the admission.
+    pub expiry: plan::Expiry,
+    /// By how much the wall clocks of gateways may differ from this one's.
+    pub clock_error: Duration,
     /// The marks of keys that were not used for this time are forgotten, and raise the floor.
     pub evict_after: Duration,
     pub enforce: plan::Enforce,
@@ -37,6 +42,8 @@ impl Default for Rules {
             settle: Duration::from_secs(10),
             max_execution: Duration::from_secs(30),
             send_within: Duration::from_secs(5),
+            expiry: plan::Expiry::Ignored,
+            clock_error: Duration::from_millis(500),
             evict_after: Duration::from_secs(3600),
             enforce: plan::Enforce::Refuse,
             journal: plan::Journal {
@@ -65,12 +72,52 @@ impl Rules {
             settle: plan.settle,
             max_execution: plan.max_execution,
             send_within: plan.send_within,
+            expiry: plan.serving.upstreams[0].expiry,
+            clock_error: plan.clock_error,
             evict_after: plan.evict_after,
             enforce: plan.enforce,
             journal: plan.journal.clone(),
             watch: watch(plan),
             not_after_enforced: false,
         }
+    }
+
+    /// How long after the end of this process all is over that it has sent. What is refused when it comes too late may
+    /// come, and be begun, until `send_within` after its admission.
+    pub(crate) fn longest_execution(&self) -> Duration {
+        match self.expiry {
+            plan::Expiry::Ignored => self.max_execution,
+            plan::Expiry::Enforced => self.max_execution + self.send_within,
+        }
+    }
+
+    /// From when on `max_execution` counts for a dispatch that was let in at `since` and whose last byte was written at
+    /// `last`.
+    pub(crate) fn begun_by(&self, since: Option<Boot>, last: Boot) -> Boot {
+        match (self.expiry, since) {
+            (plan::Expiry::Enforced, Some(since)) => last.max(since + self.send_within),
+            _ => last,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A relay may keep the bytes for any time. What it delivers after the moment is refused, and what it delivers
+    /// before may run from then on.
+    #[test]
+    fn an_execution_counts_from_the_moment_until_which_it_may_be_begun() {
+        let at = |seconds| Boot::from_nanos(0) + Duration::from_secs(seconds);
+        let ignored = Rules::default();
+        let enforced = Rules { expiry: plan::Expiry::Enforced, ..Rules::default() };
+        assert_eq!(ignored.begun_by(Some(at(100)), at(101)), at(101));
+        assert_eq!(enforced.begun_by(Some(at(100)), at(101)), at(105));
+        assert_eq!(enforced.begun_by(Some(at(100)), at(130)), at(130));
+        assert_eq!(enforced.begun_by(None, at(101)), at(101));
+        let longest = [&ignored, &enforced].map(Rules::longest_execution);
+        assert_eq!(longest, [30, 35].map(Duration::from_secs));
     }
 }
 

@@ -1,14 +1,15 @@
 //! The clock for deadlines that safety depends on: CLOCK_BOOTTIME, which goes on while the machine sleeps.
 
 use std::{
-    fmt,
+    fmt, fs, io,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use fencegate_policies::not_after::{BootId, NotAfter, Uptime};
 use tokio::time::sleep;
 
 /// An instant of CLOCK_BOOTTIME, in nanoseconds since boot.
@@ -47,6 +48,44 @@ impl std::ops::Sub<Duration> for Boot {
 /// The source of the time; a simulation brings its own.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> Boot;
+
+    /// Milliseconds of the wall clock since 1970. Without a wall clock of its own, a source counts from 1970.
+    fn unix_ms(&self) -> u64 {
+        self.now().as_nanos() / MS
+    }
+
+    /// The kernel whose boot clock [`Clock::now`] is. `None` where other processes of that kernel may read another
+    /// time, as in a time namespace.
+    fn boot_id(&self) -> Option<BootId> {
+        None
+    }
+}
+
+const MS: u64 = 1_000_000;
+
+impl dyn Clock + '_ {
+    /// The moment `deadline` for others, on the wall clock and on the boot clock. Never later than `deadline`: where
+    /// this process stands still in between, it is earlier on the wall clock.
+    pub fn not_after(&self, deadline: Boot) -> NotAfter {
+        // The wall clock is read first. If it were read after a pause, its moment would be too late.
+        let unix_ms = self.unix_ms();
+        let left = deadline.since(self.now());
+        let unix_ms = unix_ms.saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+        let uptime = self.boot_id().map(|boot| Uptime::new(boot, deadline.as_nanos() / MS));
+        NotAfter::new(unix_ms, uptime)
+    }
+
+    /// The end of what a sender permits, on this clock. Of the sender's wall clock it is known that it differs by at
+    /// most `clock_error`. Nothing may be begun at this instant or later.
+    pub fn deadline_of(&self, not_after: &NotAfter, clock_error: Duration) -> Boot {
+        let same_kernel = self.boot_id().and_then(|boot| not_after.uptime_ms(boot));
+        if let Some(uptime_ms) = same_kernel {
+            return Boot::from_nanos(uptime_ms.saturating_mul(MS));
+        }
+        // Here the wall clock is read last, for the same reason.
+        let now = self.now();
+        now + not_after.left_at(self.unix_ms(), clock_error)
+    }
 }
 
 /// The machine's clock. CLOCK_MONOTONIC would not do: it stands still while the machine is suspended, and a session
@@ -60,6 +99,31 @@ impl Clock for MachineClock {
         let (seconds, nanos) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
         Boot(seconds * 1_000_000_000 + nanos)
     }
+
+    fn unix_ms(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    fn boot_id(&self) -> Option<BootId> {
+        static ID: OnceLock<Option<BootId>> = OnceLock::new();
+        *ID.get_or_init(|| {
+            let id = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+            let id = BootId::parse(id.trim_ascii())?;
+            has_the_kernels_time(fs::read_to_string("/proc/self/timens_offsets")).then_some(id)
+        })
+    }
+}
+
+/// False in a time namespace whose boot clock is shifted (time_namespaces(7)), and where that cannot be found out. A
+/// kernel without time namespaces has no such file.
+fn has_the_kernels_time(offsets: io::Result<String>) -> bool {
+    let offsets = match offsets {
+        Ok(offsets) => offsets,
+        Err(error) => return error.kind() == io::ErrorKind::NotFound,
+    };
+    let mut lines = offsets.lines().map(str::split_ascii_whitespace);
+    lines.any(|line| line.eq(["boottime", "0", "0"]))
 }
 
 /// Seconds of the wall clock since 1970: for people, never for safety. A clock before 1970 gives 0.
@@ -108,5 +172,84 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Boot {
         Boot(self.0.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &[u8] = b"0b2f1a3c-89ab-4cde-8f01-23456789abcd";
+
+    /// A machine whose wall clock is `ahead` of its boot clock.
+    #[derive(Debug)]
+    struct Machine {
+        now: Boot,
+        ahead: u64,
+        boot: Option<BootId>,
+    }
+
+    impl Clock for Machine {
+        fn now(&self) -> Boot {
+            self.now
+        }
+
+        fn unix_ms(&self) -> u64 {
+            self.now.as_nanos() / MS + self.ahead
+        }
+
+        fn boot_id(&self) -> Option<BootId> {
+            self.boot
+        }
+    }
+
+    fn at(ms: u64, ahead: u64, boot: &[u8]) -> Machine {
+        Machine { now: Boot::from_nanos(ms * MS), ahead, boot: BootId::parse(boot) }
+    }
+
+    #[test]
+    fn one_kernel_needs_no_wall_clock() {
+        let deadline = Boot::from_nanos(7_000 * MS + 999);
+        let moment = (&at(5_000, 1_000_000, ID) as &dyn Clock).not_after(deadline);
+        assert_eq!(moment.to_string(), format!("1007000;boot=\"{}\";uptime=7000", ID.escape_ascii()));
+        // Its wall clock was set back meanwhile.
+        let other: &dyn Clock = &at(6_000, 0, ID);
+        assert_eq!(other.deadline_of(&moment, Duration::from_secs(9)), Boot::from_nanos(7_000 * MS));
+    }
+
+    #[test]
+    fn another_kernel_compares_wall_clocks_and_takes_off_their_error() {
+        let moment = (&at(5_000, 1_000_000, ID) as &dyn Clock).not_after(Boot::from_nanos(7_000 * MS));
+        for boot in [&b""[..], b"ffffffff-89ab-4cde-8f01-23456789abcd"] {
+            let other: &dyn Clock = &at(100, 1_005_000, boot);
+            let end = other.deadline_of(&moment, Duration::from_millis(500));
+            assert_eq!(end, Boot::from_nanos((100 + 1_900 - 500) * MS));
+            let late: &dyn Clock = &at(3_000, 1_005_000, boot);
+            assert_eq!(late.deadline_of(&moment, Duration::ZERO), late.now(), "nothing is left");
+        }
+    }
+
+    #[test]
+    fn a_shifted_boot_clock_is_not_the_kernels() {
+        for (offsets, same) in [
+            ("monotonic           0         0\nboottime            0         0\n", true),
+            ("monotonic  0 0\nboottime  86400 0\n", false),
+            ("monotonic  0 0\nboottime  0 7\n", false),
+            ("", false),
+        ] {
+            assert_eq!(has_the_kernels_time(Ok(offsets.to_owned())), same, "{offsets}");
+        }
+        let error = |kind: io::ErrorKind| Err(io::Error::from(kind));
+        assert!(has_the_kernels_time(error(io::ErrorKind::NotFound)));
+        assert!(!has_the_kernels_time(error(io::ErrorKind::PermissionDenied)));
+    }
+
+    #[test]
+    fn this_machine_reads_its_own_moments() {
+        let clock: &dyn Clock = &MachineClock;
+        let deadline = clock.now() + Duration::from_secs(5);
+        let moment = clock.not_after(deadline);
+        let end = clock.deadline_of(&moment, Duration::ZERO);
+        assert!(end <= deadline && deadline.since(end) < Duration::from_millis(500), "{end:?}, {deadline:?}");
     }
 }

@@ -1,10 +1,12 @@
-//! Reads the file of a guard: its listener and store, how long it waits, and whose tickets it accepts.
+//! Reads the file of a guard: its listener and store, how long it waits, and whose tickets it accepts. A file with
+//! `filter` in the place of `store` is that of a filter.
 
 use std::time::Duration;
 
 use super::{
     admin,
     block::Block,
+    choice::exactly_one,
     doors::{self, Door},
     fence::ENFORCE,
     journal, listener, log, route, scalar, store, tickets,
@@ -13,7 +15,7 @@ use super::{
 };
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Enforce, Guard, Missing, Plan, ReservedFields, RouteTable, Unmatched, UpstreamId},
+    plan::{Enforce, Guard, Missing, Plan, ReservedFields, RouteTable, Store, Unmatched, UpstreamId},
 };
 
 /// The default `max_tenure` of a gateway, and some minutes in which other gateways wait for the key.
@@ -33,20 +35,29 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
         written.has_room(block.faults());
     }
     let upstream = upstream::beside(block);
-    let store = store::store(block);
+    let filter = filter(block);
+    let store = match filter {
+        None => store::store(block),
+        Some(_) => Some(Store::Stateless),
+    };
     let times = Times::read(block);
-    if let Some(upstream) = &upstream {
-        times.short_execution(block, upstream);
-        if let Some(written) = &written {
-            let place = upstream.place.unwrap_or_else(|| block.place_of("upstream"));
-            written.warn_of_short_drain([(&upstream.upstream, place)].into_iter(), block.faults());
+    match (filter, &upstream) {
+        (Some(_), _) => of_a_store_only(block),
+        (None, Some(upstream)) => {
+            times.early_eviction(block);
+            times.short_execution(block, upstream);
+            if let Some(written) = &written {
+                let place = upstream.place.unwrap_or_else(|| block.place_of("upstream"));
+                written.warn_of_short_drain([(&upstream.upstream, place)].into_iter(), block.faults());
+            }
         }
+        (None, None) => times.early_eviction(block),
     }
     let unfenced = block.values("unfenced", route::method);
     let missing = block.word("missing", &[("refuse", Missing::Refuse), ("observe", Missing::Observe)]);
     let enforce = block.word("enforce", &ENFORCE);
     observed(block, missing, enforce);
-    let tickets = tickets::verification(block);
+    let tickets = if filter.is_none() { tickets::verification(block) } else { None };
     let journal = journal::journal(block);
     let log = log::log(block);
 
@@ -68,6 +79,7 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
         settle: times.settle,
         max_execution: times.max_execution,
         send_within: times.send_within,
+        clock_error: filter.unwrap_or(times.clock_error),
         evict_after: times.evict_after,
         unfenced: unfenced.unwrap_or_default(),
         missing: missing.unwrap_or(Missing::Refuse),
@@ -77,25 +89,53 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
     })
 }
 
+/// What a machine that asks time servers keeps to.
+const CLOCK_ERROR: Duration = Duration::from_millis(500);
+
+/// The clock error of a filter; `None` for a guard with a store.
+fn filter(block: &mut Block) -> Option<Duration> {
+    if !block.is_present("filter") {
+        return None;
+    }
+    exactly_one(block, &["store", "filter"], "add `filter: {clock_error: 500ms}`");
+    let read = |block: &mut Block| block.value("clock_error", scalar::duration);
+    Some(block.inner("filter", read).flatten().unwrap_or(CLOCK_ERROR))
+}
+
+/// Fields that only a guard with a store heeds.
+fn of_a_store_only(block: &mut Block) {
+    for field in
+        ["settle", "max_execution", "send_within", "evict_after", "clock_error", "journal", "tickets"]
+    {
+        if block.is_present(field) {
+            let message = format!("`{field}` has no effect in a filter, which has no store");
+            let fault = Diagnostic::new(Code::NoEffect, message);
+            block.fault(field, fault.remedy("leave it out"));
+        }
+    }
+}
+
 struct Times {
     settle: Duration,
     max_execution: Duration,
     send_within: Duration,
+    clock_error: Duration,
     evict_after: Duration,
 }
 
 impl Times {
     fn read(block: &mut Block) -> Self {
         let evict_after = block.value("evict_after", scalar::keep);
+        let clock_error = block.value("clock_error", scalar::duration);
         let mut limit =
             |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
         let times = Self {
             settle: limit("settle", 10),
             max_execution: limit("max_execution", 30),
             send_within: limit("send_within", 5),
+            clock_error: clock_error.unwrap_or(CLOCK_ERROR),
             evict_after: evict_after.unwrap_or(Duration::from_secs(60 * 60)),
         };
-        times.early_eviction(block);
         times
     }
 

@@ -17,7 +17,7 @@ pub enum Kind {
 const GATEWAY: [&str; 4] = ["zookeeper", "routes", "upstreams", "listeners"];
 
 /// Fields that only the file of a guard has.
-const GUARD: [&str; 3] = ["store", "upstream", "listener"];
+const GUARD: [&str; 4] = ["store", "filter", "upstream", "listener"];
 
 /// A guard's file has a field that only guards have, and no field that only gateways have. Every other file is a
 /// gateway's.

@@ -16,8 +16,8 @@ use super::{
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     plan::{
-        Level, Protocol, ReservedFields, Service, ServiceId, Sharing, TokenFields, UnfinishedStatuses,
-        Upstream, UpstreamId, plain, services,
+        Expiry, Level, Protocol, ReservedFields, Service, ServiceId, Sharing, TokenFields,
+        UnfinishedStatuses, Upstream, UpstreamId, plain, services,
     },
     spelling::is_token,
 };
@@ -168,7 +168,8 @@ fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
     block.require("fencing", "fencing: none");
     let fencing = block.word("fencing", &LEVELS);
     let fencing = delay::level(block, fencing);
-    let direct = direct(block, fencing);
+    let expiry = heeded(block, fencing);
+    let direct = direct(block, fencing, expiry);
     let patience = match fencing {
         // A guard lets a request wait for older executions before it forwards the request.
         Some(Level::Guard) => 45,
@@ -183,19 +184,48 @@ fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
         terms.about_hops(block, fencing);
     }
     written?;
-    let upstream = terms?.upstream(name?.into(), reached?, fencing?, direct);
+    let upstream = terms?.upstream(name?.into(), reached?, fencing?, (direct, expiry));
     delay::covers(block, &upstream);
     Some(upstream)
 }
 
-fn direct(block: &mut Block, fencing: Option<Level>) -> bool {
+/// Whether somebody refuses a dispatch that comes too late.
+fn expiry(block: &mut Block) -> Expiry {
+    let words = [("ignored", Expiry::Ignored), ("enforced", Expiry::Enforced)];
+    block.word("not_after", &words).unwrap_or_default()
+}
+
+/// A guard heeds the field in any case, and whoever compares tokens needs no moment.
+fn heeded(block: &mut Block, fencing: Option<Level>) -> Expiry {
+    let written = expiry(block);
+    if let Some(fencing @ (Level::Guard | Level::Upstream)) = fencing
+        && block.is_present("not_after")
+    {
+        let message = format!("`not_after` has no effect with `fencing: {}`", fencing.word());
+        let remedy = match fencing {
+            Level::Guard => "leave it out: write it in the guard's file, below `upstream`",
+            _ => "leave it out: a service that compares tokens refuses the late ones",
+        };
+        block.fault("not_after", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+        return Expiry::Ignored;
+    }
+    written
+}
+
+fn direct(block: &mut Block, fencing: Option<Level>, expiry: Expiry) -> bool {
     let direct = block.word("direct", &[("true", true), ("false", false)]);
+    if expiry == Expiry::Enforced && matches!(fencing, Some(Level::None | Level::Delay(_))) {
+        return direct.unwrap_or(false);
+    }
     if let Some(fencing @ (Level::None | Level::Delay(_) | Level::Upstream)) = fencing
         && block.is_present("direct")
     {
         let message = format!("`direct` has no effect with `fencing: {}`", fencing.word());
         let fault = Diagnostic::new(Code::NoEffect, message);
-        block.fault("direct", fault.remedy("leave it out: it is about the way to a guard"));
+        block.fault(
+            "direct",
+            fault.remedy("leave it out: it is about the way to a guard, or to what enforces `not_after`"),
+        );
     }
     if fencing == Some(Level::Guard) && !block.is_present("direct") {
         let message = "`direct` is not written, so a refusal of the guard, such as in its first seconds, reaches clients as `unknown`";
@@ -222,6 +252,8 @@ pub(super) fn beside(guard: &mut Block) -> Option<Beside> {
         let written = endpoints(block);
         let written = chosen.and(one.or(written));
         let reached = reached(block, written.clone().unwrap_or_default(), chosen.unwrap_or("endpoints"));
+        let expiry = expiry(block);
+        let direct = beside_directly(block, expiry);
         let terms = Terms::read(block, 15);
         if let Some(terms) = &terms {
             terms.left_out(block);
@@ -229,12 +261,24 @@ pub(super) fn beside(guard: &mut Block) -> Option<Beside> {
         let place = block.is_present("response_timeout").then(|| block.place_of("response_timeout"));
         // A guard compares the tokens itself and passes them on, so the level here is `Upstream`.
         written?;
-        let mut upstream = terms?.upstream("upstream".into(), reached?, Level::Upstream, false);
+        let mut upstream = terms?.upstream("upstream".into(), reached?, Level::Upstream, (direct, expiry));
         upstream.has_fenced_routes = true;
         upstream.service.is_fenced = true;
         Some(Beside { upstream, place })
     };
     guard.is_present("upstream").then(|| guard.inner("upstream", read)).flatten()?
+}
+
+/// Whether nothing between a guard and what refuses late requests sends a request twice.
+fn beside_directly(block: &mut Block, expiry: Expiry) -> bool {
+    let direct = block.word("direct", &[("true", true), ("false", false)]);
+    if expiry == Expiry::Ignored && block.is_present("direct") {
+        let message = "`direct` has no effect without `not_after: enforced`";
+        let fault = Diagnostic::new(Code::NoEffect, message);
+        block
+            .fault("direct", fault.remedy("leave it out: it is about the way to what refuses late requests"));
+    }
+    direct.unwrap_or(false)
 }
 
 /// The settings that every upstream has.
@@ -328,7 +372,13 @@ impl Terms {
         block.fault("unfinished", Diagnostic::new(Code::HopEndsExecution, message).remedy(remedy));
     }
 
-    fn upstream(self, name: Arc<str>, reached: Reached, fencing: Level, direct: bool) -> Upstream {
+    fn upstream(
+        self,
+        name: Arc<str>,
+        reached: Reached,
+        fencing: Level,
+        (direct, expiry): (bool, Expiry),
+    ) -> Upstream {
         Upstream {
             name,
             endpoints: reached.endpoints,
@@ -336,6 +386,7 @@ impl Terms {
             protocol: reached.protocol,
             fencing,
             direct,
+            expiry,
             fields: self.fields,
             operation_field: self.operation_field,
             unfinished: self.unfinished,

@@ -16,6 +16,8 @@ pub struct Guard {
     pub max_execution: Duration,
     /// Nothing is written upstream later than this after admission. Default 5 s.
     pub send_within: Duration,
+    /// By how much the wall clocks of gateways may differ from this machine's. Default 500 ms.
+    pub clock_error: Duration,
     /// The mark of a key that nobody used for this long is dropped, and the floor takes its place. Default 1 h.
     pub evict_after: Duration,
     /// Methods that pass without a token. Default none.
@@ -34,6 +36,9 @@ pub enum Store {
     Redb(PathBuf),
     /// A database that all guards of the upstream share.
     Postgres(Postgres),
+    /// Nowhere. The process is a filter: it compares no tokens, and refuses only what comes after its
+    /// `Fencing-Not-After`.
+    Stateless,
 }
 
 /// Where the database of several guards is.

@@ -19,9 +19,11 @@ pub struct Upstream {
     pub tls: Option<Tls>,
     pub protocol: Protocol,
     pub fencing: Level,
-    /// No hop between gateway and guard sends a request twice, so the guard has not seen a request that it refuses.
-    /// Default false.
+    /// No hop between here and the guard, or the filter, sends a request twice, so nobody has seen a request that it
+    /// refuses. Default false.
     pub direct: bool,
+    /// What becomes of a dispatch that comes after its `Fencing-Not-After`. Default [`Expiry::Ignored`].
+    pub expiry: Expiry,
     pub fields: TokenFields,
     /// The lower-case name under which the upstream gets the value of `Idempotency-Key`; `None` for its own name.
     pub operation_field: Option<Arc<str>>,
@@ -65,6 +67,17 @@ pub enum Level {
     Guard,
     /// The upstream, in the transaction of the effect.
     Upstream,
+}
+
+/// What the upstream does with a dispatch that comes after the moment until which it may be begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Expiry {
+    /// It may be begun at any time.
+    #[default]
+    Ignored,
+    /// Whoever stands last before the service, or the service itself, refuses it. Waits then count from that moment,
+    /// where it is later than the last byte.
+    Enforced,
 }
 
 /// What is spoken with an upstream.

@@ -28,6 +28,8 @@ mod places;
 pub(crate) mod replies;
 pub mod trends;
 
+use std::sync::Arc;
+
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 
 pub use self::{csrf::Csrf, gateway_seen::GatewaySeen, outcomes::guard_seen::GuardSeen};
@@ -35,6 +37,7 @@ use self::{
     exposed::exposed,
     fault::{Fault, Word},
 };
+use crate::metrics::Metrics;
 
 /// The routes of a gateway's admin listener.
 pub fn of_gateway(seen: GatewaySeen) -> Router {
@@ -59,6 +62,15 @@ pub fn of_guard(seen: GuardSeen) -> Router {
         .merge(page::of_guard())
         .with_state(seen)
         .merge(exposed(metrics, move || counted.count()))
+        .fallback(nowhere)
+        .method_not_allowed_fallback(by_another_method)
+}
+
+/// The routes of a filter's admin listener. A filter has nothing that could be away, so it is always ready.
+pub fn of_filter(metrics: Arc<Metrics>) -> Router {
+    Router::new()
+        .route("/ready", get(async || "ready\n"))
+        .merge(exposed(metrics, || ()))
         .fallback(nowhere)
         .method_not_allowed_fallback(by_another_method)
 }

@@ -21,6 +21,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 pub(super) async fn look(findings: &Findings, store: &Store) {
     match store {
+        Store::Stateless => findings.saw("store", "none: a filter remembers nothing"),
         Store::Redb(file) => files::writable(findings, &["store", "redb"], folder(file)),
         Store::Postgres(from) => shared(findings, from).await,
     }

@@ -8,7 +8,7 @@ use hyper::{HeaderMap, header::HeaderValue};
 use serde::Serialize;
 
 use crate::{
-    headers::{FENCING_OPERATION, FENCING_TICKET},
+    headers::{FENCING_NOT_AFTER, FENCING_OPERATION, FENCING_TICKET},
     steps::{forward, key::Keyed},
 };
 
@@ -73,6 +73,7 @@ fn stamp(gateway: &Gateway, keyed: &Keyed, fields: &mut HeaderMap) {
             *value = HeaderValue::from_static("<number>");
         }
     }
+    fields.insert(FENCING_NOT_AFTER, HeaderValue::from_static("<not-after>"));
     let guarded = upstream.fencing == Level::Guard;
     let calls_back = fenced.fence(&gateway.serving).nested == Nested::Allow;
     if gateway.tickets.is_some() && (guarded || calls_back) {

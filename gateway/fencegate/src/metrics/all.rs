@@ -63,6 +63,14 @@ impl Metrics {
         Arc::new(metrics)
     }
 
+    pub fn of_filter() -> Arc<Self> {
+        let families = Families::new().with_process();
+        let (session, guard) = (SessionMetrics::register(&nobodys()), GuardMetrics::register(&nobodys()));
+        let metrics = Self::new((session, guard, LeaseMetrics::register(&nobodys())), families);
+        metrics.describe_build();
+        Arc::new(metrics)
+    }
+
     fn new(
         (session, guard, leases): (SessionMetrics, GuardMetrics, LeaseMetrics),
         families: Families,

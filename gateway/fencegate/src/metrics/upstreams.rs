@@ -5,7 +5,7 @@ use fencegate_process::{
     families::{Families, SHORT},
     sharded::Sharded,
 };
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts};
+use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts};
 
 use super::words::UPSTREAM_ERRORS;
 
@@ -15,6 +15,8 @@ pub(super) struct UpstreamFamilies {
     pub(super) seconds: Sharded<HistogramVec>,
     pub(super) errors: IntCounterVec,
     pub(super) retries: IntCounterVec,
+    pub(super) clock_offset: GaugeVec,
+    pub(super) clock_error: GaugeVec,
 }
 
 impl UpstreamFamilies {
@@ -26,7 +28,17 @@ impl UpstreamFamilies {
             let opts = HistogramOpts::new("upstream_seconds", "From sending to the head of the answer.");
             HistogramVec::new(opts.buckets(SHORT.to_vec()), &["upstream", "code"])
         };
+        let gauges =
+            |name, help| families.register(GaugeVec::new(Opts::new(name, help), &["upstream", "endpoint"]));
         Self {
+            clock_offset: gauges(
+                "clock_offset_seconds",
+                "How far the clock of a filter before the service is ahead of ours, by its last answer.",
+            ),
+            clock_error: gauges(
+                "clock_error_seconds",
+                "The largest offset with which that filter lets nothing in too late: its `clock_error`.",
+            ),
             seconds: families.register(Sharded::of(seconds)),
             errors: counters("upstream_errors_total", "Exchanges without an answer.", &["upstream", "kind"]),
             retries: counters(

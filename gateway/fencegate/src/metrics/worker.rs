@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use prometheus::Histogram;
 
 use super::{all::Metrics, route::RouteMetrics, words::class};
-use crate::refusal::Reason;
+use crate::{refusal::Reason, shown_clock::ClockOffset};
 
 /// The label of requests without a route.
 const UNROUTED: &str = "none";
@@ -67,6 +67,13 @@ impl WorkerMetrics {
                 known.push(Answers { upstream: upstream.to_owned(), class, seconds });
             }
         }
+    }
+
+    /// An answer shows the clock of a filter.
+    pub fn clock_seen(&self, upstream: &str, endpoint: &str, offset: ClockOffset) {
+        let families = &self.all.upstreams;
+        families.clock_offset.with_label_values(&[upstream, endpoint]).set(offset.seconds);
+        families.clock_error.with_label_values(&[upstream, endpoint]).set(offset.error);
     }
 
     pub fn upstream_error(&self, upstream: &str, kind: &'static str) {

@@ -254,11 +254,17 @@ reasons! {
     AskersOfGuards {
         Stale = "stale", 412, NotDispatched, "a newer token was announced" [Guard(guard::Word::Stale)];
         Floor = "floor", 412, NotDispatched, "the token is older than what is remembered" [Guard(guard::Word::Floor)];
+        /// Or the clocks of gateway and guard differ by more than `clock_error`.
+        Expired = "expired", 412, NotDispatched, "it came after the moment until which it might be begun"
+            [Guard(guard::Word::Expired)];
         Duplicate = "duplicate", 412, Unknown, "the token was announced before" [Guard(guard::Word::Duplicate)];
         TokenFuture = "token-future", 412, NotDispatched, "the token is far above all others"
             [Guard(guard::Word::TokenFuture)];
         TokenMalformed = "token-malformed", 400, NotDispatched, "the token cannot be read"
             [Guard(guard::Word::TokenMalformed)];
+        /// Only a filter says this.
+        NotAfterMissing = "not-after-missing", 403, NotDispatched, "it does not say until when it may be begun: the way in is the gateway"
+            [Guard(guard::Word::NotAfterMissing)];
         TokenMissing = "token-missing", 403, NotDispatched, "there is no token: the way in is the gateway"
             [Guard(guard::Word::TokenMissing)];
         TicketMissing = "ticket-missing", 403, NotDispatched, "there is no ticket" [Guard(guard::Word::TicketMissing)];

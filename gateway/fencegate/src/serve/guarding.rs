@@ -23,6 +23,7 @@ pub use self::{
 };
 use super::{
     base::Base,
+    filtering,
     main_thread::MainThread,
     not_serving::NotServing,
     notify::Manager,
@@ -37,6 +38,12 @@ use crate::serve::guarding::opening::OpenGuard;
 /// Runs until SIGTERM or SIGINT, then drains and writes down what only memory knows. Ends by itself when the store
 /// fails: what could not be remembered must not be acted on.
 pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding> {
+    if plan.store == plan::Store::Stateless {
+        return match options.init {
+            Some(_) => Err(NotGuarding::Stateless),
+            None => Ok(filtering::run(plan, options.workers)?),
+        };
+    }
     shown::keys_are(plan.serving.log.keys);
     let base = Base::of(Arc::new(MachineClock), Metrics::of_guard());
     let mut main = MainThread::begin()?;

@@ -152,6 +152,9 @@ impl<N: Network> Checking<N> {
         claimed: &Claimed,
         patience: &mut Patience<'_, WaitingClient>,
     ) -> Result<Decided, Refused> {
+        if !claimed.in_time {
+            return Err(Refused::Expired);
+        }
         let reserved = match wanted(request, claimed) {
             None => None,
             Some(wanted) => match self.guard.find(wanted, &mut self.patience(claimed, patience)).await? {

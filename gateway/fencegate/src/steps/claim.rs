@@ -53,6 +53,8 @@ pub struct Claimed {
     pub operation: Option<Operation>,
     /// The ticket for the service, where the service may call back.
     pub ticket: Option<HeaderValue>,
+    /// Whether it arrived before the moment after which it must not be begun.
+    pub in_time: bool,
 }
 
 impl Incoming for Presented {
@@ -143,10 +145,15 @@ impl Claiming {
             return Err(Refused::Called);
         }
         claim.parent = parent;
+        let not_after = present::not_after(presented)?;
+        let mut signed = None;
         if let Some(verifier) = &self.tickets {
-            claim.era = Some(self.guard.verify(verifier, present::ticket(presented)?.as_bytes(), &claim)?);
+            let ticket = present::ticket(presented)?.as_bytes();
+            let verified = self.guard.verify(verifier, ticket, &claim, not_after.as_ref())?;
+            (claim.era, signed) = (Some(verified.claims.era), verified.not_after);
         }
-        Ok(Claimed { claim, operation, ticket: present::passed_on(presented) })
+        let in_time = self.guard.is_in_time(not_after.as_ref(), signed);
+        Ok(Claimed { claim, operation, ticket: present::passed_on(presented), in_time })
     }
 
     /// A request without a valid claim: only few may pass.

@@ -306,6 +306,7 @@ impl<N: Network> Fencing<N> {
         let terms = Terms {
             level: upstream.fencing,
             response_timeout: upstream.response_timeout,
+            expiry: upstream.expiry,
             running: self.running.clone(),
         };
         let kept = Custody::of(hold.clone(), terms, self.clock.clone(), once, notes.clone());

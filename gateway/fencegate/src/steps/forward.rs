@@ -24,7 +24,7 @@ use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{
     key::listed,
     pick,
-    plan::{LargeBodies, Level, ReservedFields, Route, Upstream},
+    plan::{Expiry, LargeBodies, Level, ReservedFields, Route, Upstream},
     token::Token,
 };
 use fencegate_process::{clock::SharedClock, failpoint};
@@ -42,17 +42,19 @@ use self::{
     deadlines::{Overdue, Patience},
     fate::{Attempt, Failed, failed, given_up, not_connected_kind},
     once_more::{Spare, once_more},
-    reply::{AnswerHead, is_coded, judge_endpoint, refused_stale},
+    reply::{AnswerHead, is_coded, judge_endpoint, refused_expired, refused_stale},
     stamp::stamp,
     switch::{Around, Switch},
     verdict::Account,
 };
 use super::upgrade::{self, AskedUpgrade};
 use crate::{
+    headers::FENCING_CLOCK,
     intermediary,
     metrics::WorkerMetrics,
     notes::{Notes, Planned},
     refusal::{Reason, Refusal},
+    shown_clock::ClockOffset,
     step::Serve,
     steps::permitted::{Permitted, Right},
     trust::Guards,
@@ -93,8 +95,10 @@ impl<N: Network, H: Right> Serve<Permitted<H>> for Forward<N> {
                 self.metrics.upstream_error(&upstream.name, not_connected_kind(&error));
                 Refusal::from(&error)
             })?;
-            let dispatch = hold.as_ref().map(|hold| stamp(http.headers_mut(), hold, upstream)).transpose()?;
+            let stamped = hold.as_ref().map(|hold| stamp(http.headers_mut(), hold, upstream, &*self.clock));
+            let (dispatch, not_after) = stamped.transpose()?.unzip();
             notes.token.set(dispatch.as_ref().map(|dispatch| dispatch.token));
+            notes.not_after.set(not_after.or(notes.not_after.get()));
             // A fenced request has no spare copy: after one written byte it may have been executed.
             let spare = match hold {
                 None if !notes.fenced.get() && !tour.fresh && lend.pooled().reused && asked.is_none() => {
@@ -114,6 +118,13 @@ impl<N: Network, H: Right> Serve<Permitted<H>> for Forward<N> {
             }
         }
     }
+}
+
+/// Nothing was begun. A guard says it to its gateway in the gateway's words; a client is told that its hold is over.
+fn expired(level: Level) -> Refusal {
+    let detail = "it came after the moment until which it might be begun, or the clocks differ";
+    let reason = if level == Level::Upstream { Reason::Expired } else { Reason::Fenced };
+    Refusal::new(reason, detail).retiring()
 }
 
 /// A number that is the same for requests that should go to one endpoint.
@@ -183,7 +194,10 @@ impl<N: Network> Forward<N> {
         notes.sends(began, &lend.upstream().name);
         notes.gate.replace(Some(lend.gate().clone()));
         notes.address.replace(Some(lend.pooled().address().clone()));
-        let evidence = dispatch.as_ref().map(|dispatch| dispatch.evidence.clone());
+        let evidence = match &dispatch {
+            Some(dispatch) => Some(dispatch.evidence.clone()),
+            None => notes.begun_by.borrow().clone(),
+        };
         lend.gate().arm(evidence.clone());
         if evidence.is_some() {
             lend.gate().bound_delivery(lend.upstream().deliver_within);
@@ -229,6 +243,14 @@ impl<N: Network> Forward<N> {
         notes.upstream.set(Some(took));
         self.metrics.upstream_answered(&lend.upstream().name, response.status(), took);
         judge_endpoint(&lend, &response);
+        let shown = response.headers().get(FENCING_CLOCK);
+        if let Some(offset) = shown.and_then(|shown| ClockOffset::read(shown, &*self.clock)) {
+            self.metrics.clock_seen(&lend.upstream().name, &lend.endpoint().to_string(), offset);
+        }
+        if dispatch.is_none() && notes.begun_by.borrow().is_some() {
+            let stale = refused_stale(response.status(), response.headers());
+            notes.refused_by_service.set(stale.then_some(HeaderValue::from_static("stale")));
+        }
         let answer = AnswerHead { response, lend, plan };
         match dispatch {
             Some(dispatch) => self.fenced(answer, dispatch.token, notes).await,
@@ -260,6 +282,19 @@ impl<N: Network> Forward<N> {
         let compares = upstream.fencing == Level::Upstream && notes.route.get().is_some();
         if !compares && upstream.fencing != Level::Guard {
             self.look_for_hop(&answer);
+        }
+        if upstream.expiry == Expiry::Enforced && refused_expired(status, headers) {
+            let (direct, level) = (self.guards.is_direct(upstream), upstream.fencing);
+            info!(upstream = %upstream.name, %token, direct, "upstream.expired");
+            self.metrics.guard_refused(notes.route.get(), Reason::Expired);
+            if direct {
+                answer.spent().await;
+                return Err(Failed::Refused(expired(level)));
+            }
+            // Of two copies the first one may be executed.
+            answer.lend.gate().shut(Why::Cut);
+            let detail = "a copy of the request came after the moment until which it might be begun";
+            return Err(Failed::Refused(Refusal::new(Reason::OutcomeRefused, detail)));
         }
         match upstream.fencing {
             Level::None | Level::Delay(_) => return Ok(answer.reply(true)),

@@ -11,6 +11,7 @@ pub mod caller;
 pub mod claim;
 pub mod detach;
 pub mod fence;
+pub mod filter;
 pub mod forward;
 pub mod forward_auth;
 pub mod hop;

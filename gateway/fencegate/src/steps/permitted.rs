@@ -1,12 +1,13 @@
 //! A request that may be sent, and the right to send it: the lock that the gateway holds, or the admission by the
 //! guard.
 
-use std::rc::Rc;
+use std::{rc::Rc, time::Duration};
 
 use fencegate_http::body::Body;
 use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{
     key::ResourceKey,
+    not_after::NotAfter,
     plan::{Mode, UpstreamId},
     token::Token,
 };
@@ -24,12 +25,23 @@ pub struct Permitted<H> {
     pub hold: Option<H>,
 }
 
+/// The time in which a dispatch may be begun.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    pub not_after: NotAfter,
+    /// How long it is.
+    pub left: Duration,
+    /// Whether the receiver verifies tickets, so that the ticket has to bound the time as well.
+    pub is_signed: bool,
+}
+
 /// The right to dispatch a request: its token, and the evidence that the token is still good.
 pub trait Right: 'static {
     /// `None` when no further dispatch is possible.
     fn dispatch(&self) -> Option<Dispatch>;
     fn keys(&self) -> &[ResourceKey];
     fn mode(&self) -> Mode;
-    /// Adds the fields beside token, number, key and mode.
-    fn stamp(&self, token: Token, headers: &mut HeaderMap);
+    /// Adds the fields beside token, number, key and mode. Returns the moment after which the dispatch must not be
+    /// begun: that of `span`, or an earlier one if the ticket says so.
+    fn stamp(&self, token: Token, headers: &mut HeaderMap, span: Span) -> NotAfter;
 }

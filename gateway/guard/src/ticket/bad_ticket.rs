@@ -62,4 +62,6 @@ pub enum Differs {
     Tenure,
     #[error("another mode")]
     Mode,
+    #[error("an earlier moment until which the dispatch may be begun")]
+    NotAfter,
 }

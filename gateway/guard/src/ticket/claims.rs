@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, not_after::NotAfter, plan::Mode, token::Token};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -45,6 +45,9 @@ pub struct Verified {
     pub issued: u64,
     /// Seconds since 1970, without leeway.
     pub expires: u64,
+    /// Milliseconds since 1970 after which no dispatch under the ticket may be begun. `None` in a ticket of a lease or of
+    /// an older build.
+    pub not_after: Option<u64>,
     /// `nbf`, or `issued` without one. Seconds since 1970.
     starts: u64,
 }
@@ -97,9 +100,20 @@ impl Verified {
         Ok(())
     }
 
+    /// Checks that the ticket lets a dispatch be begun until `not_after`.
+    ///
+    /// # Errors
+    /// [`Bad::Key`]: the ticket says an earlier moment.
+    pub fn bounds(&self, not_after: &NotAfter) -> Result<(), Bad> {
+        match self.not_after {
+            Some(bound) if not_after.unix_ms() > bound => Err(Bad::Key(Differs::NotAfter)),
+            _ => Ok(()),
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn of(claims: Claims, issued: u64) -> Self {
-        Self { claims, issued, expires: issued + VALID, starts: issued }
+        Self { claims, issued, expires: issued + VALID, not_after: None, starts: issued }
     }
 
     /// Checks the time: a ticket is good from `LEEWAY` before its issue until `LEEWAY` after its end, without the last
@@ -139,6 +153,10 @@ pub(super) struct Payload<'a> {
     addr: Option<Cow<'a, str>>,
     iat: u64,
     exp: u64,
+    /// Milliseconds since 1970 after which no dispatch under the ticket may be begun. Older builds neither write nor
+    /// read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    not_after: Option<u64>,
     /// We do not write `nbf`, but obey it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nbf: Option<u64>,
@@ -174,8 +192,14 @@ impl<'a> Payload<'a> {
             addr: claims.origin.as_ref().map(|origin| Cow::Borrowed(&*origin.member)),
             iat: issued,
             exp: issued.saturating_add(VALID),
+            not_after: None,
             nbf: None,
         }
+    }
+
+    /// Adds the moment after which no dispatch under the ticket may be begun.
+    pub(super) fn until(self, not_after: u64) -> Self {
+        Self { not_after: Some(not_after), ..self }
     }
 
     /// The claims, if they are well-formed. The time is checked by [`Verified::is_current`].
@@ -216,6 +240,7 @@ impl<'a> Payload<'a> {
             },
             issued: self.iat,
             expires: self.exp,
+            not_after: self.not_after,
             starts: self.nbf.unwrap_or(self.iat),
         })
     }

@@ -1,9 +1,11 @@
-//! Signs tickets: one per tenure, and again when half of its time is over.
+//! Signs tickets: one per tenure, and again when half of its time is over. A ticket that says until when a dispatch may
+//! be begun is signed anew when a quarter of that time is over.
 
 use std::{
     fmt,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -59,7 +61,16 @@ impl Signer {
     /// The value of `Fencing-Ticket`, good from `now` (seconds since 1970) for [`VALID`] seconds. Takes some tens of
     /// microseconds; [`Ticket`] keeps the result. Keep it out of logs: whoever reads it there could present it.
     pub fn sign(&self, claims: &Claims, now: u64) -> String {
-        jsonwebtoken::encode(&self.header, &Payload::of(claims, now), &self.key)
+        self.encode(&Payload::of(claims, now))
+    }
+
+    /// As [`Signer::sign`]. `not_after`: milliseconds since 1970 after which no dispatch under the ticket may be begun.
+    pub fn sign_until(&self, claims: &Claims, now: u64, not_after: u64) -> String {
+        self.encode(&Payload::of(claims, now).until(not_after))
+    }
+
+    fn encode(&self, payload: &Payload<'_>) -> String {
+        jsonwebtoken::encode(&self.header, payload, &self.key)
             .expect("the key was read as one of this algorithm, and claims are plain data")
     }
 }
@@ -75,6 +86,8 @@ pub struct Ticket {
     signer: Arc<Signer>,
     claims: Claims,
     signed: Mutex<Option<Signed>>,
+    /// The text that says until when a dispatch may be begun, and that moment in milliseconds since 1970.
+    bounded: Mutex<Option<(Signed, u64)>>,
 }
 
 struct Signed {
@@ -86,7 +99,7 @@ struct Signed {
 impl Ticket {
     /// Signs nothing yet: a tenure without a dispatch costs nothing.
     pub fn new(signer: Arc<Signer>, claims: Claims) -> Self {
-        Self { signer, claims, signed: Mutex::new(None) }
+        Self { signer, claims, signed: Mutex::new(None), bounded: Mutex::new(None) }
     }
 
     pub fn claims(&self) -> &Claims {
@@ -96,16 +109,36 @@ impl Ticket {
     /// The value of `Fencing-Ticket` at `now` (seconds since 1970), which has at least half of its time before it.
     pub fn text(&self, now: u64) -> Arc<str> {
         let mut signed = self.signed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(signed) = &*signed
-            // If the clock was set back, the ticket was signed in the future, and guards would refuse it.
-            && signed.at <= now
-            && now - signed.at < VALID / 2
-        {
+        if let Some(signed) = signed.as_ref().filter(|signed| signed.is_fresh(now)) {
             return signed.text.clone();
         }
         let text: Arc<str> = self.signer.sign(&self.claims, now).into();
         *signed = Some(Signed { text: text.clone(), at: now });
         text
+    }
+
+    /// As [`Ticket::text`], for a dispatch that must not be begun after `wanted` milliseconds since 1970, which is
+    /// `left` from now. Also returns the moment that the ticket says: dispatches share a ticket, so it may be earlier
+    /// than `wanted` by a quarter of `left`, or later.
+    pub fn text_until(&self, now: u64, wanted: u64, left: Duration) -> (Arc<str>, u64) {
+        let mut bounded = self.bounded.lock().unwrap_or_else(PoisonError::into_inner);
+        let early = u64::try_from(left.as_millis() / 4).unwrap_or(u64::MAX);
+        if let Some((signed, not_after)) = bounded.as_ref()
+            && signed.is_fresh(now)
+            && not_after.saturating_add(early) >= wanted
+        {
+            return (signed.text.clone(), *not_after);
+        }
+        let text: Arc<str> = self.signer.sign_until(&self.claims, now, wanted).into();
+        *bounded = Some((Signed { text: text.clone(), at: now }, wanted));
+        (text, wanted)
+    }
+}
+
+impl Signed {
+    fn is_fresh(&self, now: u64) -> bool {
+        // If the clock was set back, the ticket was signed in the future, and guards would refuse it.
+        self.at <= now && now - self.at < VALID / 2
     }
 }
 

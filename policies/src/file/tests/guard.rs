@@ -7,7 +7,8 @@ use crate::{
     diagnose::Code,
     file::{Kind, Loaded, kind, load, load_guard},
     plan::{
-        Enforce, Guard, Level, Missing, Postgres, Probe, Store, Tls, Unmatched, UpstreamId, Verification,
+        Enforce, Expiry, Guard, Level, Missing, Postgres, Probe, Store, Tls, Unmatched, UpstreamId,
+        Verification,
     },
 };
 
@@ -76,6 +77,37 @@ fn a_guards_file_can_say_it_otherwise() {
     assert_eq!(guard.tickets, Some(Verification::Jwks("http://gw-1:9901/keys?all".into())));
     assert_eq!(guard.serving.upstreams[0].endpoints.len(), 2);
     assert!(guard.serving.fields.contains("x_token"));
+}
+
+#[test]
+fn a_filter_has_no_store_and_nothing_of_what_needs_one() {
+    let filter = LEAST_GUARD.replace("store: {redb: /var/lib/guard.redb}", "filter: {}");
+    let Loaded { plan, diagnostics, .. } = load_guard(&filter);
+    assert!(diagnostics.is_empty(), "{diagnostics:?}");
+    let plan = plan.expect("sound");
+    assert_eq!((&plan.store, plan.clock_error), (&Store::Stateless, Duration::from_millis(500)));
+    let exact = guard(&filter.replace("filter: {}", "filter: {clock_error: 0ms}"));
+    assert_eq!((exact.store, exact.clock_error), (Store::Stateless, Duration::ZERO));
+    for field in ["settle: 10s", "max_execution: 30s", "clock_error: 1s", "tickets: {secret_file: /b}"] {
+        let Loaded { plan, diagnostics, .. } = load_guard(&format!("{filter}{field}\n"));
+        let codes: Vec<Code> = diagnostics.iter().map(|one| one.code).collect();
+        assert!(plan.is_none() && codes == [Code::NoEffect], "{field}: {diagnostics:?}");
+    }
+    let both = load_guard(&format!("{LEAST_GUARD}filter: {{}}\n"));
+    assert!(both.plan.is_none() && both.diagnostics.iter().any(|one| one.code == Code::OnlyOne));
+}
+
+#[test]
+fn a_guards_file_says_whether_late_requests_are_refused_behind_it() {
+    let with = |fields: &str| {
+        let endpoint = "endpoint: \"http://127.0.0.1:8000\"";
+        let loaded = load_guard(&LEAST_GUARD.replace(endpoint, &format!("{endpoint}, {fields}")));
+        loaded.plan.map(|plan| (plan.serving.upstreams[0].expiry, plan.serving.upstreams[0].direct))
+    };
+    assert_eq!(with("not_after: ignored"), Some((Expiry::Ignored, false)));
+    assert_eq!(with("not_after: enforced"), Some((Expiry::Enforced, false)));
+    assert_eq!(with("not_after: enforced, direct: true"), Some((Expiry::Enforced, true)));
+    assert_eq!(with("direct: true"), None, "it has no effect");
 }
 
 #[test]

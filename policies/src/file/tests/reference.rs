@@ -15,6 +15,7 @@ const COMPLETE: &str = include_str!("../../../tests/complete.yaml");
 const UNIX: &str = include_str!("../../../tests/unix.yaml");
 const COMPLETE_GUARD: &str = include_str!("../../../tests/complete.guard.yaml");
 const SHARING_GUARD: &str = include_str!("../../../tests/sharing.guard.yaml");
+const FILTER: &str = include_str!("../../../tests/filter.guard.yaml");
 
 /// Where the fields below a place in the file are described: the heading of a section.
 const GATEWAY: [(&str, &str); 12] = [
@@ -129,7 +130,7 @@ fn every_field_of_a_policy_has_a_row_and_every_row_is_a_field() {
 
 #[test]
 fn every_field_of_a_guards_file_has_a_row_and_every_row_is_a_field() {
-    compare(&[COMPLETE_GUARD, SHARING_GUARD, GUARD], Kind::Guard, &GUARD_FILE, &GUARD_ELSEWHERE);
+    compare(&[COMPLETE_GUARD, SHARING_GUARD, FILTER, GUARD], Kind::Guard, &GUARD_FILE, &GUARD_ELSEWHERE);
 }
 
 /// The shortest policy in which every field with a default can stand.
@@ -189,8 +190,16 @@ fn defaults_hold(sections: &[(&str, &str)], least: &Value, plan: impl Fn(&str) -
             for name in &row.names {
                 // Fields that are an error unless another field stands beside them.
                 if name.ends_with("...")
-                    || ["store", "direct", "upload_timeout", "body_type", "socket_mode"]
-                        .contains(&name.as_str())
+                    || [
+                        "store",
+                        "direct",
+                        "upstream.direct",
+                        "not_after",
+                        "upload_timeout",
+                        "body_type",
+                        "socket_mode",
+                    ]
+                    .contains(&name.as_str())
                 {
                     continue;
                 }

@@ -15,6 +15,7 @@ const COMPLETE: &str = include_str!("../../../tests/complete.yaml");
 const UNIX: &str = include_str!("../../../tests/unix.yaml");
 const COMPLETE_GUARD: &str = include_str!("../../../tests/complete.guard.yaml");
 const SHARING_GUARD: &str = include_str!("../../../tests/sharing.guard.yaml");
+const FILTER: &str = include_str!("../../../tests/filter.guard.yaml");
 
 /// What a function takes that reads a single value. A function that is not here makes the test fail.
 fn single(reader: &str) -> Value {
@@ -221,6 +222,10 @@ fn the_schema_of_policies_is_what_the_reader_asks_for() {
 fn the_schema_of_guards_is_what_the_reader_asks_for() {
     keep_current(
         "schema.guard.json",
-        &schema("The file of a Fencegate guard", &[GUARD, COMPLETE_GUARD, SHARING_GUARD], Kind::Guard),
+        &schema(
+            "The file of a Fencegate guard",
+            &[GUARD, COMPLETE_GUARD, SHARING_GUARD, FILTER],
+            Kind::Guard,
+        ),
     );
 }

@@ -25,6 +25,8 @@ pub enum NotGuarding {
     NoPlace(#[from] NoPlace),
     #[error("FG0540: {0}")]
     NotUsable(#[from] NotUsable),
+    #[error("a filter has no store: leave `--init` out")]
+    Stateless,
     #[error("join the store: {0}")]
     NotJoined(NotJoined),
     #[error("read the ticket keys")]

@@ -45,6 +45,7 @@ impl OpenGuard {
         main: &mut MainThread,
     ) -> Result<Option<Self>, NotGuarding> {
         match &plan.store {
+            plan::Store::Stateless => Err(NotGuarding::Stateless),
             plan::Store::Redb(path) => Self::alone(path, plan, init, base).map(Some),
             plan::Store::Postgres(from) => {
                 let place = database::place(from)?;

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use fencegate_guard::doubt::Execution;
 use fencegate_lock::tenures::tenure::Dispatch;
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, not_after::NotAfter, plan::Mode, token::Token};
 use fencegate_process::clock::Permission;
 use hyper::{HeaderMap, header::HeaderValue};
 
-use crate::{headers::FENCING_TICKET, steps::permitted::Right};
+use crate::{
+    headers::FENCING_TICKET,
+    steps::permitted::{Right, Span},
+};
 
 /// The right to send a request, and to send it again if nothing was sent.
 pub struct Admission {
@@ -49,9 +52,10 @@ impl Right for Admission {
 
     /// The service gets no ticket unless its gateway says so. With a ticket it could pass for a gateway for some
     /// minutes, and a service that does not call back needs none.
-    fn stamp(&self, _: Token, headers: &mut HeaderMap) {
+    fn stamp(&self, _: Token, headers: &mut HeaderMap, span: Span) -> NotAfter {
         if let Some(ticket) = &self.ticket {
             headers.insert(FENCING_TICKET, ticket.clone());
         }
+        span.not_after
     }
 }

@@ -7,6 +7,7 @@ use fencegate_guard::{
 };
 use fencegate_policies::{
     key::ResourceKey,
+    not_after::NotAfter,
     operation::Operation,
     plan::{Mode, is_plain},
     token::Token,
@@ -54,6 +55,12 @@ pub fn token(presented: &HeaderMap) -> Result<Option<Token>, Refused> {
 pub fn parent(presented: &HeaderMap) -> Result<Option<Token>, Refused> {
     let token = one(presented, "fencing-parent")?.map(Token::parse).transpose();
     token.map_err(|_| Refused::TokenMalformed(Malformed::Unreadable("fencing-parent")))
+}
+
+/// The moment after which the dispatch must not be begun. Gateways of an older build do not send it.
+pub fn not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, Refused> {
+    let moment = one(presented, "fencing-not-after")?.map(|text| NotAfter::parse(text.as_bytes()));
+    moment.transpose().map_err(|_| Refused::TokenMalformed(Malformed::Unreadable("fencing-not-after")))
 }
 
 /// `keep` is the default in seconds, for gateways that do not send it.
@@ -161,6 +168,23 @@ mod tests {
             assert!(matches!(refused, Refused::TokenMalformed(_)), "{name}: {refused:?}");
         }
         assert_eq!(claim(&fields(&[key, mode])).expect_err("none"), Refused::TokenMissing);
+    }
+
+    #[test]
+    fn a_moment_that_a_gateway_would_not_stamp_is_malformed() {
+        assert_eq!(not_after(&HeaderMap::new()), Ok(None));
+        let stamped = fields(&[("fencing-not-after", "1795727217123")]);
+        assert_eq!(not_after(&stamped), Ok(Some(NotAfter::new(1_795_727_217_123, None))));
+        for bad in [
+            vec![("fencing-not-after", "")],
+            vec![("fencing-not-after", "-1")],
+            vec![("fencing-not-after", "soon")],
+            vec![("fencing-not-after", "1"), ("fencing-not-after", "1")],
+            vec![("fencing-not-after", "1"), ("fencing_not_after", "2")],
+        ] {
+            let refused = not_after(&fields(&bad)).expect_err("malformed");
+            assert!(matches!(refused, Refused::TokenMalformed(_)), "{bad:?}: {refused:?}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use std::{rc::Rc, time::Duration};
 
 use fencegate_http::upstream::gate::Gate;
 use fencegate_lock::session::evidence::Evidence;
-use fencegate_policies::plan::Level;
+use fencegate_policies::plan::{Expiry, Level};
 use fencegate_process::{clock::Boot, said::Brief};
 use tokio::{
     task::spawn_local,
@@ -42,6 +42,8 @@ pub(super) struct Terms {
     pub(super) level: Level,
     /// The longest time that the upstream may take.
     pub(super) response_timeout: Duration,
+    /// Whether the upstream refuses what comes after the moment until which it may be begun.
+    pub(super) expiry: Expiry,
     /// A stopping process waits for the tasks in here.
     pub(super) running: TaskTracker,
 }
@@ -73,6 +75,8 @@ impl Terms {
     pub(super) fn rests(&self, hold: &Rc<HeldTenure>, notes: &Notes, end: End, now: Boot) {
         let gate = notes.gate.borrow();
         let Some(gate) = gate.as_ref() else { return };
+        let not_after = notes.not_after.get().filter(|_| self.expiry == Expiry::Enforced);
+        let begun_by = not_after.map(|not_after| Instant::now() + not_after.since(now));
         if let Some(until) = self.in_doubt_until(gate, end) {
             let running = hold.running.clone();
             // Not among those that a stopping process waits for: the next process knows nothing of it either.
@@ -81,7 +85,7 @@ impl Terms {
                 drop(running);
             });
         }
-        let Some(until) = self.until(gate, hold.tenure.evidence(), end, now) else { return };
+        let Some(until) = self.until((gate, begun_by), hold.tenure.evidence(), end, now) else { return };
         let hold = hold.clone();
         let rest = until.saturating_duration_since(Instant::now());
         info!(rest = %Brief(rest), "the key of an exchange that was given up is kept until its upstream has had its time");
@@ -96,7 +100,17 @@ impl Terms {
     /// The reason why the gate was shut does not decide alone: after a pause a time limit may have passed as well,
     /// and the first one that is noticed is recorded. The evidence does not decide alone either: a later heartbeat
     /// may have extended it again.
-    fn until(&self, gate: &Gate, evidence: &Evidence, end: End, now: Boot) -> Option<Instant> {
+    ///
+    /// `begun_by`: the moment after which the upstream begins nothing. What a relay still has may be begun until then,
+    /// so its time counts from there. With a delay the next holder waits for the execution itself, and the hold is kept
+    /// only until that moment, after any end that is not known.
+    fn until(
+        &self,
+        (gate, begun_by): (&Gate, Option<Instant>),
+        evidence: &Evidence,
+        end: End,
+        now: Boot,
+    ) -> Option<Instant> {
         let sent = gate.written() > 0;
         let may_go_on = match end {
             End::Complete => false,
@@ -105,8 +119,15 @@ impl Terms {
             End::Left => sent,
             End::Broken | End::Undispatched => sent && (gate.was_given_up() || !evidence.holds(now)),
         };
-        let rests = self.level == Level::None && may_go_on;
-        rests.then(|| gate.last_write() + self.response_timeout)
+        let last = gate.last_write();
+        match self.level {
+            Level::None if may_go_on => {
+                Some(begun_by.map_or(last, |begun_by| last.max(begun_by)) + self.response_timeout)
+            }
+            Level::Delay(_) if matches!(end, End::Unfinished) => begun_by,
+            Level::Delay(_) if sent && matches!(end, End::Left | End::Broken) => begun_by,
+            Level::None | Level::Delay(_) | Level::Guard | Level::Upstream => None,
+        }
     }
 
     /// Until when the upstream may be at work behind whoever closes the key by its name. `response_timeout` is longer
@@ -148,7 +169,7 @@ mod tests {
     }
 
     fn terms(level: Level) -> Terms {
-        Terms { level, response_timeout: LIMIT, running: TaskTracker::new() }
+        Terms { level, response_timeout: LIMIT, expiry: Expiry::Ignored, running: TaskTracker::new() }
     }
 
     /// The gate of an exchange that has sent so many bytes under a proof of five seconds.
@@ -174,17 +195,21 @@ mod tests {
         for why in [Why::Abandoned, Why::Late, Why::ProofLost] {
             let (gate, _, evidence) = ended(b"x", why).await;
             let until = Some(gate.last_write() + LIMIT);
-            assert_eq!(terms(Level::None).until(&gate, &evidence, End::Broken, at(5)), until, "{why:?}");
+            assert_eq!(
+                terms(Level::None).until((&gate, None), &evidence, End::Broken, at(5)),
+                until,
+                "{why:?}"
+            );
             for level in [Level::Guard, Level::Upstream] {
                 assert_eq!(
-                    terms(level).until(&gate, &evidence, End::Broken, at(5)),
+                    terms(level).until((&gate, None), &evidence, End::Broken, at(5)),
                     None,
                     "{why:?}: tokens are compared"
                 );
             }
             let (gate, _, evidence) = ended(b"", why).await;
             assert_eq!(
-                terms(Level::None).until(&gate, &evidence, End::Broken, at(5)),
+                terms(Level::None).until((&gate, None), &evidence, End::Broken, at(5)),
                 None,
                 "{why:?}: nothing was sent"
             );
@@ -198,24 +223,28 @@ mod tests {
             let (gate, proof, evidence) = ended(b"x", why).await;
             proof.extend(at(50));
             assert_eq!(
-                terms.until(&gate, &evidence, End::Broken, at(6)),
+                terms.until((&gate, None), &evidence, End::Broken, at(6)),
                 Some(gate.last_write() + LIMIT),
                 "{why:?}"
             );
         }
         let (gate, _, evidence) = ended(b"x", Why::Abandoned).await;
-        assert_eq!(terms.until(&gate, &evidence, End::Broken, at(4)), None);
+        assert_eq!(terms.until((&gate, None), &evidence, End::Broken, at(4)), None);
     }
 
     #[tokio::test]
     async fn the_key_rests_when_nobody_has_told_the_end() {
         let (gate, _, evidence) = ended(b"x", Why::Abandoned).await;
-        let until = |level, end| terms(level).until(&gate, &evidence, end, at(4));
+        let until = |level, end| terms(level).until((&gate, None), &evidence, end, at(4));
         assert_eq!(until(Level::None, End::Left), Some(gate.last_write() + LIMIT));
         assert_eq!(until(Level::None, End::Complete), None);
         assert_eq!(until(Level::Upstream, End::Left), None, "tokens are compared");
         let (gate, _, evidence) = ended(b"", Why::Abandoned).await;
-        assert_eq!(terms(Level::None).until(&gate, &evidence, End::Left, at(4)), None, "nothing was sent");
+        assert_eq!(
+            terms(Level::None).until((&gate, None), &evidence, End::Left, at(4)),
+            None,
+            "nothing was sent"
+        );
     }
 
     /// The connection is back in the pool by then.
@@ -223,7 +252,7 @@ mod tests {
     async fn the_key_rests_when_a_proxy_may_have_made_the_whole_answer() {
         let (gate, _, evidence) = sent(b"x").await;
         gate.disarm();
-        let until = |level, end| terms(level).until(&gate, &evidence, end, at(4));
+        let until = |level, end| terms(level).until((&gate, None), &evidence, end, at(4));
         assert_eq!(until(Level::None, End::Unfinished), Some(gate.last_write() + LIMIT));
         assert_eq!(until(Level::None, End::Complete), None);
         for level in [Level::Guard, Level::Upstream, Level::Delay(LIMIT)] {
@@ -259,6 +288,27 @@ mod tests {
         assert_eq!(terms(Level::Guard).in_doubt_until(&gate, End::Left), None, "nothing was sent");
     }
 
+    #[tokio::test]
+    async fn what_is_refused_when_it_comes_late_may_be_begun_until_then_and_not_later() {
+        let (gate, _, evidence) = ended(b"x", Why::Late).await;
+        let enforced = |level| Terms { expiry: Expiry::Enforced, ..terms(level) };
+        let begun_by = gate.last_write() + LIMIT;
+        let until =
+            |level, end, begun_by| enforced(level).until((&gate, Some(begun_by)), &evidence, end, at(4));
+        let at_none = until(Level::None, End::Left, begun_by);
+        assert_eq!(at_none, Some(begun_by + LIMIT), "it has its time from then on");
+        let before = gate.last_write() - Duration::from_millis(1);
+        assert_eq!(until(Level::None, End::Left, before), Some(gate.last_write() + LIMIT));
+        for end in [End::Left, End::Broken] {
+            let at_delay = until(Level::Delay(LIMIT), end, begun_by);
+            assert_eq!(at_delay, Some(begun_by), "{end:?}: the delay counts from then on");
+            assert_eq!(terms(Level::Delay(LIMIT)).until((&gate, None), &evidence, end, at(4)), None);
+        }
+        for end in [End::Complete, End::Undispatched] {
+            assert_eq!(until(Level::Delay(LIMIT), end, begun_by), None, "{end:?}: nothing runs");
+        }
+    }
+
     /// A tunnel whose client has closed its side in order, while the upstream has not.
     #[tokio::test]
     async fn what_was_written_counts_after_a_gate_was_opened_for_the_end_of_a_client() {
@@ -266,7 +316,7 @@ mod tests {
             let (gate, _, evidence) = sent(b"x").await;
             gate.disarm_if_held();
             gate.shut(why);
-            let until = terms(Level::None).until(&gate, &evidence, End::Broken, at(4));
+            let until = terms(Level::None).until((&gate, None), &evidence, End::Broken, at(4));
             assert_eq!(until, Some(gate.last_write() + LIMIT), "{why:?}");
         }
     }

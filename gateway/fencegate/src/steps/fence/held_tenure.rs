@@ -6,6 +6,7 @@ use fencegate_http::share::Share;
 use fencegate_lock::tenures::tenure::{Dispatch, Tenure};
 use fencegate_policies::{
     key::ResourceKey,
+    not_after::NotAfter,
     operation::Operation,
     plan::{Mode, Nested},
     token::Token,
@@ -18,7 +19,7 @@ use crate::{
     headers::{FENCING_NESTED, FENCING_OPERATION, FENCING_PARENT, FENCING_TICKET},
     metrics::Holding,
     stays::Stay,
-    steps::permitted::Right,
+    steps::permitted::{Right, Span},
     ticketing::Ticketing,
 };
 
@@ -57,13 +58,15 @@ impl Right for Rc<HeldTenure> {
         self.mode
     }
 
-    fn stamp(&self, token: Token, headers: &mut HeaderMap) {
-        let ticket = self
-            .tickets
-            .as_ref()
-            .and_then(|tickets| tickets.ticket(&self.keys, token, self.mode, self.tenure.session()));
-        if let Some(ticket) = ticket {
-            headers.insert(FENCING_TICKET, ticket);
+    fn stamp(&self, token: Token, headers: &mut HeaderMap, span: Span) -> NotAfter {
+        let mut not_after = span.not_after;
+        if let Some(tickets) = &self.tickets {
+            let wanted = span.is_signed.then_some(span);
+            let signed = tickets.ticket_until(&self.keys, token, self.mode, self.tenure.session(), wanted);
+            if let Some((ticket, bound)) = signed {
+                headers.insert(FENCING_TICKET, ticket);
+                not_after = bound.map_or(not_after, |bound| not_after.no_later_than(bound));
+            }
         }
         if self.nested == Nested::Allow {
             headers.insert(FENCING_NESTED, HeaderValue::from_static("allow"));
@@ -79,5 +82,6 @@ impl Right for Rc<HeldTenure> {
             let value = HeaderValue::from_str(&operation.to_string()).expect("hex digits and numbers");
             headers.insert(FENCING_OPERATION, value);
         }
+        not_after
     }
 }

@@ -120,6 +120,12 @@ pub(super) fn refused_stale(status: StatusCode, headers: &HeaderMap) -> bool {
     }
 }
 
+/// What enforces the end of the time in which a dispatch may be begun has refused it, and says so.
+pub(super) fn refused_expired(status: StatusCode, headers: &HeaderMap) -> bool {
+    let word = headers.get(FENCING_REFUSAL);
+    status == StatusCode::PRECONDITION_FAILED && word.is_some_and(|word| word == "expired")
+}
+
 /// Counts a failure of an endpoint that reports itself, or its service, as out of order. A guard's refusal is no such
 /// report.
 pub(super) fn judge_endpoint(lend: &Lend, response: &Response<Incoming>) {

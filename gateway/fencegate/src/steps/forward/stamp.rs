@@ -1,33 +1,54 @@
-//! Stamps every dispatch with its token and its keys. This happens last, so that nothing can strip it.
+//! Stamps every dispatch with its token, its keys, and the moment after which it must not be begun. This happens last, so that nothing can strip it.
+
+use std::fmt::Write as _;
 
 use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{
     key::{ResourceKey, listed},
+    not_after::NotAfter,
     plan::{Level, Mode, TokenFields, Upstream},
     token::Token,
 };
+use fencegate_process::clock::{Boot, Clock};
 use hyper::{
     HeaderMap,
     header::{HeaderName, HeaderValue},
 };
 
 use crate::{
-    headers::{FENCING_HOPS, FENCING_KEY, FENCING_MODE, FENCING_NUMBER, FENCING_TOKEN},
+    headers::{FENCING_HOPS, FENCING_KEY, FENCING_MODE, FENCING_NOT_AFTER, FENCING_NUMBER, FENCING_TOKEN},
     refusal::{Reason, Refusal},
-    steps::{claim::present, permitted::Right},
+    steps::{
+        claim::present,
+        permitted::{Right, Span},
+    },
 };
 
-/// Each new connection gets a new dispatch, with the next G.
+/// Each new connection gets a new dispatch, with the next G. Returns with it the moment after which it must not be
+/// begun: the end of its permission as known now, or `response_timeout` from now, when nobody waits for it any more.
 pub(super) fn stamp(
     headers: &mut HeaderMap,
     hold: &impl Right,
     upstream: &Upstream,
-) -> Result<Dispatch, Refusal> {
+    clock: &dyn Clock,
+) -> Result<(Dispatch, Boot), Refusal> {
     let no_token = || Refusal::new(Reason::KeyLimit, "the tenure has no further token");
     let dispatch = hold.dispatch().ok_or_else(no_token)?;
     claim(headers, dispatch.token, hold.keys(), hold.mode(), upstream);
-    hold.stamp(dispatch.token, headers);
-    Ok(dispatch)
+    let now = clock.now();
+    let deadline = dispatch.evidence.deadline().min(now + upstream.response_timeout);
+    let is_signed = upstream.fencing == Level::Guard;
+    let span = Span { not_after: clock.not_after(deadline), left: deadline.since(now), is_signed };
+    let not_after = hold.stamp(dispatch.token, headers, span);
+    headers.insert(FENCING_NOT_AFTER, written(&not_after));
+    Ok((dispatch, deadline))
+}
+
+/// The value of `Fencing-Not-After`.
+pub fn written(not_after: &NotAfter) -> HeaderValue {
+    let mut text = String::with_capacity(NotAfter::LONGEST);
+    write!(text, "{not_after}").expect("a text takes all that is written");
+    HeaderValue::try_from(text).expect("digits and an id are visible ASCII")
 }
 
 /// Writes the token, the keys and the mode.

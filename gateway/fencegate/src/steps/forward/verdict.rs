@@ -121,7 +121,9 @@ impl Account {
             return Refusal::new(Reason::OutcomeRefused, detail);
         }
         match word {
-            Reason::Stale | Reason::Floor => Refusal::new(Reason::Fenced, detail).retiring(),
+            Reason::Stale | Reason::Floor | Reason::Expired => {
+                Refusal::new(Reason::Fenced, detail).retiring()
+            }
             // The reason is about the resource and not about this tenure. A later attempt may be let in, and clients
             // know the reason.
             _ if word.is_of_a_guard() && word.hearers() == Hearers::Clients => Refusal::new(word, detail),
@@ -165,6 +167,7 @@ mod tests {
         for (word, reason, retires) in [
             ("stale", Reason::Fenced, true),
             ("floor", Reason::Fenced, true),
+            ("expired", Reason::Fenced, true),
             ("busy", Reason::Busy, false),
             ("in-doubt", Reason::InDoubt, false),
             ("quarantine", Reason::Quarantine, false),

@@ -1,0 +1,86 @@
+//! Starts a filter and waits for a signal. It has no store: nothing is remembered from one request to the next.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_http::{listen::certificates::Certificates, network::Network};
+use fencegate_policies::plan::{self, Enforce};
+use fencegate_process::{clock::MachineClock, shown};
+use tracing::{info, warn};
+
+use super::{
+    base::Base,
+    main_thread::MainThread,
+    not_serving::NotServing,
+    notify::Manager,
+    reception::Reception,
+    signals::{Demand, Signals},
+    staff::{self, Equipment, Staff},
+    worker::{Bench, Shared, Staffed},
+};
+use crate::{
+    admin,
+    front::{Arrived, Role},
+    metrics::Metrics,
+    stack,
+    step::Serve,
+    steps::{claim::Bypass, filter},
+};
+
+/// The filter's part of a worker.
+#[derive(Clone)]
+pub struct Filtering {
+    clock_error: Duration,
+    enforce: Enforce,
+    bypass: Arc<Bypass>,
+}
+
+impl<N: Network> Staffed<N> for Filtering {
+    const ROLE: Role = Role::Filter;
+
+    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
+        let Bench { edition, parts, forward, .. } = bench;
+        let Filtering { clock_error, enforce, bypass } = shared.role.clone();
+        let (clock, plan) = (shared.clock.clone(), Rc::new(edition.plan.clone()));
+        stack::filter(parts, filter::Filtering { clock, clock_error, enforce, bypass, plan }, forward)
+    }
+}
+
+/// Runs until SIGTERM or SIGINT, then drains.
+///
+/// # Errors
+/// A file or an address cannot be used, or the machine has no thread.
+pub fn run(plan: &plan::Guard, workers: usize) -> Result<(), NotServing> {
+    shown::keys_are(plan.serving.log.keys);
+    let base = Base::of(Arc::new(MachineClock), Metrics::of_filter());
+    let mut main = MainThread::begin()?;
+    let reception = Reception::of(&plan.serving.admin, false, &base.metrics)?;
+    let bypass = Arc::new(Bypass { unfenced: plan.unfenced.clone(), missing: plan.missing });
+    let role = Filtering { clock_error: plan.clock_error, enforce: plan.enforce, bypass };
+    let equipment = Equipment { role, workers, beside: false, memory: Arc::default(), ours: None };
+    let shared = staff::shared(&plan.serving, &base, equipment)?;
+    let (tellers, certificates) = (shared.tellers.clone(), shared.certificates.clone());
+    let staff = Staff::start(shared)?;
+    reception.open(admin::of_filter(base.metrics.clone()), async {})?;
+    info!(same_kernel = base.clock.boot_id().is_some(), "filter.opened");
+    let manager = Manager::found();
+    main.runtime.block_on(async {
+        tokio::select! {
+            () = manager.told_when(|| true) => {}
+            () = manager.told_of_turns(&base.threads) => {}
+            () = until_the_end(&mut main.signals, certificates.as_deref(), &manager) => {}
+        }
+    });
+    main.drain(manager, &base, staff);
+    tellers.finish();
+    info!("stopped");
+    Ok(())
+}
+
+/// Returns when a signal demands the end. A filter reads its file once, as a guard does.
+async fn until_the_end(signals: &mut Signals, certificates: Option<&Certificates>, manager: &Manager) {
+    while signals.next().await == Demand::Reload {
+        warn!("a filter does not read its file again");
+        // Certificates that cannot be used are told in the log by whoever reads them.
+        manager.told_of(async { certificates.map(Certificates::reload) }).await;
+    }
+}

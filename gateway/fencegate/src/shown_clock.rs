@@ -1,0 +1,72 @@
+//! The field `Fencing-Clock`: by it the senders of requests measure how far the clock of a filter is from theirs.
+
+use std::time::Duration;
+
+use fencegate_process::clock::{Clock, SharedClock};
+use hyper::header::HeaderValue;
+
+/// A clock that every answer shows.
+pub struct ShownClock {
+    pub clock: SharedClock,
+    /// By how much the sender's wall clock may differ.
+    pub error: Duration,
+}
+
+/// What an answer says of the clock of whoever made it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClockOffset {
+    /// How far that clock is ahead of ours; negative if it is behind. In seconds, and uncertain by the time that the
+    /// answer took on its way back.
+    pub seconds: f64,
+    /// The largest offset with which no request is let in too late, in seconds.
+    pub error: f64,
+}
+
+impl ShownClock {
+    /// The value of the field: milliseconds since 1970, and the error in milliseconds.
+    pub fn value(&self) -> HeaderValue {
+        let text = format!("{};error={}", self.clock.unix_ms(), self.error.as_millis());
+        HeaderValue::try_from(text).expect("digits and a word are visible ASCII")
+    }
+}
+
+impl ClockOffset {
+    /// Reads the field of an answer that has just come. `None` for anything that no filter writes.
+    ///
+    /// The filter reads its clock when it answers. So the time at which the answer is here is compared, and not the
+    /// middle of the exchange, which may have waited long for the service.
+    pub fn read(value: &HeaderValue, clock: &dyn Clock) -> Option<Self> {
+        let (shown, error) = value.to_str().ok()?.split_once(";error=")?;
+        let number = |text: &str| {
+            let short = (1..=15).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+            short.then(|| text.parse::<u64>().ok()).flatten()
+        };
+        let (shown, error) = (number(shown)?, number(error)?);
+        let ours = clock.unix_ms();
+        let apart = Duration::from_millis(shown.abs_diff(ours)).as_secs_f64();
+        let seconds = if shown < ours { -apart } else { apart };
+        Some(Self { seconds, error: Duration::from_millis(error).as_secs_f64() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fencegate_process::clock::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn a_shown_clock_is_read_as_an_offset() {
+        let (theirs, ours) = (Arc::<ManualClock>::default(), ManualClock::default());
+        theirs.go(Duration::from_millis(5_250));
+        ours.go(Duration::from_secs(6));
+        let value = ShownClock { clock: theirs, error: Duration::from_millis(500) }.value();
+        assert_eq!(value, "5250;error=500");
+        assert_eq!(ClockOffset::read(&value, &ours), Some(ClockOffset { seconds: -0.75, error: 0.5 }));
+        for other in ["", "5", "5;error=", "-5;error=1", "5;error=1;more", "1234567890123456;error=1"] {
+            assert_eq!(ClockOffset::read(&HeaderValue::from_static(other), &ours), None, "{other}");
+        }
+    }
+}

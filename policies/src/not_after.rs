@@ -1,0 +1,411 @@
+//! The moment after which a dispatch must not be begun: the value of the field `Fencing-Not-After`.
+//!
+//! The value is an Item of RFC 9651: an Integer, the milliseconds since 1970-01-01 UTC, and two parameters, both or
+//! none. `boot` is the boot id of the sender's kernel, `uptime` the same moment in milliseconds of its CLOCK_BOOTTIME.
+//! On the kernel that `boot` names no clocks have to agree. Unknown parameters are ignored.
+
+use std::{fmt, time::Duration};
+
+/// A moment after which a dispatch must not be begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotAfter {
+    unix_ms: u64,
+    uptime: Option<Uptime>,
+}
+
+/// A moment on the boot clock of one kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Uptime {
+    boot: BootId,
+    ms: u64,
+}
+
+/// The id that a kernel takes at each boot: a UUID in lower case, as `/proc/sys/kernel/random/boot_id` shows it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct BootId([u8; 36]);
+
+/// Why a field value is no [`NotAfter`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ParseNotAfterError {
+    #[error("longer than {} bytes", NotAfter::LONGEST)]
+    TooLong,
+    #[error("not an integer of at most 15 digits")]
+    NotAnInteger,
+    #[error("before 1970")]
+    Negative,
+    #[error("a parameter that cannot be read")]
+    Parameter,
+    #[error("`boot` is not a string")]
+    Boot,
+    #[error("`uptime` is not a number of milliseconds")]
+    Uptime,
+    #[error("of `boot` and `uptime` one is missing")]
+    OneOfTwo,
+    #[error("something stands behind the value")]
+    Trailing,
+}
+
+use ParseNotAfterError as Error;
+
+impl NotAfter {
+    /// The longest value of the field that is read, in bytes.
+    pub const LONGEST: usize = 128;
+
+    /// The largest Integer of RFC 9651.
+    const LARGEST: u64 = 999_999_999_999_999;
+
+    /// `unix_ms`: milliseconds since 1970 on the wall clock. A moment too late to be written becomes the latest that
+    /// can be.
+    pub fn new(unix_ms: u64, uptime: Option<Uptime>) -> Self {
+        Self { unix_ms: unix_ms.min(Self::LARGEST), uptime }
+    }
+
+    /// Reads the value of a field.
+    ///
+    /// # Errors
+    /// Anything but one Item of RFC 9651 with the meaning that is described above. Of a parameter that stands there
+    /// twice the last one counts (RFC 9651, 4.2.3.2).
+    pub fn parse(value: &[u8]) -> Result<Self, ParseNotAfterError> {
+        if value.len() > Self::LONGEST {
+            return Err(Error::TooLong);
+        }
+        let mut rest = Rest(value);
+        rest.skip_spaces();
+        let unix_ms = match rest.number().ok_or(Error::NotAnInteger)? {
+            BareItem::Integer(number) => u64::try_from(number).map_err(|_| Error::Negative)?,
+            _ => return Err(Error::NotAnInteger),
+        };
+        let (mut boot, mut uptime) = (None, None);
+        while rest.take(b';') {
+            rest.skip_spaces();
+            let key = rest.key().ok_or(Error::Parameter)?;
+            let item = if rest.take(b'=') { rest.bare_item() } else { Some(BareItem::Other) };
+            let item = item.ok_or(Error::Parameter)?;
+            match (key, item) {
+                (b"boot", BareItem::String(id)) => boot = Some(id),
+                (b"boot", _) => return Err(Error::Boot),
+                (b"uptime", BareItem::Integer(ms)) => {
+                    uptime = Some(u64::try_from(ms).map_err(|_| Error::Uptime)?);
+                }
+                (b"uptime", _) => return Err(Error::Uptime),
+                _ => {}
+            }
+        }
+        rest.skip_spaces();
+        if !rest.0.is_empty() {
+            return Err(Error::Trailing);
+        }
+        let uptime = match (boot, uptime) {
+            (None, None) => None,
+            // An id that is no UUID is no id of a kernel: nobody has it, and the wall clock counts.
+            (Some(boot), Some(ms)) => BootId::parse(boot).map(|boot| Uptime { boot, ms }),
+            _ => return Err(Error::OneOfTwo),
+        };
+        Ok(Self { unix_ms, uptime })
+    }
+
+    /// The moment, or the one at `unix_ms` milliseconds since 1970 where that is earlier; on both clocks.
+    #[must_use]
+    pub fn no_later_than(self, unix_ms: u64) -> Self {
+        let earlier = self.unix_ms.saturating_sub(unix_ms);
+        let uptime = self.uptime.map(|Uptime { boot, ms }| Uptime { boot, ms: ms.saturating_sub(earlier) });
+        Self { unix_ms: self.unix_ms - earlier, uptime }
+    }
+
+    /// Milliseconds since 1970 on the sender's wall clock.
+    pub fn unix_ms(&self) -> u64 {
+        self.unix_ms
+    }
+
+    /// The moment in milliseconds of CLOCK_BOOTTIME, where `boot` is the kernel that the sender runs on.
+    pub fn uptime_ms(&self, boot: BootId) -> Option<u64> {
+        self.uptime.filter(|uptime| uptime.boot == boot).map(|uptime| uptime.ms)
+    }
+
+    /// The time that is left on a wall clock that shows `unix_ms` and may differ from the sender's by `clock_error`.
+    /// Zero: the moment may have passed.
+    pub fn left_at(&self, unix_ms: u64, clock_error: Duration) -> Duration {
+        Duration::from_millis(self.unix_ms.saturating_sub(unix_ms)).saturating_sub(clock_error)
+    }
+}
+
+impl Uptime {
+    /// `ms`: milliseconds of CLOCK_BOOTTIME on the kernel `boot`.
+    pub fn new(boot: BootId, ms: u64) -> Self {
+        Self { boot, ms: ms.min(NotAfter::LARGEST) }
+    }
+}
+
+impl BootId {
+    /// `None` for anything but a UUID in lower case.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let id: [u8; 36] = text.try_into().ok()?;
+        let is_good = |(index, byte): (usize, &u8)| match index {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+        };
+        id.iter().enumerate().all(is_good).then_some(Self(id))
+    }
+
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("hex digits and hyphens")
+    }
+}
+
+impl fmt::Debug for BootId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The value of the field.
+impl fmt::Display for NotAfter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.unix_ms)?;
+        match &self.uptime {
+            Some(Uptime { boot, ms }) => write!(f, ";boot=\"{}\";uptime={ms}", boot.as_str()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A bare item of RFC 9651, as far as its kind matters here.
+enum BareItem<'a> {
+    Integer(i64),
+    /// The text between the quotes, with its escapes.
+    String(&'a [u8]),
+    Other,
+}
+
+/// What is left to read.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn skip_spaces(&mut self) {
+        self.take_while(|byte| byte == b' ');
+    }
+
+    fn take(&mut self, wanted: u8) -> bool {
+        let found = self.0.first() == Some(&wanted);
+        if found {
+            self.0 = &self.0[1..];
+        }
+        found
+    }
+
+    fn take_while(&mut self, is_wanted: impl Fn(u8) -> bool) -> &'a [u8] {
+        let length = self.0.iter().position(|byte| !is_wanted(*byte)).unwrap_or(self.0.len());
+        let (taken, rest) = self.0.split_at(length);
+        self.0 = rest;
+        taken
+    }
+
+    /// The key of a parameter (RFC 9651, 4.2.3.3).
+    fn key(&mut self) -> Option<&'a [u8]> {
+        let first = *self.0.first()?;
+        let begins = first.is_ascii_lowercase() || first == b'*';
+        let is_of_key =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-.*".contains(&byte);
+        begins.then(|| self.take_while(is_of_key))
+    }
+
+    /// RFC 9651, 4.2.3.1.
+    fn bare_item(&mut self) -> Option<BareItem<'a>> {
+        match *self.0.first()? {
+            b'-' | b'0'..=b'9' => self.number(),
+            b'"' => self.string().map(BareItem::String),
+            b':' => self.byte_sequence(),
+            b'?' => {
+                self.take(b'?');
+                (self.take(b'0') || self.take(b'1')).then_some(BareItem::Other)
+            }
+            b'@' => {
+                self.take(b'@');
+                matches!(self.number()?, BareItem::Integer(_)).then_some(BareItem::Other)
+            }
+            b'%' => {
+                self.take(b'%');
+                self.string().map(|_| BareItem::Other)
+            }
+            first if first.is_ascii_alphabetic() || first == b'*' => {
+                self.take_while(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte));
+                Some(BareItem::Other)
+            }
+            _ => None,
+        }
+    }
+
+    /// RFC 9651, 4.2.4: at most 15 digits, of a decimal at most 12 and 3.
+    fn number(&mut self) -> Option<BareItem<'a>> {
+        let negative = self.take(b'-');
+        let digits = self.take_while(|byte| byte.is_ascii_digit());
+        if digits.is_empty() || digits.len() > 15 {
+            return None;
+        }
+        if self.take(b'.') {
+            let fraction = self.take_while(|byte| byte.is_ascii_digit());
+            let is_decimal = digits.len() <= 12 && (1..=3).contains(&fraction.len());
+            return is_decimal.then_some(BareItem::Other);
+        }
+        let value = digits.iter().fold(0_i64, |value, digit| value * 10 + i64::from(digit - b'0'));
+        Some(BareItem::Integer(if negative { -value } else { value }))
+    }
+
+    /// RFC 9651, 4.2.5.
+    fn string(&mut self) -> Option<&'a [u8]> {
+        if !self.take(b'"') {
+            return None;
+        }
+        let text = self.0;
+        let mut length = 0;
+        loop {
+            match text.get(length)? {
+                b'"' => break,
+                b'\\' if matches!(text.get(length + 1), Some(b'"' | b'\\')) => length += 2,
+                b'\\' => return None,
+                b' '..=b'~' => length += 1,
+                _ => return None,
+            }
+        }
+        self.0 = &text[length + 1..];
+        Some(&text[..length])
+    }
+
+    /// RFC 9651, 4.2.7.
+    fn byte_sequence(&mut self) -> Option<BareItem<'a>> {
+        self.take(b':');
+        self.take_while(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
+        self.take(b':').then_some(BareItem::Other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ID: &str = "0b2f1a3c-89ab-4cde-8f01-23456789abcd";
+
+    fn boot() -> BootId {
+        BootId::parse(ID.as_bytes()).expect("a UUID")
+    }
+
+    #[test]
+    fn what_a_sender_writes_is_read() {
+        let plain = NotAfter::new(1_795_727_217_123, None);
+        assert_eq!(NotAfter::parse(b"1795727217123"), Ok(plain));
+        let text = format!("1795727217123;boot=\"{ID}\";uptime=123456789");
+        let whole = NotAfter::new(1_795_727_217_123, Some(Uptime::new(boot(), 123_456_789)));
+        assert_eq!(NotAfter::parse(text.as_bytes()), Ok(whole));
+        assert_eq!(whole.to_string(), text);
+        assert_eq!((whole.uptime_ms(boot()), plain.uptime_ms(boot())), (Some(123_456_789), None));
+        let other = BootId::parse(b"ffffffff-89ab-4cde-8f01-23456789abcd").expect("a UUID");
+        assert_eq!(whole.uptime_ms(other), None);
+    }
+
+    #[test]
+    fn what_the_standard_allows_beside_it_changes_nothing() {
+        let read = |text: &str| NotAfter::parse(text.as_bytes());
+        let plain = Ok(NotAfter::new(5, None));
+        for text in [
+            "5",
+            " 5 ",
+            "005",
+            "5;a",
+            "5; a=1.5;b=?0;c=:YWI=:;d=tok/en;e=\"x\\\"y\";f=@-7;g=%\"x\"",
+            "5;boot=\"not a kernel\";uptime=7",
+        ] {
+            assert_eq!(read(text), plain, "{text}");
+        }
+        let moved = Ok(NotAfter::new(5, Some(Uptime::new(boot(), 9))));
+        for text in [
+            format!("5;uptime=9;boot=\"{ID}\""),
+            format!("5;x=1;boot=\"{ID}\";uptime=9"),
+            format!("5;uptime=8;boot=\"x\";boot=\"{ID}\";uptime=9"),
+        ] {
+            assert_eq!(read(&text), moved, "{text}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_malformed_and_never_read_as_late() {
+        for (text, error) in [
+            ("", Error::NotAnInteger),
+            ("-1", Error::Negative),
+            ("+1", Error::NotAnInteger),
+            ("1.5", Error::NotAnInteger),
+            ("1e30", Error::Trailing),
+            ("0x10", Error::Trailing),
+            ("1000000000000000", Error::NotAnInteger),
+            ("5, 6", Error::Trailing),
+            ("5 6", Error::Trailing),
+            ("5;", Error::Parameter),
+            ("5;A=1", Error::Parameter),
+            ("5;a=", Error::Parameter),
+            ("5;a=\"", Error::Parameter),
+            ("5;a=\"\\x\"", Error::Parameter),
+            ("5;boot=\"x\"", Error::OneOfTwo),
+            ("5;uptime=1", Error::OneOfTwo),
+            ("5;boot=x;uptime=1", Error::Boot),
+            ("5;boot;uptime=1", Error::Boot),
+            ("5;boot=\"x\";uptime=-1", Error::Uptime),
+            ("5;boot=\"x\";uptime=1.0", Error::Uptime),
+            ("5;boot=\"x\";uptime", Error::Uptime),
+            ("\t5", Error::NotAnInteger),
+        ] {
+            assert_eq!(NotAfter::parse(text.as_bytes()), Err(error), "{text}");
+        }
+        let long = format!("5;{}", "a".repeat(NotAfter::LONGEST));
+        assert_eq!(NotAfter::parse(long.as_bytes()), Err(Error::TooLong));
+    }
+
+    #[test]
+    fn a_clock_that_may_be_wrong_shortens_what_is_left() {
+        let moment = NotAfter::new(10_000, None);
+        let error = Duration::from_millis(500);
+        assert_eq!(moment.left_at(9_000, error), Duration::from_millis(500));
+        for late in [9_500, 9_501, 10_000, 20_000] {
+            assert_eq!(moment.left_at(late, error), Duration::ZERO, "{late}");
+        }
+    }
+
+    #[test]
+    fn a_bound_moves_both_clocks_and_only_back() {
+        let moment = NotAfter::new(10_000, Some(Uptime::new(boot(), 700)));
+        assert_eq!(moment.no_later_than(10_000), moment);
+        assert_eq!(moment.no_later_than(11_000), moment);
+        assert_eq!(moment.no_later_than(9_900), NotAfter::new(9_900, Some(Uptime::new(boot(), 600))));
+        assert_eq!(moment.no_later_than(0), NotAfter::new(0, Some(Uptime::new(boot(), 0))));
+    }
+
+    fn moments() -> impl Strategy<Value = NotAfter> {
+        let uptime = proptest::option::of(("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", any::<u64>()));
+        (any::<u64>(), uptime).prop_map(|(unix_ms, uptime)| {
+            let uptime =
+                uptime.map(|(id, ms)| Uptime::new(BootId::parse(id.as_bytes()).expect("a UUID"), ms));
+            NotAfter::new(unix_ms, uptime)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_written_moment_is_read_as_itself(moment in moments()) {
+            let text = moment.to_string();
+            prop_assert!(text.len() <= NotAfter::LONGEST);
+            prop_assert_eq!(NotAfter::parse(text.as_bytes()), Ok(moment));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..160)) {
+            drop(NotAfter::parse(&bytes));
+        }
+
+        #[test]
+        fn what_nearly_is_one_makes_it_panic_neither(
+            text in "[0-9]{1,17}([; ]{0,2}(boot|uptime|[a-z*])(=[-\"0-9a-f@%:?.\\\\]{0,9})?){0,4}",
+        ) {
+            drop(NotAfter::parse(text.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! A request that cannot be called back refuses itself: each dispatch says after which moment it must not be begun, and
+//! a guard or a filter begins nothing later.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use fencegate::demo::child::Signal;
+use fencegate_guard::ticket::{Signer, jwks, keys::Pair, now};
+use fencegate_policies::not_after::{BootId, NotAfter};
+use fencegate_process::randomness::SystemRandomness;
+use fencegate_tests::{
+    client::{Answer, Ask, Outcome},
+    gateway::Gateway,
+    guard::{Beside, Dispatch, Guard, Launch, assert_refused},
+    guarded::Guarded,
+    holding_relay::HoldingRelay,
+    origin::{Act, Reply},
+    policy::Policy,
+    site::Site,
+    stepped_clock::SteppedClock,
+};
+use serde_json::json;
+use tokio::time::sleep;
+
+const FIELD: &str = "fencing-not-after";
+
+/// A filter before the service at this address. It is started as a guard is.
+fn filter(service: SocketAddr) -> Launch {
+    let file = json!({
+        "version": 1,
+        "listener": {"address": "127.0.0.1:0"},
+        "admin": {"address": "127.0.0.1:0"},
+        "upstream": {"endpoint": format!("http://{service}"), "response_timeout": "6s"},
+        "filter": {"clock_error": "500ms"},
+        "unfenced": ["GET"],
+    });
+    Launch::before(service).reading(Policy::of_yaml(&file.to_string()))
+}
+
+fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    u64::try_from(since.as_millis()).expect("some centuries")
+}
+
+/// A moment on the wall clock alone, as another machine would stamp it.
+fn on_the_wall(from_now: i64) -> String {
+    NotAfter::new(wall_ms().saturating_add_signed(from_now), None).to_string()
+}
+
+fn boot_id() -> BootId {
+    let id = fs::read("/proc/sys/kernel/random/boot_id").expect("Linux");
+    BootId::parse(id.trim_ascii()).expect("a UUID")
+}
+
+/// Asks until the guard lets the next dispatch of this epoch in.
+async fn let_in(guard: &Guard, epoch: u64) {
+    for dispatch in 1..400 {
+        let answer = guard.send(&Dispatch::new("a", epoch).g(dispatch).post("/new")).await;
+        if answer.status == 200 {
+            return;
+        }
+        assert!(["in-doubt", "busy"].contains(&answer.reason().as_str()), "{answer:?}");
+        sleep(Duration::from_millis(25)).await;
+    }
+    panic!("never let in:\n{}", guard.log());
+}
+
+#[track_caller]
+fn assert_expired(answer: &Answer) {
+    assert_eq!((answer.status, answer.outcome()), (412, Some(Outcome::NotDispatched)), "{answer:?}");
+    assert_eq!(answer.field("fencing-refusal"), Some("expired"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn every_dispatch_says_after_which_moment_it_must_not_be_begun_and_no_client_does() {
+    let guarded = Guarded::fresh().await;
+    let guard = guarded.guard().await;
+    let of_guard = guarded.policy("guarded", &[guard.public]);
+    let site = &guarded.site;
+    let level = |level: &str| {
+        let policy = site.policy(level).with("/upstreams/ledger/fencing", level);
+        policy.with("/upstreams/ledger/response_timeout", "1s")
+    };
+    let delayed = level("delay").with("/upstreams/ledger/delay", "2s");
+    for (policy, longest) in
+        [(level("none"), 1_000), (delayed, 1_000), (level("upstream"), 1_000), (of_guard, 3_000)]
+    {
+        let gateway = Gateway::start(&policy).await;
+        let path = format!("/pay/{}", gateway.pid());
+        let spoofed = Ask::post(&path).field("Fencing-Not-After", "999999999999999");
+        let answer = gateway.send(&spoofed.field("fencing_not.after", "999999999999999")).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(answer.field(FIELD), None);
+        let now = wall_ms();
+        let record = site.origin.request(&path, 1).await;
+        let like = |name: &str| name.to_lowercase().replace(['_', '.'], "-") == FIELD;
+        let fields: Vec<_> = record.request.fields.iter().filter(|(name, _)| like(name)).collect();
+        let [(_, value)] = &fields[..] else { panic!("one field: {:?}", record.request) };
+        let moment = NotAfter::parse(value.as_bytes()).expect("as it is described");
+        let ahead = moment.unix_ms().saturating_sub(now);
+        assert!((1..=longest).contains(&ahead), "{value} is {ahead} ms ahead");
+        assert!(moment.uptime_ms(boot_id()).is_some(), "{value}");
+    }
+}
+
+#[tokio::test]
+async fn a_guard_refuses_what_comes_too_late_before_it_announces_anything() {
+    let beside = Beside::fresh().await;
+    let guard = beside.guard().await;
+    for bad in ["", "soon", "-1", "1, 2", "5;boot=\"x\"", "1000000000000000"] {
+        let answer = guard.send(&Dispatch::new("a", 50).post("/pay").field(FIELD, bad)).await;
+        assert_refused(&answer, "token-malformed");
+    }
+    let twice = Dispatch::new("a", 50).post("/pay").field(FIELD, &on_the_wall(9_000));
+    assert_refused(&guard.send(&twice.field("fencing_not_after", "5")).await, "token-malformed");
+    // Of another machine, whose clock may be half a second ahead.
+    for late in [-60_000, 0, 400] {
+        let answer = guard.send(&Dispatch::new("a", 50).post("/pay").field(FIELD, &on_the_wall(late))).await;
+        assert_expired(&answer);
+    }
+    let uptime = |ms: u64| format!("{};boot=\"{}\";uptime={ms}", wall_ms() + 60_000, boot_id().as_str());
+    assert_expired(&guard.send(&Dispatch::new("a", 50).post("/pay").field(FIELD, &uptime(1))).await);
+    assert_eq!((beside.origin.count("/pay"), guard.decided("expired").await), (0, 4.0));
+    // No mark was moved, so an older token is still good; and so is one without the field, of an older gateway.
+    let in_time = Dispatch::new("a", 20).post("/pay").field(FIELD, &on_the_wall(5_000));
+    assert_eq!(guard.send(&in_time).await.status, 200);
+    assert_eq!(guard.send(&Dispatch::new("a", 20).g(2).post("/pay")).await.status, 200);
+    // The service is told the guard's own moment: `send_within` from the admission.
+    let record = beside.origin.request("/pay", 2).await;
+    let moment = record.request.field(FIELD).expect("stamped").as_bytes();
+    let ahead = NotAfter::parse(moment).expect("well-formed").unix_ms().saturating_sub(wall_ms());
+    assert!((1..=3_000).contains(&ahead), "{ahead}");
+}
+
+#[tokio::test]
+async fn a_ticket_bounds_the_moment_of_its_dispatches() {
+    let beside = Beside::fresh().await;
+    let launch = beside.launch().await;
+    let pair = Pair::generate(&SystemRandomness);
+    let (signer, file) = (Signer::with_key(&pair), launch.home().join("keys.json"));
+    fs::write(&file, jwks::render(&[pair.public()]).expect("a key set")).expect("our own folder");
+    let guard = launch.with("/tickets", json!({"public_keys_file": file})).start().await;
+    let dispatch = Dispatch::new("a", 20);
+    let until = |from_now: i64| {
+        let bound = wall_ms().saturating_add_signed(from_now);
+        (signer.sign_until(&dispatch.claims(), now(), bound), bound)
+    };
+    let stamped = |dispatch: &Dispatch, ticket: &str, moment: &str| {
+        dispatch.post("/pay").field("Fencing-Ticket", ticket).field(FIELD, moment)
+    };
+    let (ticket, bound) = until(5_000);
+    let later = NotAfter::new(bound + 1, None).to_string();
+    assert_refused(&guard.send(&stamped(&dispatch, &ticket, &later)).await, "ticket-key");
+    // The boot clock's value is signed by nobody, so the claim counts beside it.
+    let (old, past) = until(-2_000);
+    let forged = format!("{past};boot=\"{}\";uptime=999999999999999", boot_id().as_str());
+    assert_expired(&guard.send(&stamped(&dispatch, &old, &forged)).await);
+    // Somebody took the field away.
+    assert_expired(&guard.send(&dispatch.post("/pay").field("Fencing-Ticket", &old)).await);
+    assert_eq!(beside.origin.count("/pay"), 0);
+    let exact = NotAfter::new(bound, None).to_string();
+    assert_eq!(guard.send(&stamped(&dispatch, &ticket, &exact)).await.status, 200);
+    // A ticket of an older build says nothing of it.
+    let older = dispatch.g(2).signed(&signer).post("/pay").field(FIELD, &on_the_wall(5_000));
+    assert_eq!(guard.send(&older).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_filter_lets_pass_what_is_in_time_as_it_came_and_nothing_else() {
+    let beside = Beside::fresh().await;
+    let launch = filter(beside.origin.door("filtered"));
+    let filter = launch.clone().start().await;
+    let answer = filter.send(&Ask::post("/pay")).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (403, "not-after-missing"), "{answer:?}");
+    let answer = filter.send(&Ask::post("/pay").field(FIELD, "soon")).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (400, "token-malformed"), "{answer:?}");
+    assert_expired(&filter.send(&Ask::post("/pay").field(FIELD, &on_the_wall(400))).await);
+    assert_eq!(beside.origin.count("/pay"), 0);
+    assert_eq!(filter.send(&Ask::get("/pay")).await.status, 200, "`unfenced` names the method");
+
+    let spoofing = Reply::ok().field("Fencing-Clock", "5;error=1").field("Fencing-Refusal", "expired");
+    beside.origin.script("/sent", [Act::now(spoofing)]);
+    let moment = on_the_wall(5_000);
+    let sent = Dispatch::new("a", 20).post("/sent").field(FIELD, &moment).field("Fencing-Ticket", "t.t.t");
+    let answer = filter.send(&sent.body("x")).await;
+    assert_eq!((answer.status, answer.field("fencing-refusal")), (200, None), "{answer:?}");
+    let shown = answer.field("fencing-clock").expect("shown").to_owned();
+    let (clock, error) = shown.split_once(';').expect("a clock and its error");
+    let clock: u64 = clock.parse().expect("a number");
+    assert!(clock.abs_diff(wall_ms()) < 5_000 && error == "error=500", "{shown}");
+    let record = beside.origin.request("/sent", 1).await;
+    for (name, value) in [
+        (FIELD, moment.as_str()),
+        ("fencing-token", &Dispatch::new("a", 20).token().to_string()),
+        ("fencing-key", "a"),
+        ("fencing-ticket", "t.t.t"),
+    ] {
+        assert_eq!(record.request.field(name), Some(value), "{name}");
+    }
+    // What a service that compares tokens says of a stale one is for its gateway.
+    let stale = Reply::ok().status(412).field("Fencing-Refusal", "stale");
+    beside.origin.script("/stale", [Act::now(stale)]);
+    let answer = filter.send(&Ask::post("/stale").field(FIELD, &moment)).await;
+    assert_eq!((answer.status, answer.field("fencing-refusal")), (412, Some("stale")), "{answer:?}");
+    assert_eq!(filter.admin("/ready").await.status, 200);
+
+    let observing = launch.with("/enforce", "observe").start().await;
+    assert_eq!(observing.send(&Ask::post("/pay").field(FIELD, &on_the_wall(-9))).await.status, 200);
+    observing.says("what it lets pass", |line| line.message() == "filter.observed").await;
+}
+
+/// It stands still after it has looked at the moment and before it writes.
+#[tokio::test]
+async fn a_filter_that_stood_still_sends_nothing_late() {
+    let beside = Beside::fresh().await;
+    let launch = filter(beside.origin.door("filtered"));
+    let filter = launch.failpoint("before_upstream_write", "1*sleep(400)").start().await;
+    let asked = filter.begin(Ask::post("/pay").field(FIELD, &on_the_wall(1_500)));
+    filter.stands_at("before_upstream_write").await;
+    filter.signal(Signal::STOP);
+    sleep(Duration::from_millis(1_200)).await;
+    filter.signal(Signal::CONT);
+    assert_expired(&asked.answer().await);
+    assert!(beside.origin.log().pieces.is_empty(), "written after the moment");
+}
+
+/// A guard whose executions are short, before what listens there.
+async fn short(beside: &Beside, endpoint: SocketAddr) -> Launch {
+    let launch = beside.launch().await.with("/upstream/endpoint", format!("http://{endpoint}"));
+    let launch = launch.with("/upstream/response_timeout", "500ms").with("/send_within", "500ms");
+    launch.with("/max_execution", "1s").with("/settle", "300ms")
+}
+
+/// A relay before the service has acknowledged the request, and delivers it when its way is back. Without a filter the
+/// old request runs after the new one: that is the condition of the promise.
+#[tokio::test]
+async fn what_a_relay_delivers_late_is_not_begun_behind_a_filter() {
+    for filtered in [true, false] {
+        let beside = Beside::fresh().await;
+        let service = beside.origin.door("service");
+        let filter = filter(service).start().await;
+        let relay = HoldingRelay::before(if filtered { filter.public } else { service }).await;
+        let launch = short(&beside, relay.address).await;
+        let guard = launch.with("/upstream/not_after", if filtered { "enforced" } else { "ignored" });
+        let guard = guard.start().await;
+        relay.holds();
+        let old = guard.begin(Dispatch::new("a", 20).post("/old"));
+        relay.has(b"\r\n\r\n").await;
+        assert_eq!(old.answer().await.outcome(), Some(Outcome::Unknown));
+        relay.passes();
+        let_in(&guard, 30).await;
+        let answers = relay.delivers().await;
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        let begun = beside.origin.count("/old");
+        assert_eq!(begun, usize::from(!filtered), "filtered: {filtered}, {answers:?}");
+        if filtered {
+            assert!(answers[0].to_lowercase().contains("fencing-refusal: expired"), "{answers:?}");
+        }
+    }
+}
+
+/// An instance stands still, with the request in its socket; the next one runs elsewhere.
+#[tokio::test]
+async fn an_instance_that_stood_still_begins_nothing_behind_a_filter() {
+    let beside = Beside::fresh().await;
+    let [one, two] = ["one", "two"].map(|name| beside.origin.door(name));
+    let (frozen, other) = (filter(one).start().await, filter(two).start().await);
+    let launch = short(&beside, frozen.public).await.with("/upstream/not_after", "enforced");
+    let guard = launch.start().await;
+    frozen.signal(Signal::STOP);
+    let answer = guard.send(&Dispatch::new("a", 20).post("/old")).await;
+    assert_eq!(answer.outcome(), Some(Outcome::Unknown), "{answer:?}");
+    // The balancer leaves the frozen instance.
+    let launch = guard.dies().await;
+    let guard = launch.with("/upstream/endpoint", format!("http://{}", other.public)).start().await;
+    guard.becomes_ready().await;
+    let_in(&guard, 30).await;
+    frozen.signal(Signal::CONT);
+    frozen.says("the late request", |line| line.message().starts_with("filter.expired")).await;
+    assert_eq!((beside.origin.count("/old"), beside.origin.count("/new")), (0, 1));
+}
+
+/// The same without a guard: the key is kept until nothing can be begun any more, and then for as long as an execution
+/// may take.
+#[tokio::test]
+async fn at_levels_without_a_guard_a_relay_is_late_as_well() {
+    for (level, filtered) in [("none", true), ("none", false), ("delay", true), ("delay", false)] {
+        let site = Site::fresh().await;
+        let service = site.origin.door("service");
+        let filter = filter(service).start().await;
+        let relay = HoldingRelay::before(if filtered { filter.public } else { service }).await;
+        let policy = site
+            .policy("gw-1")
+            .with("/upstreams/ledger/endpoints", json!([format!("http://{}", relay.address)]))
+            .with("/upstreams/ledger/fencing", level)
+            .with("/upstreams/ledger/response_timeout", "600ms")
+            .with("/upstreams/ledger/not_after", if filtered { "enforced" } else { "ignored" })
+            .with("/routes/0/fence/wait", "10s");
+        let policy = match level {
+            "delay" => policy.with("/upstreams/ledger/delay", "1s"),
+            _ => policy,
+        };
+        let gateway = Gateway::start(&policy).await;
+        relay.holds();
+        let old = gateway.begin(Ask::post("/pay/7").body("old"));
+        relay.has(b"old").await;
+        assert_eq!(old.answer().await.outcome(), Some(Outcome::Unknown), "{level}");
+        relay.passes();
+        let answer = gateway.send(&Ask::post("/pay/7").body("new")).await;
+        assert_eq!(answer.status, 200, "{level}: {answer:?}");
+        relay.delivers().await;
+        let bodies: Vec<_> = site.origin.log().on("/pay/7").filter_map(|record| record.whole).collect();
+        assert_eq!(bodies.len(), if filtered { 1 } else { 2 }, "{level}, filtered: {filtered}");
+    }
+}
+
+/// A gateway and a guard stand still together, as on a host that sleeps. Meanwhile the session ends, and the key is
+/// somebody else's, of whom the guard knows nothing.
+#[tokio::test]
+async fn a_guard_that_stood_still_begins_nothing_of_a_gateway_that_did_as_well() {
+    let guarded = Guarded::fresh().await;
+    let guard = guarded.guard().await;
+    let gateway = guarded.gateway("gw-1", &guard).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/1")).await.status, 200, "it has a connection");
+    let tree = guarded.site.tree().await;
+    guard.signal(Signal::STOP);
+    let old = gateway.begin(Ask::post("/pay/7"));
+    gateway.series_reaches("fencegate_in_flight", &[], 1.0).await;
+    tree.locks_become("that of the request", |locks| locks.iter().any(|lock| lock.contains("%2F7"))).await;
+    // What the gateway sends it sends at once, and nothing tells of it.
+    sleep(Duration::from_millis(300)).await;
+    gateway.signal(Signal::STOP);
+    tree.no_lock_is_left().await;
+    guard.signal(Signal::CONT);
+    guard.decides("expired", 1.0).await;
+    assert_eq!(guarded.site.origin.count("/pay/7"), 0, "a job may have the lock");
+    gateway.signal(Signal::CONT);
+    assert_eq!(old.answer().await.status, 200, "sent once more under a new token");
+    assert_eq!(guarded.site.origin.count("/pay/7"), 1);
+}
+
+/// The filter stands still until the moment has passed, and answers while the guard still waits.
+#[tokio::test]
+async fn a_refusal_of_a_filter_means_that_nothing_was_sent_only_where_nothing_stands_between() {
+    for direct in [true, false] {
+        let beside = Beside::fresh().await;
+        let filter = filter(beside.origin.door("filtered")).start().await;
+        let launch = beside.launch().await.with("/upstream/endpoint", format!("http://{}", filter.public));
+        let launch = launch.with("/send_within", "300ms").with("/upstream/not_after", "enforced");
+        let guard = launch.with("/upstream/direct", direct).start().await;
+        filter.signal(Signal::STOP);
+        let old = guard.begin(Dispatch::new("a", 20).post("/old"));
+        guard.series_reaches("fencegate_guard_in_flight", &[], 1.0).await;
+        sleep(Duration::from_millis(600)).await;
+        filter.signal(Signal::CONT);
+        let answer = old.answer().await;
+        let next = guard.send(&Dispatch::new("a", 30).post("/new")).await;
+        if direct {
+            assert_expired(&answer);
+            assert_eq!(next.status, 200, "{next:?}");
+        } else {
+            assert_eq!((answer.status, answer.outcome()), (502, Some(Outcome::Unknown)), "{answer:?}");
+            assert_refused(&next, "in-doubt");
+        }
+        assert_eq!(beside.origin.count("/old"), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_sender_measures_how_far_the_clock_of_a_filter_is_from_its_own() {
+    let site = Site::fresh().await;
+    let clock = SteppedClock::right();
+    let filter = filter(site.origin.door("filtered")).timed_by(&clock).start().await;
+    let policy = site
+        .policy("gw-1")
+        .with("/upstreams/ledger/endpoints", json!([format!("http://{}", filter.public)]))
+        .with("/upstreams/ledger/fencing", "none")
+        .with("/upstreams/ledger/response_timeout", "1s")
+        .with("/upstreams/ledger/not_after", "enforced");
+    let gateway = Gateway::start(&policy).await;
+    for ahead in [0, 30, -30] {
+        clock.set_wall(ahead);
+        // On one kernel no wall clock counts.
+        let answer = gateway.send(&Ask::post("/pay/7")).await;
+        assert_eq!((answer.status, answer.field("fencing-clock")), (200, None), "{answer:?}");
+        let metrics = gateway.metrics().await;
+        let offset = metrics.sum("fencegate_clock_offset_seconds", &["upstream=\"ledger\""]);
+        assert!((offset - ahead as f64).abs() < 2.0, "{offset} instead of {ahead}");
+        let error = metrics.sum("fencegate_clock_error_seconds", &["upstream=\"ledger\""]);
+        assert!((error - 0.5).abs() < 1e-9, "{error}");
+    }
+    // Of another machine the wall clock counts.
+    clock.set_wall(30);
+    assert_expired(&filter.send(&Ask::post("/pay/7").field(FIELD, &on_the_wall(5_000))).await);
+}

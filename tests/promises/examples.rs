@@ -5,6 +5,7 @@ use std::fs;
 use fencegate_tests::{
     client::{Answer, Ask, Outcome},
     gateway::{Gateway, Launch},
+    guard,
     guarded::{Guarded, operator},
     policy::Policy,
     scratch,
@@ -18,6 +19,7 @@ const PAYMENTS: &str = include_str!("../../policies/examples/payments.yaml");
 const INVENTORY: &str = include_str!("../../policies/examples/inventory.yaml");
 const TENANTS: &str = include_str!("../../policies/examples/multi-tenant.yaml");
 const GUARD: &str = include_str!("../../policies/examples/guard.yaml");
+const FILTER: &str = include_str!("../../policies/examples/filter.yaml");
 
 /// The example with the addresses of this test. Sessions are shorter than the ticks of the example allow.
 fn local(example: &str, site: &Site, upstreams: &[(&str, String)]) -> Policy {
@@ -127,4 +129,22 @@ async fn payments_run_through_their_guard_and_a_capture_happens_once() {
     let without: Value = serde_json::from_slice(&without.body).expect("a problem");
     assert_eq!(without["reason"], "idempotency-key-required");
     assert_eq!(gateway.send(&Ask::get("/v1/orders/42")).await.status, 200);
+}
+
+#[tokio::test]
+async fn the_filter_runs_before_the_least_policy() {
+    let site = Site::fresh().await;
+    let file = Policy::of_yaml(FILTER)
+        .with("/listener/address", "127.0.0.1:0")
+        .with("/admin/address", "127.0.0.1:0")
+        .with("/upstream/endpoint", origin(&site));
+    let filter = guard::Launch::before(site.zookeeper).reading(file).start().await;
+    let upstreams = [("orders", format!("http://{}", filter.public))];
+    let policy = local(MINIMAL, &site, &upstreams).with("/upstreams/orders/not_after", "enforced");
+    let gateway = Gateway::start(&policy).await;
+    passes(&gateway, Ask::post("/orders/42")).await;
+    assert_eq!(key(&site, "/orders/42").as_deref(), Some("order/42"));
+    let past = Ask::post("/orders/42").field("Fencing-Not-After", "1");
+    assert_eq!(filter.send(&past).await.field("fencing-refusal"), Some("expired"));
+    assert_eq!(filter.send(&Ask::post("/orders/42")).await.status, 403);
 }

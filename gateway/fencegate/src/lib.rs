@@ -32,6 +32,7 @@ pub mod check;
 pub mod cli;
 mod database;
 pub mod demo;
+pub mod dispatch_span;
 pub mod edition;
 pub mod explain;
 pub mod front;

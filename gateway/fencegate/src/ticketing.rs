@@ -18,7 +18,7 @@ use fencegate_policies::{
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use hyper::header::HeaderValue;
 
-use crate::steps::permitted::Span;
+use crate::dispatch_span::Span;
 
 /// Signs and verifies tickets for all workers.
 pub struct Ticketing {

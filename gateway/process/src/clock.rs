@@ -76,7 +76,7 @@ impl dyn Clock + '_ {
     }
 
     /// The end of what a sender permits, on this clock. Of the sender's wall clock it is known that it differs by at
-    /// most `clock_error`. Nothing may be begun at this instant or later.
+    /// most `clock_error`. Nothing may be begun at this instant or later; where nothing is left, it is long past.
     pub fn deadline_of(&self, not_after: &NotAfter, clock_error: Duration) -> Boot {
         let same_kernel = self.boot_id().and_then(|boot| not_after.uptime_ms(boot));
         if let Some(uptime_ms) = same_kernel {
@@ -84,7 +84,10 @@ impl dyn Clock + '_ {
         }
         // Here the wall clock is read last, for the same reason.
         let now = self.now();
-        now + not_after.left_at(self.unix_ms(), clock_error)
+        match not_after.left_at(self.unix_ms(), clock_error) {
+            Duration::ZERO => Boot::from_nanos(0),
+            left => now + left,
+        }
     }
 }
 
@@ -225,7 +228,8 @@ mod tests {
             let end = other.deadline_of(&moment, Duration::from_millis(500));
             assert_eq!(end, Boot::from_nanos((100 + 1_900 - 500) * MS));
             let late: &dyn Clock = &at(3_000, 1_005_000, boot);
-            assert_eq!(late.deadline_of(&moment, Duration::ZERO), late.now(), "nothing is left");
+            let over = late.deadline_of(&moment, Duration::ZERO);
+            assert_eq!(over, Boot::from_nanos(0), "nothing is left");
         }
     }
 

@@ -6,9 +6,12 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Ask, Client},
     gateway::{Gateway, Launch},
+    guard,
+    policy::Policy,
     runbook::Walk,
     scratch,
     site::Site,
+    stepped_clock::SteppedClock,
     terminator::Authority,
     unread::Unread,
     watch::Watch,
@@ -91,6 +94,31 @@ async fn two_gateways_that_lock_otherwise() {
     assert_eq!(second.reload(&[]).await.0, Some(0));
     here.ends(&refused).await;
     here.ends(&differ).await;
+}
+
+#[tokio::test]
+async fn a_filter_whose_clock_is_wrong() {
+    let (watch, site, clock) = (Watch::shared().await, Site::fresh().await, SteppedClock::right());
+    let here = watch.installation("clock");
+    let file = json!({
+        "version": 1,
+        "listener": {"address": "127.0.0.1:0"},
+        "admin": {"address": "127.0.0.1:0"},
+        "upstream": {"endpoint": format!("http://{}", site.origin.door("filtered"))},
+        "filter": {"clock_error": "500ms"},
+        "unfenced": ["GET"],
+    });
+    let launch = guard::Launch::before(site.zookeeper).reading(Policy::of_yaml(&file.to_string()));
+    let filter = launch.timed_by(&clock).start().await;
+    let endpoint = json!([format!("http://{}", filter.public)]);
+    let gateway = Gateway::start(&site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoint)).await;
+    here.looks_at(&[gateway.admin]).await;
+    clock.set_wall(20);
+    assert_eq!(gateway.send(&Ask::get("/x")).await.status, 200);
+    let firing = here.fires("FencegateClockOffset").await;
+    clock.set_wall(0);
+    assert_eq!(gateway.send(&Ask::get("/x")).await.status, 200);
+    here.ends(&firing).await;
 }
 
 #[tokio::test]

@@ -15,6 +15,8 @@ pub(super) enum Starter {
     MultiTenant,
     /// The guard beside the payment service.
     Guard,
+    /// A filter beside one instance of a service: it refuses what comes too late, and has no store.
+    Filter,
 }
 
 impl Starter {
@@ -26,6 +28,7 @@ impl Starter {
             Self::Inventory => include_str!("../../../../policies/examples/inventory.yaml"),
             Self::MultiTenant => include_str!("../../../../policies/examples/multi-tenant.yaml"),
             Self::Guard => include_str!("../../../../policies/examples/guard.yaml"),
+            Self::Filter => include_str!("../../../../policies/examples/filter.yaml"),
         }
     }
 }

@@ -153,6 +153,11 @@ impl Claiming {
             (claim.era, signed) = (Some(verified.claims.era), verified.not_after);
         }
         let in_time = self.guard.is_in_time(not_after.as_ref(), signed);
+        if !in_time {
+            let moment = not_after.map(|moment| moment.unix_ms()).or(signed).unwrap_or_default();
+            let late_ms = self.guard.clock().unix_ms().saturating_sub(moment);
+            warn!(token = %claim.token, late_ms, "guard.expired: it came too late, or the clocks differ");
+        }
         Ok(Claimed { claim, operation, ticket: present::passed_on(presented), in_time })
     }
 

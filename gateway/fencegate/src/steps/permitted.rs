@@ -1,7 +1,7 @@
 //! A request that may be sent, and the right to send it: the lock that the gateway holds, or the admission by the
 //! guard.
 
-use std::{rc::Rc, time::Duration};
+use std::rc::Rc;
 
 use fencegate_http::body::Body;
 use fencegate_lock::tenures::tenure::Dispatch;
@@ -13,7 +13,10 @@ use fencegate_policies::{
 };
 use hyper::{HeaderMap, Request};
 
-use crate::notes::{Notes, Planned};
+use crate::{
+    dispatch_span::Span,
+    notes::{Notes, Planned},
+};
 
 /// The keys are held until `hold` is dropped.
 pub struct Permitted<H> {
@@ -23,16 +26,6 @@ pub struct Permitted<H> {
     pub upstream: UpstreamId,
     /// `None` on unfenced routes.
     pub hold: Option<H>,
-}
-
-/// The time in which a dispatch may be begun.
-#[derive(Debug, Clone, Copy)]
-pub struct Span {
-    pub not_after: NotAfter,
-    /// How long it is.
-    pub left: Duration,
-    /// Whether the receiver verifies tickets, so that the ticket has to bound the time as well.
-    pub is_signed: bool,
 }
 
 /// The right to dispatch a request: its token, and the evidence that the token is still good.

@@ -8,10 +8,7 @@ use fencegate_policies::{key::ResourceKey, not_after::NotAfter, plan::Mode, toke
 use fencegate_process::clock::Permission;
 use hyper::{HeaderMap, header::HeaderValue};
 
-use crate::{
-    headers::FENCING_TICKET,
-    steps::permitted::{Right, Span},
-};
+use crate::{dispatch_span::Span, headers::FENCING_TICKET, steps::permitted::Right};
 
 /// The right to send a request, and to send it again if nothing was sent.
 pub struct Admission {

@@ -15,11 +15,12 @@ use hyper::{HeaderMap, header::HeaderValue};
 
 use super::traces::Traced;
 use crate::{
+    dispatch_span::Span,
     edition::Running,
     headers::{FENCING_NESTED, FENCING_OPERATION, FENCING_PARENT, FENCING_TICKET},
     metrics::Holding,
     stays::Stay,
-    steps::permitted::{Right, Span},
+    steps::permitted::Right,
     ticketing::Ticketing,
 };
 

@@ -1,4 +1,5 @@
-//! Stamps every dispatch with its token, its keys, and the moment after which it must not be begun. This happens last, so that nothing can strip it.
+//! Stamps every dispatch with its token, its keys, and the moment after which it must not be begun. This happens last,
+//! so that nothing can strip it.
 
 use std::fmt::Write as _;
 
@@ -16,12 +17,10 @@ use hyper::{
 };
 
 use crate::{
+    dispatch_span::Span,
     headers::{FENCING_HOPS, FENCING_KEY, FENCING_MODE, FENCING_NOT_AFTER, FENCING_NUMBER, FENCING_TOKEN},
     refusal::{Reason, Refusal},
-    steps::{
-        claim::present,
-        permitted::{Right, Span},
-    },
+    steps::{claim::present, permitted::Right},
 };
 
 /// Each new connection gets a new dispatch, with the next G. Returns with it the moment after which it must not be

@@ -40,6 +40,8 @@ const FORGERIES: &[(&str, &str)] = &[
     ("nominated twice", "Connection: close\r\nConnection: fencing-token\r\nFencing-Token: forged\r\n"),
     ("nominated, renamed", "Connection: X-Fence, X-Fence-Number, keep-alive\r\n"),
     ("nominated, underscore", "Connection: fencing_token\r\nFencing_Token: forged\r\n"),
+    ("until when", "Fencing-Not-After: forged\r\nfencing_not_after: forged\r\nFencing.Not.After: forged\r\n"),
+    ("until when, nominated", "Connection: Fencing-Not-After\r\nFencing-Not-After: forged\r\n"),
     ("blank value", "Fencing-Token:\r\n"),
 ];
 
@@ -92,7 +94,11 @@ async fn no_spelling_of_our_fields_reaches_the_upstream_from_a_client() {
         for record in attempts(&site, &gateway, "POST", "/pay/7", lines).await {
             assert_nothing_forged(&record, case);
             let names: Vec<String> = ours(&record).into_iter().map(|(name, _)| name).collect();
-            assert_eq!(names, ["fencing-key", "fencing-mode", "fencing-number", "fencing-token"], "{case}");
+            assert_eq!(
+                names,
+                ["fencing-key", "fencing-mode", "fencing-not-after", "fencing-number", "fencing-token"],
+                "{case}"
+            );
             assert_eq!((record.key(), record.stamped().dispatch()), (Some("account/7"), 1), "{case}");
         }
         for record in attempts(&site, &gateway, "GET", "/read", lines).await {
@@ -113,7 +119,11 @@ async fn no_spelling_of_renamed_fields_reaches_the_upstream_from_a_client() {
         for record in attempts(&site, &gateway, "POST", "/pay/7", lines).await {
             assert_nothing_forged(&record, case);
             let names: Vec<String> = ours(&record).into_iter().map(|(name, _)| name).collect();
-            assert_eq!(names, ["fencing-key", "fencing-mode", "x-fence", "x-fence-number"], "{case}");
+            assert_eq!(
+                names,
+                ["fencing-key", "fencing-mode", "fencing-not-after", "x-fence", "x-fence-number"],
+                "{case}"
+            );
             assert!(record.request.field("x-fence").is_some_and(|token| token.starts_with("v1-")), "{case}");
         }
         for record in attempts(&site, &gateway, "GET", "/read", lines).await {

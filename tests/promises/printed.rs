@@ -18,7 +18,7 @@ async fn printed(arguments: &[&str]) -> String {
 
 #[tokio::test]
 async fn every_starter_file_is_good_and_has_comments() {
-    for starter in ["minimal", "payments", "inventory", "multi-tenant", "guard"] {
+    for starter in ["minimal", "payments", "inventory", "multi-tenant", "guard", "filter"] {
         let text = printed(&["init", starter]).await;
         assert!(text.starts_with("# ") && text.ends_with('\n'), "{text}");
         let file = PolicyFile::of(&text);
@@ -26,7 +26,7 @@ async fn every_starter_file_is_good_and_has_comments() {
         assert_eq!(said, format!("{file}: good\n"));
     }
     let listed = printed(&["init"]).await;
-    for starter in ["minimal", "payments", "inventory", "multi-tenant", "guard"] {
+    for starter in ["minimal", "payments", "inventory", "multi-tenant", "guard", "filter"] {
         assert!(listed.lines().any(|line| line.trim_start().starts_with(&format!("{starter} "))), "{listed}");
     }
     let output = command(&["init", "banking"]).await.expect("started");

@@ -80,6 +80,16 @@ pub enum Expiry {
     Enforced,
 }
 
+impl Expiry {
+    /// The word of `not_after` in a policy.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ignored => "ignored",
+            Self::Enforced => "enforced",
+        }
+    }
+}
+
 /// What is spoken with an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {

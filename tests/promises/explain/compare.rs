@@ -43,6 +43,7 @@ pub(super) fn compare(said: &Explained, spelled: &Spelled, came: &Message, recor
 fn fields_of(record: &Record) -> BTreeSet<(String, String)> {
     let plain = |(name, value): &(String, String)| match name.to_lowercase().as_str() {
         name @ "fencing-token" => (name.to_owned(), "<token>".to_owned()),
+        name @ "fencing-not-after" => (name.to_owned(), "<not-after>".to_owned()),
         name @ "fencing-ticket" => (name.to_owned(), "<ticket>".to_owned()),
         name @ "fencing-number" => (name.to_owned(), "<number>".to_owned()),
         name @ "via" => (name.to_owned(), "<via>".to_owned()),

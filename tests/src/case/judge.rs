@@ -86,7 +86,7 @@ fn always_of_a_request(case: &Case, message: &Message, wrong: &mut Vec<String>) 
     let mut ours: Vec<String> = message.fields.iter().map(|(name, _)| folded(name)).collect();
     ours.retain(|name| name.starts_with("fencing-"));
     ours.sort();
-    let stamp = ["fencing-key", "fencing-mode", "fencing-number", "fencing-token"];
+    let stamp = ["fencing-key", "fencing-mode", "fencing-not-after", "fencing-number", "fencing-token"];
     if ours != if case.fenced { &stamp[..] } else { &[] } {
         wrong.push(format!("the upstream saw {ours:?} of ours"));
     }

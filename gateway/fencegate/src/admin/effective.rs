@@ -70,6 +70,8 @@ pub struct EffectiveUpstream {
     pub name: String,
     pub endpoints: Vec<String>,
     pub fencing: &'static str,
+    /// `ignored` or `enforced`.
+    pub not_after: &'static str,
     pub response_timeout: String,
     /// The statuses of an answer that do not tell that its execution is over. Empty with `guard`: the guard tells it.
     pub unfinished: Vec<u16>,
@@ -188,6 +190,7 @@ fn upstream(upstream: &Upstream) -> EffectiveUpstream {
         name: upstream.name.to_string(),
         endpoints: upstream.endpoints.iter().map(|endpoint| upstream.written(endpoint)).collect(),
         fencing: upstream.fencing.word(),
+        not_after: upstream.expiry.word(),
         response_timeout: text(upstream.response_timeout),
         unfinished: match upstream.fencing {
             Level::Guard => Vec::new(),

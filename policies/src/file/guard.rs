@@ -129,14 +129,13 @@ impl Times {
         let clock_error = block.value("clock_error", scalar::duration);
         let mut limit =
             |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
-        let times = Self {
+        Self {
             settle: limit("settle", 10),
             max_execution: limit("max_execution", 30),
             send_within: limit("send_within", 5),
             clock_error: clock_error.unwrap_or(CLOCK_ERROR),
             evict_after: evict_after.unwrap_or(Duration::from_secs(60 * 60)),
-        };
-        times
+        }
     }
 
     /// An answer that may still come belongs to an execution that must still count as running.

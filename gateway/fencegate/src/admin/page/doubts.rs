@@ -105,6 +105,8 @@ const DECISIONS: [(&str, &str, &str); 23] = [
     ("floor", "Refused: below the floor", "marks of so old tokens are forgotten"),
     ("token-future", "Refused: the token is far too large", "forged, or of another installation"),
     ("token-malformed", "Refused: the token cannot be read", "no gateway writes such a token"),
+    ("expired", "Refused: it came too late to be begun", "it lay somewhere for too long, or clocks differ"),
+    ("not-after-missing", "Refused: no moment until which it may be begun", "only a filter says this"),
     ("token-missing", "Refused: no token", "somebody reaches the guard without a gateway"),
     ("bypass", "Came without a token", "somebody reaches the guard without a gateway"),
     ("ticket-missing", "Refused: no ticket", "a gateway without `tickets`, or none"),

@@ -96,7 +96,7 @@ fn state(seen: &GuardSeen) -> Condition {
 }
 
 /// The decisions about claims: the label of the metric, its name for people, and its meaning for an operator.
-const DECISIONS: [(&str, &str, &str); 23] = [
+const DECISIONS: [(&str, &str, &str); 25] = [
     ("admit", "Let in", "of the tenure that was there before, or of a new key"),
     ("admit_new_tenure", "Let in, of a newer tenure", "the key had changed hands"),
     ("stale", "Refused: the token is too old", "a newer one was there before: the service is whole"),

@@ -221,7 +221,8 @@ async fn a_promoted_standby_that_had_everything_goes_on_and_one_that_had_not_is_
         let standby = own.server.standby(Follows::Synchronously);
         let both = own.store.at(&[own.server.address(), standby.address()]);
         let guard = own.guard(&both, "one").await;
-        let (_, epoch) = gets_in(&guard, "a", 20).await;
+        // What nobody has in hand ends with the next connection.
+        let (_in_hand, epoch) = gets_in(&guard, "a", 20).await;
         if closes {
             follows_later(&own, &guard).await;
         } else {

@@ -66,6 +66,8 @@ pub(super) async fn run(instance: Arc<Instance>) {
             }
             Err(Unanswered::Lost(why)) => {
                 tracing::warn!(error = %why, "guard.store_answer_lost");
+                // Perhaps it was too much to be answered in time.
+                room.refused(batch.len());
                 instance.backlog.put_back(batch.into_iter().filter_map(Pending::lost).collect());
                 None
             }

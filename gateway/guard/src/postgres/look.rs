@@ -12,7 +12,8 @@ use crate::refused::Refused;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DispatchName(pub(super) Guid);
 
-/// A dispatch that was let in, as needed to end it.
+/// A dispatch that was let in, as needed to end it. Keep a clone until the end is told: what nobody has in hand counts as
+/// over, `send_within` and `max_execution` after the next connection to the database.
 #[derive(Debug, Clone)]
 pub struct InFlight {
     pub name: DispatchName,

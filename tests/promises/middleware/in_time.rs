@@ -11,6 +11,7 @@ use std::{
 
 use fencegate::demo::child::{Child, Signal};
 use fencegate_tests::{patience::PATIENCE, scratch};
+use rustix::process::geteuid;
 use tempfile::TempDir;
 
 /// Whether the middleware is there. Without it a late request is executed, which shows that a test was one.
@@ -100,9 +101,12 @@ pub(crate) fn elsewhere(in_ms: u64) -> String {
 
 /// The field of this machine, whose wall clock was set to be an hour late: the clock of the kernel has to decide.
 pub(crate) fn here(in_ms: u64) -> String {
+    by_both_clocks(wall_ms() + 3_600_000, uptime_ms() + in_ms)
+}
+
+fn by_both_clocks(wall_ms: u64, uptime_ms: u64) -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("procfs");
-    let (wall, uptime) = (wall_ms() + 3_600_000, uptime_ms() + in_ms);
-    format!("Fencing-Not-After: {wall};boot=\"{}\";uptime={uptime}", boot.trim())
+    format!("Fencing-Not-After: {wall_ms};boot=\"{}\";uptime={uptime_ms}", boot.trim())
 }
 
 fn wall_ms() -> u64 {
@@ -163,6 +167,25 @@ pub(crate) fn keeps_time(command: impl Fn(Mode, &str, u16) -> Vec<String>) {
     for mode in [Mode::Off, Mode::On] {
         stands_still(&Service::start(mode, &command), mode);
     }
+    if geteuid().is_root() {
+        believes_no_covered_uptime(&command);
+    }
+}
+
+/// LXCFS mounts a file over `/proc/uptime`, with the age of a container: by that clock nothing ever comes late.
+fn believes_no_covered_uptime(command: impl Fn(Mode, &str, u16) -> Vec<String>) {
+    let home = scratch::place();
+    let age = home.path().join("uptime");
+    fs::write(&age, "1.00 1.00\n").expect("our own folder");
+    let covers = format!("mount --bind '{}' /proc/uptime && exec \"$@\"", age.display());
+    let service = Service::start(Mode::On, |mode, file, port| {
+        let before = ["unshare", "-m", "sh", "-c", &covers, "sh"].map(str::to_owned);
+        before.into_iter().chain(command(mode, file, port)).collect()
+    });
+    // Late by every clock but that one.
+    assert_expired(&service.asked("/late", &[by_both_clocks(wall_ms() - 5000, uptime_ms())]));
+    assert_eq!(service.asked("/in-time", &[elsewhere(30_000)]).0, 200);
+    assert_eq!(service.executed(), ["/in-time"]);
 }
 
 /// Two requests that are in time reach a service that stands still, and it goes on when they are late.

@@ -75,7 +75,9 @@ impl Alone {
         // Before anybody decides by the clock.
         if let Some(slept) = state.awake.look(now) {
             state.register.slept(slept, now);
-            warn!(slept = %Brief(slept), "guard.slept: this time counts for no wait");
+            if state.awake.is_watched {
+                warn!(slept = %Brief(slept), "guard.slept: this time counts for no wait");
+            }
         }
         state
     }

@@ -13,6 +13,8 @@ use fencegate_process::clock::Boot;
 pub(super) struct Awake {
     /// `None` until somebody looks regularly.
     last: Option<Boot>,
+    /// Whether somebody looks regularly now. While a guard drains nobody does, and its sleeps are not known.
+    pub(super) is_watched: bool,
     sleeps: VecDeque<(Boot, Boot)>,
 }
 
@@ -26,6 +28,12 @@ impl Awake {
     /// Somebody looks from now on, every 100 ms.
     pub(super) fn begin(&mut self, now: Boot) {
         self.last = Some(now);
+        self.is_watched = true;
+    }
+
+    /// Nobody looks regularly any more. A gap still counts for no wait, which is the safe side.
+    pub(super) fn end(&mut self) {
+        self.is_watched = false;
     }
 
     /// A sign of life. Returns how long there was none, if that was a sleep.

@@ -17,10 +17,8 @@ use crate::{
 impl Alone {
     /// Does this work for as long as it is polled.
     pub(crate) async fn tend(&self) {
-        {
-            let mut state = self.lock();
-            state.awake.begin(self.now());
-        }
+        self.lock().awake.begin(self.now());
+        let _looking = Looking(self);
         let resting = async {
             loop {
                 sleep(REST).await;
@@ -158,6 +156,15 @@ impl Alone {
         self.durable(self.committer.submit(last)).await?;
         self.committer.close();
         Ok(())
+    }
+}
+
+/// Says that nobody looks at the clock any more when the background work ends.
+struct Looking<'a>(&'a Alone);
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        self.0.lock().awake.end();
     }
 }
 

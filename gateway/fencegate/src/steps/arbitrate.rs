@@ -197,7 +197,7 @@ impl<N: Network> Checking<N> {
             }
             ProbeAnswer::NotDone
                 if (!may_still_run || failpoint::is_off("rule_late_no"))
-                    && (self.guard.rules.not_done_is_final() || failpoint::is_off("rule_final_no")) =>
+                    && self.guard.rules.not_done_is_final() =>
             {
                 reserved.reservation.resolve_not_done().await?;
                 Ok(Some(reserved))

@@ -44,7 +44,7 @@ pub(super) fn stamp(
 }
 
 /// The value of `Fencing-Not-After`.
-pub fn written(not_after: &NotAfter) -> HeaderValue {
+fn written(not_after: &NotAfter) -> HeaderValue {
     let mut text = String::with_capacity(NotAfter::LONGEST);
     write!(text, "{not_after}").expect("a text takes all that is written");
     HeaderValue::try_from(text).expect("digits and an id are visible ASCII")

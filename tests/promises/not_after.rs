@@ -13,7 +13,7 @@ use fencegate_policies::not_after::{BootId, NotAfter};
 use fencegate_process::randomness::SystemRandomness;
 use fencegate_tests::{
     client::{Answer, Ask, Outcome},
-    gateway::Gateway,
+    gateway::{self, Gateway},
     guard::{Beside, Dispatch, Guard, Launch, assert_refused},
     guarded::Guarded,
     holding_relay::HoldingRelay,
@@ -325,7 +325,9 @@ async fn at_levels_without_a_guard_a_relay_is_late_as_well() {
 async fn a_guard_that_stood_still_begins_nothing_of_a_gateway_that_did_as_well() {
     let guarded = Guarded::fresh().await;
     let guard = guarded.guard().await;
-    let gateway = guarded.gateway("gw-1", &guard).await;
+    // One worker, so that the request goes out on the connection of the one before.
+    let gateway = gateway::Launch::new(&guarded.policy("gw-1", &[guard.public])).workers(1).start().await;
+    gateway.becomes_ready().await;
     assert_eq!(gateway.send(&Ask::post("/pay/1")).await.status, 200, "it has a connection");
     let tree = guarded.site.tree().await;
     guard.signal(Signal::STOP);

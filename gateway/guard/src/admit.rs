@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use fencegate_policies::plan::Mode;
 use fencegate_process::{clock::Boot, failpoint};
 use tokio::time::{Instant, sleep_until};
 
@@ -48,6 +49,23 @@ impl Guard {
                 Way::Taken { told, doubt } => self.wait(told, doubt, patience).await?,
             }
             turn = Turn::Again;
+        }
+    }
+
+    /// Why a dispatch is refused that came after the moment until which it might be begun. A newer token says more than
+    /// the time: somebody has overtaken it. No mark moves.
+    pub async fn late(&self, claim: &Claim) -> Refused {
+        let mut newest = None;
+        for key in claim.keys.iter() {
+            // Where the store cannot be asked, the time alone is known.
+            if let Ok(Some(seen)) = self.seen(key).await {
+                let read = seen.read.filter(|_| claim.mode == Mode::Exclusive);
+                newest = newest.max(seen.write).max(read);
+            }
+        }
+        match newest.filter(|newest| newest.number() > claim.token.number()) {
+            Some(newest) => Refused::Stale { newest },
+            None => Refused::Expired,
         }
     }
 

@@ -153,7 +153,7 @@ impl<N: Network> Checking<N> {
         patience: &mut Patience<'_, WaitingClient>,
     ) -> Result<Decided, Refused> {
         if !claimed.in_time {
-            return Err(Refused::Expired);
+            return Err(self.guard.late(&claimed.claim).await);
         }
         let reserved = match wanted(request, claimed) {
             None => None,

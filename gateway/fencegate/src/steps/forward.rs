@@ -245,7 +245,7 @@ impl<N: Network> Forward<N> {
         judge_endpoint(&lend, &response);
         let shown = response.headers().get(FENCING_CLOCK);
         if let Some(offset) = shown.and_then(|shown| ClockOffset::read(shown, &*self.clock)) {
-            self.metrics.clock_seen(&lend.upstream().name, &lend.endpoint().to_string(), offset);
+            self.metrics.clock_seen(&lend.upstream().name, lend.endpoint(), offset);
         }
         if dispatch.is_none() && notes.begun_by.borrow().is_some() {
             let stale = refused_stale(response.status(), response.headers());

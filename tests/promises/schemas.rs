@@ -60,8 +60,9 @@ fn wrong_in_form(path: &Path, load: fn(&str) -> Vec<Diagnostic>) -> bool {
 async fn another_validator_takes_the_examples_and_refuses_what_is_wrong_in_its_form() {
     let python = venv("check-jsonschema", "check-jsonschema").await;
     let examples = [files("examples"), files("tests")].concat();
-    let (guards, gateways): (Vec<PathBuf>, Vec<PathBuf>) =
-        examples.into_iter().partition(|path| path.to_string_lossy().contains("guard.yaml"));
+    let (guards, gateways): (Vec<PathBuf>, Vec<PathBuf>) = examples.into_iter().partition(|path| {
+        ["guard.yaml", "filter.yaml"].iter().any(|name| path.to_string_lossy().ends_with(name))
+    });
     assert!(gateways.len() >= 5 && guards.len() >= 2, "{gateways:?} {guards:?}");
     for (schema, good) in [("schema.json", &gateways), ("schema.guard.json", &guards)] {
         let (fit, said) = fits(&python, schema, good).await;

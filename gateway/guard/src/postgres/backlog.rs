@@ -294,7 +294,7 @@ mod tests {
         drop(unheard);
         let left = backlog.next(MOST_AT_ONCE).await.expect("one is left to say");
         let [Pending { item: Item::Release(released), .. }] = &left[..] else { panic!("{left:?}") };
-        assert_eq!(released.holder, other.holder);
+        assert_eq!(released.holder(), other.holder());
     }
 
     #[tokio::test]
@@ -312,7 +312,7 @@ mod tests {
         let [Pending { item: Item::Release(released), again: true, .. }] = &left[..] else {
             panic!("{left:?}")
         };
-        assert_eq!(released.holder, asked.holder);
+        assert_eq!(released.holder(), asked.holder());
     }
 
     #[tokio::test]

@@ -39,6 +39,12 @@ impl Names {
     }
 }
 
+impl InHand {
+    pub(super) fn name(&self) -> Guid {
+        self.name
+    }
+}
+
 impl Clone for InHand {
     fn clone(&self) -> Self {
         self.names.take(self.name)

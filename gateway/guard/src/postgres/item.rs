@@ -191,7 +191,7 @@ impl Row<'_> {
     fn about(mut self, operation: Option<(&RightId, &Writing)>) -> Self {
         let Some((right, writing)) = operation else { return self };
         self.operation = Some(format!("\\x{}", right.id));
-        self.holder = Some(right.holder.to_string());
+        self.holder = Some(right.holder().to_string());
         match writing {
             Writing::Nothing => {}
             Writing::Forget => self.writing = Some("forget"),

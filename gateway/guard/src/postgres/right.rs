@@ -26,8 +26,7 @@ pub(super) trait GivenBack: Send + Sync {
 #[derive(Debug, Clone)]
 pub(super) struct RightId {
     pub(super) id: OperationId,
-    pub(super) holder: Guid,
-    _in_hand: InHand,
+    holder: Arc<InHand>,
 }
 
 /// The answer to a request for the right.
@@ -47,7 +46,11 @@ pub enum Written {
 
 impl RightId {
     pub(super) fn new(id: OperationId, holder: Guid, names: &Arc<Names>) -> Self {
-        Self { id, holder, _in_hand: names.take(holder) }
+        Self { id, holder: Arc::new(names.take(holder)) }
+    }
+
+    pub(super) fn holder(&self) -> Guid {
+        self.holder.name()
     }
 }
 

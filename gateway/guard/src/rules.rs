@@ -27,9 +27,6 @@ pub struct Rules {
     /// The endpoints that are asked while anything is in doubt. `None`: they are not asked, and the time that passes at
     /// this guard counts.
     pub watch: Option<Watch>,
-    /// Whether the service refuses what it would begin after `Fencing-Not-After`, so that nothing begins later than
-    /// `send_within` after its admission, whatever stands between.
-    pub not_after_enforced: bool,
 }
 
 /// The most keys that are remembered. Beyond that the longest unused ones are forgotten early.
@@ -54,16 +51,16 @@ impl Default for Rules {
                 probe: None,
             },
             watch: None,
-            not_after_enforced: false,
         }
     }
 }
 
 impl Rules {
-    /// Whether the answer "not done" of a probe is final: nothing that was sent before can begin after it. Without this a
-    /// queue, a relay or a process that stands still may deliver the request after the answer.
+    /// Whether the answer "not done" of a probe is final, asked when nothing may be at work any more: nothing that was sent
+    /// before can begin after it. Either the service refuses what comes after `Fencing-Not-After`, or it closes the name as it
+    /// answers. Else a queue, a relay or a process that stands still may deliver the request after the answer.
     pub fn not_done_is_final(&self) -> bool {
-        self.not_after_enforced || self.journal.probe.as_ref().is_some_and(|probe| probe.closes)
+        self.expiry == plan::Expiry::Enforced || self.journal.probe.as_ref().is_some_and(|probe| probe.closes)
     }
 
     /// The rules of a policy.
@@ -78,7 +75,6 @@ impl Rules {
             enforce: plan.enforce,
             journal: plan.journal.clone(),
             watch: watch(plan),
-            not_after_enforced: false,
         }
     }
 

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Enforce, Guard, Missing, Plan, ReservedFields, RouteTable, Store, Unmatched, UpstreamId},
+    plan::{Enforce, Expiry, Guard, Missing, Plan, ReservedFields, RouteTable, Store, Unmatched, UpstreamId},
 };
 
 /// The default `max_tenure` of a gateway, and some minutes in which other gateways wait for the key.
@@ -58,7 +58,8 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
     let enforce = block.word("enforce", &ENFORCE);
     observed(block, missing, enforce);
     let tickets = if filter.is_none() { tickets::verification(block) } else { None };
-    let journal = journal::journal(block);
+    let expiry = upstream.as_ref().map_or(Expiry::Ignored, |beside| beside.upstream.expiry);
+    let journal = journal::journal(block, expiry);
     let log = log::log(block);
 
     let Beside { mut upstream, .. } = upstream?;

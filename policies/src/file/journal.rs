@@ -3,18 +3,19 @@
 use super::{block::Block, once::final_status, probe, scalar};
 use crate::{
     diagnose::Diagnostic,
-    plan::{Journal, Once},
+    plan::{Expiry, Journal, Once},
 };
 
 /// `None` where the probe is bad; a fault has then been told.
-pub(super) fn journal(guard: &mut Block) -> Option<Journal> {
+pub(super) fn journal(guard: &mut Block, expiry: Expiry) -> Option<Journal> {
     guard.inner("journal", |block| {
         let keep = block.value("keep", scalar::keep);
         let max_body = block.value("store_body", stored);
         let most = block.value("max_size", scalar::size);
         let final_statuses = block.values("final", final_status);
         let asked = block.is_present("probe");
-        let probe = block.inner("probe", |block| asked.then(|| probe::probe(block)).flatten()).flatten();
+        let probe =
+            block.inner("probe", |block| asked.then(|| probe::probe(block, expiry)).flatten()).flatten();
         (asked == probe.is_some()).then(|| Journal {
             keep: keep.unwrap_or(Once::KEEP),
             max_body: max_body.unwrap_or(64 << 10),

@@ -5,10 +5,11 @@ use std::time::Duration;
 use super::{block::Block, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::Probe,
+    plan::{Expiry, Probe},
 };
 
-pub(super) fn probe(block: &mut Block) -> Option<Probe> {
+/// `expiry`: whether a late request is refused, so that nothing begins after an answer that was asked for in time.
+pub(super) fn probe(block: &mut Block, expiry: Expiry) -> Option<Probe> {
     block.require("path", "path: \"/operations/{operation}\"");
     let path = block.value("path", path);
     let mut statuses = |name| {
@@ -22,7 +23,7 @@ pub(super) fn probe(block: &mut Block) -> Option<Probe> {
     let timeout = block.value("timeout", scalar::time_limit).unwrap_or(Duration::from_secs(3));
     let (done, not_done) = (done?, not_done?);
     undecided(block, &done, &not_done);
-    if !closes && !not_done.is_empty() {
+    if !closes && expiry == Expiry::Ignored && !not_done.is_empty() {
         uncertain(block);
     }
     Some(Probe { path: path?, done, not_done, closes, timeout })
@@ -49,8 +50,7 @@ fn undecided(block: &mut Block, done: &[u16], not_done: &[u16]) {
 fn uncertain(block: &mut Block) {
     let message = "a service that only says that nothing was done may still be sent the request: `not_done` decides nothing";
     let fault = Diagnostic::new(Code::UncertainNo, message);
-    let remedy =
-        "let the service close the name as it says so and write `closes: true`, or leave `not_done` out";
+    let remedy = "let the service close the name as it says so and write `closes: true`, or have late requests refused and write `upstream.not_after: enforced`, or leave `not_done` out";
     block.fault("not_done", fault.remedy(remedy));
 }
 

@@ -2,8 +2,7 @@
 
 use std::{fs, io::Write, net::TcpStream, thread, time::Duration};
 
-use fencegate::demo::child::Signal;
-use fencegate_tests::{peers::Peer, prometheus::deploy};
+use fencegate_tests::{peers::Peer, prometheus::deploy, standstill};
 
 use super::{
     artefacts::shipped,
@@ -75,10 +74,10 @@ fn refuses_what_is_late(peer: &Peer, service: &Service) {
     slow.write_all(b"}").expect("sent");
     assert_expired(&answered(slow));
     // In time when it is sent, and late when the proxy, which stood still, goes on.
-    peer.signal(Signal::STOP);
+    standstill::stop(peer.group());
     let waits = sent(port, "POST", "/frozen", &[elsewhere(2000)]);
     thread::sleep(Duration::from_millis(600));
-    peer.signal(Signal::CONT);
+    standstill::go_on(peer.group());
     assert_expired(&answered(waits));
     assert_eq!(service.executed(), ["/elsewhere", "/here", "/unfenced"]);
     // Without the proxy the service executes what is late.

@@ -76,6 +76,7 @@ pub mod sharing;
 pub mod site;
 pub mod small_disk;
 pub mod socket_relay;
+pub mod standstill;
 pub mod stepped_clock;
 pub mod stored;
 pub mod tampered_calls;

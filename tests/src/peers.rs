@@ -10,7 +10,6 @@ use std::{
 };
 
 use fencegate::demo::child::{Child, Signal};
-use rustix::process::{Pid, kill_process_group};
 use tempfile::TempDir;
 
 use crate::scratch;
@@ -82,14 +81,9 @@ impl Peer {
         Self::start("haproxy", haproxy_command, |listen| haproxy(listen, service))
     }
 
-    /// Stops all of its processes, or lets them go on.
-    ///
-    /// # Panics
-    /// If it has ended.
-    pub fn signal(&self, signal: Signal) {
-        // A child leads a group of its own, with the workers of nginx in it.
-        let pid = i32::try_from(self.child.pid()).ok().and_then(Pid::from_raw).expect("a child has a number");
-        kill_process_group(pid, signal).expect("our own child");
+    /// The group of its processes, with the workers of nginx.
+    pub fn group(&self) -> u32 {
+        self.child.pid()
     }
 
     /// Caddy with what is shipped; each pair is written in the place of the first one. `port` is the end of the address at

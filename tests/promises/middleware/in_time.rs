@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use fencegate::demo::child::{Child, Signal};
-use fencegate_tests::{patience::PATIENCE, scratch};
+use fencegate::demo::child::Child;
+use fencegate_tests::{patience::PATIENCE, scratch, standstill};
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
@@ -191,7 +191,7 @@ fn believes_no_covered_uptime(command: impl Fn(Mode, &str, u16) -> Vec<String>) 
 /// Two requests that are in time reach a service that stands still, and it goes on when they are late.
 fn stands_still(service: &Service, mode: Mode) {
     assert_eq!(service.asked("/before", &[here(30_000)]).0, 200);
-    service.child.signal(Signal::STOP).expect("our own child");
+    standstill::stop(service.child.pid());
     let begun = Instant::now();
     let lines = [
         sent(service.port, "POST", "/frozen-here", &[here(700)]),
@@ -199,7 +199,7 @@ fn stands_still(service: &Service, mode: Mode) {
     ];
     // Its kernel has taken both. Time itself is the subject: the later of the two moments has to pass.
     thread::sleep(Duration::from_millis(1300).saturating_sub(begun.elapsed()));
-    service.child.signal(Signal::CONT).expect("our own child");
+    standstill::go_on(service.child.pid());
     let answers = lines.map(answered);
     let mut executed = service.executed();
     executed.sort();

@@ -398,14 +398,14 @@ mod tests {
 
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..160)) {
-            drop(NotAfter::parse(&bytes));
+            NotAfter::parse(&bytes).ok();
         }
 
         #[test]
         fn what_nearly_is_one_makes_it_panic_neither(
             text in "[0-9]{1,17}([; ]{0,2}(boot|uptime|[a-z*])(=[-\"0-9a-f@%:?.\\\\]{0,9})?){0,4}",
         ) {
-            drop(NotAfter::parse(text.as_bytes()));
+            NotAfter::parse(text.as_bytes()).ok();
         }
     }
 }

@@ -28,10 +28,6 @@ impl Sources {
         places.into_iter().find(|place| self.0.contains_key(place)).map(|place| (place, children))
     }
 
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
-    }
-
     pub(crate) fn files(&self) -> usize {
         self.0.len()
     }

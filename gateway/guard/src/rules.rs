@@ -97,6 +97,15 @@ impl Rules {
     }
 }
 
+/// Only where there is a path for health checks: no other question may be asked of a service that did not ask for it.
+fn watch(plan: &plan::Guard) -> Option<Watch> {
+    let upstream = plan.serving.upstreams.first()?;
+    upstream.sharing.health.as_ref()?;
+    let endpoints = upstream.endpoints.iter().map(ToString::to_string).collect();
+    let every = (plan.max_execution / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
+    Some(Watch { endpoints, every })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,13 +124,4 @@ mod tests {
         let longest = [&ignored, &enforced].map(Rules::longest_execution);
         assert_eq!(longest, [30, 35].map(Duration::from_secs));
     }
-}
-
-/// Only where there is a path for health checks: no other question may be asked of a service that did not ask for it.
-fn watch(plan: &plan::Guard) -> Option<Watch> {
-    let upstream = plan.serving.upstreams.first()?;
-    upstream.sharing.health.as_ref()?;
-    let endpoints = upstream.endpoints.iter().map(ToString::to_string).collect();
-    let every = (plan.max_execution / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
-    Some(Watch { endpoints, every })
 }

@@ -40,8 +40,11 @@ fn question(method: &str, target: &str, fields: &[(&str, &str)]) -> Ask {
     fields.iter().fold(ask, |ask, (name, value)| ask.field(name, value))
 }
 
+/// Method, target and fields of a request.
+type Described = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
 /// Requests that a service could read in another way than the gateway does.
-const AMBIGUOUS: [(&str, &str, &[(&str, &str)]); 9] = [
+const AMBIGUOUS: [Described; 9] = [
     ("GET", "/read/7", &[("x-http-method-override", "POST")]),
     ("GET", "/read/7", &[("X-HTTP-Method", "POST")]),
     ("GET", "/read/7", &[("x-original-url", "/pay/7")]),

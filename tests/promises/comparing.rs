@@ -16,7 +16,8 @@ const FIRST: &str = "v1-0000000000000017-00000000-00000001";
 const NEWER: &str = "v1-0000000000000017-00000000-0000000a";
 const NEWEST: &str = "v1-000000000000006c-00000002-00000001";
 
-/// The blocks of SQL in SERVICES.md, as they stand there: a table for each database, and the statement.
+/// The first blocks of SQL in SERVICES.md, as they stand there: a table for each database, and the statement. Those behind
+/// them are about operations, and `recipes` runs them.
 fn blocks() -> [String; 3] {
     let document = fs::read_to_string(deploy().join("docs/SERVICES.md")).expect("shipped");
     let blocks: Vec<String> = document
@@ -24,7 +25,7 @@ fn blocks() -> [String; 3] {
         .skip(1)
         .map(|rest| rest.split("```").next().unwrap_or_default().to_owned())
         .collect();
-    blocks.try_into().expect("two tables and a statement")
+    blocks.into_iter().take(3).collect::<Vec<_>>().try_into().expect("two tables and a statement")
 }
 
 /// What a service does with each token, in this order, when the table is empty: does it change a row?

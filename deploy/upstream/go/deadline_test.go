@@ -92,15 +92,18 @@ func TestAnUnfencedMethodPassesWithoutADeadline(t *testing.T) {
 
 func TestAFenceLooksAtTheDeadlineFirst(t *testing.T) {
 	all := played(t)
+	late := [][2]string{{"Fencing-Not-After", "5"}}
+	response, body := exchange(t, New(&scripted{}, quiet())(done), "POST", late)
+	all.isAnswer(t, "not asked for", "token-missing", response, body)
 	for value, reason := range map[string]string{"5": "expired", "never": "not-after-malformed"} {
 		for _, fields := range [][][2]string{stamped, nil} {
 			fields := append([][2]string{{"Fencing-Not-After", value}}, fields...)
-			response, body := exchange(t, New(&scripted{}, quiet())(done), "POST", fields)
+			response, body := exchange(t, New(&scripted{}, ClockError(500*time.Millisecond), quiet())(done), "POST", fields)
 			all.isAnswer(t, value, reason, response, body)
 		}
 	}
 	soon := [][2]string{{"Fencing-Not-After", fmt.Sprint(time.Now().UnixMilli() + 3000)}}
-	response, body := exchange(t, New(&scripted{}, quiet())(done), "POST", soon)
+	response, body = exchange(t, New(&scripted{}, ClockError(500*time.Millisecond), quiet())(done), "POST", soon)
 	all.isAnswer(t, "in time", "token-missing", response, body)
 	response, body = exchange(t, New(&scripted{}, ClockError(time.Minute), quiet())(done), "POST", soon)
 	all.isAnswer(t, "within the clock error", "expired", response, body)

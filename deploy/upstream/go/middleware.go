@@ -23,10 +23,12 @@ type middleware struct {
 }
 
 func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// A request that came too late is refused before its token is read. The field may be missing here.
-	if _, refused := m.timing.read(r.Header); refused != nil {
-		refused.writeAt(w, m.timing)
-		return
+	// Where it is asked for, a request that came too late is refused before its token is read. The field may be missing.
+	if m.looksAtMoment {
+		if _, refused := m.timing.read(r.Header); refused != nil {
+			refused.writeAt(w, m.timing)
+			return
+		}
 	}
 	found := m.present(r.Header)
 	if m.isUnfenced(r.Method) && found.nothing() {

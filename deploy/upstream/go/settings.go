@@ -35,9 +35,10 @@ func Unfenced(methods ...string) Option {
 }
 
 // ClockError sets the most by which the wall clocks of sender and service differ, for requests with Fencing-Not-After. It is
-// subtracted from that moment, except on the machine of the sender. Default: 500 ms.
+// subtracted from that moment, except on the machine of the sender. Default of InTime: 500 ms. With it the fence of New looks
+// at that moment as well, before the token is compared: a late request is then told expired, also if its token is stale.
 func ClockError(most time.Duration) Option {
-	return func(s *settings) { s.timing.clockError = most }
+	return func(s *settings) { s.timing.clockError, s.looksAtMoment = most, true }
 }
 
 // LogTo says where mistakes of the service are logged. Default: the standard logger.
@@ -51,6 +52,7 @@ type settings struct {
 	unfenced      []string
 	log           *log.Logger
 	timing        timing
+	looksAtMoment bool
 }
 
 func newSettings(options []Option) *settings {

@@ -17,8 +17,9 @@ const { Problem } = require("./problem.js");
 // compare    "token", or "number" for services that get several requests of one tenure
 // fields     {token, number}: other names, as in `fields:` of the policy
 // unfenced   methods whose requests pass without a fence if they have none of the fields
-// clockError for requests with Fencing-Not-After: milliseconds, the most by which the wall clocks of sender and service
-//            differ. Default: 500
+// clockError refuse what comes after Fencing-Not-After as well, before the token is compared: a late request is then told
+//            expired, also if its token is stale. Milliseconds, the most by which the wall clocks of sender and service
+//            differ. Default: the token alone decides
 // log        a function for mistakes of the service. Default: `console.error`
 function fencing(options) {
   const settings = new Settings(options);
@@ -37,7 +38,7 @@ function fencing(options) {
     let fence;
     try {
       // A request that came too late is refused before its token is read. The field may be missing here.
-      settings.timing.read(request.rawHeaders);
+      if (settings.timing) settings.timing.read(request.rawHeaders);
       fence = enter(request, response);
     } catch (problem) {
       if (!(problem instanceof Problem)) throw problem;

@@ -11,7 +11,7 @@ class Settings {
     if (compare !== "token" && compare !== "number") throw new TypeError("fencing: `compare` is token or number");
     this.names = { token, number, key: "Fencing-Key", mode: "Fencing-Mode" };
     if (new Set(Object.values(this.names).map(plain)).size < 4) throw new TypeError("fencing: two fields have one name");
-    Object.assign(this, { marks, compare, unfenced, timing: new Timing({ clockError }), log });
+    Object.assign(this, { marks, compare, unfenced, timing: clockError === undefined ? null : new Timing({ clockError }), log });
   }
 }
 

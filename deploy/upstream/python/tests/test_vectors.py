@@ -315,14 +315,17 @@ class NotAfter(Answers):
             self.answers(self.asked(kind, [["Fencing-Not-After", "0"]], "GET", unfenced=["GET"]), "expired")
 
     def test_a_fence_looks_at_the_field_first(self):
+        asked_for = upstream.Settings(clock_error=500)
         for kind in KINDS:
+            told = kind.asked([["Fencing-Not-After", "5"]], lambda fence: 200, upstream.Settings())
+            self.answers(told, "token-missing")
             for value, reason in (("5", "expired"), ("never", "not-after-malformed")):
                 for fields in (GOOD, []):
-                    told = kind.asked([*fields, ["Fencing-Not-After", value]], lambda fence: 200, upstream.Settings())
+                    told = kind.asked([*fields, ["Fencing-Not-After", value]], lambda fence: 200, asked_for)
                     self.answers(told, reason)
                     self.assertRegex(told[1]["Fencing-Clock"], r"^[0-9]+;error=500$")
             late = str(time.time_ns() // 1_000_000 + 2000)
-            self.answers(kind.asked([["Fencing-Not-After", late]], lambda fence: 200, upstream.Settings()), "token-missing")
+            self.answers(kind.asked([["Fencing-Not-After", late]], lambda fence: 200, asked_for), "token-missing")
             settings = upstream.Settings(clock_error=5000)
             self.answers(kind.asked([["Fencing-Not-After", late]], lambda fence: 200, settings), "expired")
 

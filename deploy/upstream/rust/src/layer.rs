@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use crate::{
     answer::{Answers, Problems, Refusal, Unclaimed},
-    deadline::{CLOCK_ERROR, Timing},
+    deadline::Timing,
     fence::Fence,
     stamp::{Compare, Settings},
 };
@@ -21,7 +21,8 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct FenceLayer<A = Problems> {
     settings: Arc<Settings>,
-    timing: Timing,
+    /// `None`: the token alone decides.
+    timing: Option<Timing>,
     compare: Compare,
     answers: A,
 }
@@ -44,7 +45,7 @@ impl Default for FenceLayer {
 impl FenceLayer {
     /// A layer with the answers of the contract.
     pub fn new(settings: Settings) -> Self {
-        let timing = Timing::new(settings.said_clock_error().unwrap_or(CLOCK_ERROR));
+        let timing = settings.said_clock_error().map(Timing::new);
         Self { compare: settings.compare(), settings: Arc::new(settings), timing, answers: Problems }
     }
 }
@@ -81,10 +82,12 @@ where
 
     fn call(&mut self, mut request: Request<Q>) -> Self::Future {
         let answers = self.layer.answers.clone();
-        // A request that came too late is refused before its token is read: the field may be missing here.
-        if let Err(refusal) = self.layer.timing.read(request.headers()) {
+        // Where it is asked for, a request that came too late is refused before its token is read. The field may be missing.
+        if let Some(timing) = &self.layer.timing
+            && let Err(refusal) = timing.read(request.headers())
+        {
             let mut answer = answers.answer(refusal);
-            self.layer.timing.stamp(&mut answer);
+            timing.stamp(&mut answer);
             return Box::pin(std::future::ready(Ok(answer)));
         }
         let stamp = match self.layer.settings.read(request.method(), request.headers()) {

@@ -102,8 +102,9 @@ impl Settings {
         Self { keys: KeysFrom::Service, ..self }
     }
 
-    /// The most by which the wall clocks of sender and service differ, for requests with `Fencing-Not-After`; 500 ms if it
-    /// is not said.
+    /// Has the fence refuse what comes after `Fencing-Not-After` as well, before the token is compared: a late request is then
+    /// told `expired`, also if its token is stale. The most by which the wall clocks of sender and service differ. Without it
+    /// the token alone decides.
     #[must_use]
     pub fn clock_error(self, clock_error: Duration) -> Self {
         Self { clock_error: Some(clock_error), ..self }

@@ -20,7 +20,8 @@ class AsgiFence:
         self.app = app
         self.marks = marks
         self.settings = settings or Settings()
-        self.timing = Timing(self.settings.clock_error)
+        error = self.settings.clock_error
+        self.timing = None if error is None else Timing(error)
 
     async def __call__(self, scope: Message, receive: Any, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -31,8 +32,9 @@ class AsgiFence:
             await self.app(scope, receive, send)
             return
         try:
-            # A request that came too late is refused before its token is read. The field may be missing here.
-            self.timing.read(scope["headers"])
+            if self.timing is not None:
+                # A request that came too late is refused before its token is read. The field may be missing here.
+                self.timing.read(scope["headers"])
             stamp = self.settings.read(scope["method"], scope["headers"])
         except Refused as refused:
             await answered(send, scope, refused.answer)

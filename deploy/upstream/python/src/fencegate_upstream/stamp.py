@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Dict, FrozenSet, Iterable, List, Optional, Tuple
 
 from .answer import TOKEN_MALFORMED, TOKEN_MISSING, Answer
-from .not_after import CLOCK_ERROR_MS
 from .spelling import folded
 
 # `\Z` and not `$`, because a line feed may follow `$`. `[0-9]`, because `\d` and `int` accept digits of other scripts.
@@ -45,15 +44,16 @@ class Stamp:
 class Settings:
     """The names of the fields, which of them is compared, and which methods need none.
 
-    `clock_error`: for requests with `Fencing-Not-After`; milliseconds, the most by which the wall clocks of sender and
-    service differ.
+    `clock_error`: has the fence refuse what comes after `Fencing-Not-After` as well, before the token is compared; a late
+    request is then told `expired`, also if its token is stale. Milliseconds, the most by which the wall clocks of sender and
+    service differ. Without it the token alone decides.
     """
 
     compare: str = "token"
     token_field: str = "Fencing-Token"
     number_field: str = "Fencing-Number"
     unfenced: FrozenSet[str] = frozenset()
-    clock_error: int = CLOCK_ERROR_MS
+    clock_error: Optional[int] = None
 
     def __post_init__(self) -> None:
         if self.compare not in ("token", "number"):

@@ -23,12 +23,14 @@ class WsgiFence:
         self.app = app
         self.marks = marks
         self.settings = settings or Settings()
-        self.timing = Timing(self.settings.clock_error)
+        error = self.settings.clock_error
+        self.timing = None if error is None else Timing(error)
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         try:
-            # A request that came too late is refused before its token is read. The field may be missing here.
-            self.timing.read(fields_of(environ))
+            if self.timing is not None:
+                # A request that came too late is refused before its token is read. The field may be missing here.
+                self.timing.read(fields_of(environ))
             stamp = self.settings.read(environ["REQUEST_METHOD"], fields_of(environ))
         except Refused as refused:
             answer = refused.answer

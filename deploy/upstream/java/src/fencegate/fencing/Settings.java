@@ -14,7 +14,8 @@ import java.util.stream.Stream;
  * @param tokenField the name of the token's field
  * @param numberField the name of the number's field
  * @param unfenced methods whose requests pass without a fence if they have none of the fields
- * @param clockError the most by which the wall clocks of sender and service differ, for requests with Fencing-Not-After
+ * @param clockError has the fence refuse what comes after Fencing-Not-After as well, before the token is compared: the most by
+ *     which the wall clocks of sender and service differ; null if the token alone decides
  */
 public record Settings(
         Marks marks,
@@ -36,7 +37,7 @@ public record Settings(
 
     /** Compares tokens, with the default names of the fields, and fences every request. */
     public static Settings of(Marks marks) {
-        return new Settings(marks, Compare.TOKEN, "Fencing-Token", "Fencing-Number", Set.of(), Timing.CLOCK_ERROR);
+        return new Settings(marks, Compare.TOKEN, "Fencing-Token", "Fencing-Number", Set.of(), null);
     }
 
     public Settings comparing(Compare other) {
@@ -52,7 +53,10 @@ public record Settings(
         return new Settings(marks, compare, tokenField, numberField, Set.of(methods), clockError);
     }
 
-    /** It is subtracted from the moment of Fencing-Not-After, except on the machine of the sender. 500 ms by default. */
+    /**
+     * Refuses what comes after Fencing-Not-After as well. A late request is then told expired, also if its token is stale. The
+     * error is subtracted from the moment, except on the machine of the sender.
+     */
     public Settings clockError(Duration most) {
         return new Settings(marks, compare, tokenField, numberField, unfenced, most);
     }

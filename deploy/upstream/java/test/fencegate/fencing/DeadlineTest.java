@@ -90,6 +90,8 @@ final class DeadlineTest {
     private static void aFenceLooksAtTheFieldFirst(Site site) throws Exception {
         Settings settings = Settings.of(new Scripted(List.of()));
         site.runs(settings, DONE);
+        Site.assertAnswer(site.exchange("POST", field("5")), "token-missing", "not asked for");
+        site.runs(settings.clockError(Duration.ofMillis(500)), DONE);
         for (List<String> one : List.of(List.of("5", "expired"), List.of("never", "not-after-malformed"))) {
             List<List<String>> stamped = new ArrayList<>(Site.STAMPED);
             stamped.addAll(field(one.get(0)));

@@ -44,6 +44,10 @@ struct Arguments {
     /// The header field that carries the number.
     #[arg(long, default_value = "fencing-number")]
     number_field: HeaderName,
+    /// Refuse what comes after `Fencing-Not-After` as well, before tokens are compared. The value is the most by which the
+    /// wall clocks of sender and service differ.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    clock_error: Option<Duration>,
     /// How long the business logic takes; for demos and tests.
     #[arg(long, default_value = "0ms", value_parser = humantime::parse_duration)]
     work_time: Duration,
@@ -56,7 +60,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(file) => Book::open(file, arguments.work_time)?,
         None => Book::temporary(arguments.work_time)?,
     };
-    let fields = Fields { token: arguments.token_field, number: arguments.number_field };
+    let fields = Fields {
+        token: arguments.token_field,
+        number: arguments.number_field,
+        clock_error: arguments.clock_error,
+    };
     let service = routes::service(Arc::new(book), arguments.compare, fields);
 
     let listener = TcpListener::bind(arguments.listen).await?;

@@ -1,5 +1,7 @@
 //! The stamp of a request: the fencing token and number that the gateway wrote on it.
 
+use std::time::Duration;
+
 use axum::http::{HeaderMap, HeaderName, Method};
 use fencegate_upstream::{self as upstream, Fence, Number, Settings, Token};
 
@@ -15,11 +17,13 @@ pub(crate) enum Compare {
     Off,
 }
 
-/// The names of the header fields.
+/// The names of the header fields, and how `Fencing-Not-After` is read.
 #[derive(Debug, Clone)]
 pub(crate) struct Fields {
     pub(crate) token: HeaderName,
     pub(crate) number: HeaderName,
+    /// `None`: the moment is not looked at.
+    pub(crate) clock_error: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -41,6 +45,10 @@ impl Compare {
         let settings = Settings::default().fields(fields.token.clone(), fields.number.clone());
         // Reads without a token are allowed, and not compared.
         let settings = settings.unfenced([Method::GET, Method::HEAD]);
+        let settings = match fields.clock_error {
+            Some(clock_error) => settings.clock_error(clock_error),
+            None => settings,
+        };
         Some(settings.comparing(compare).keys_named_by_the_service())
     }
 }
@@ -71,8 +79,11 @@ mod tests {
 
     #[test]
     fn who_compares_nothing_takes_what_comes() {
-        let fields =
-            Fields { token: "fencing-token".parse().unwrap(), number: "fencing-number".parse().unwrap() };
+        let fields = Fields {
+            token: "fencing-token".parse().unwrap(),
+            number: "fencing-number".parse().unwrap(),
+            clock_error: None,
+        };
         let offered = |name: &'static str, value: &str| {
             let mut map = HeaderMap::new();
             map.append(name, value.parse().unwrap());

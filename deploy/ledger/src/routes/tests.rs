@@ -14,8 +14,11 @@ struct Client(Router);
 impl Client {
     fn of(compare: Compare, work_time: Duration) -> Self {
         let book = Book::temporary(work_time).expect("a temporary database");
-        let fields =
-            Fields { token: "fencing-token".parse().unwrap(), number: "fencing-number".parse().unwrap() };
+        let fields = Fields {
+            token: "fencing-token".parse().unwrap(),
+            number: "fencing-number".parse().unwrap(),
+            clock_error: None,
+        };
         Self(service(Arc::new(book), compare, fields))
     }
 

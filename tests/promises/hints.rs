@@ -156,6 +156,9 @@ async fn lost(site: &Site, gateway: &Gateway, n: usize) {
     assert_eq!(gateway.send(&ask).await.status, 502);
 }
 
+/// What is said of a word of an operator that comes too early.
+const NOT_YET: &str = "may still be";
+
 /// The commands that are printed for `count` operations, once all of them can be resolved. Each operation has two
 /// commands, of which the operator picks one.
 async fn resolvable(terminal: &mut Terminal, list: &str, count: usize) -> Vec<String> {
@@ -172,6 +175,8 @@ async fn resolvable(terminal: &mut Terminal, list: &str, count: usize) -> Vec<St
 async fn of_operations(way: Way) -> Vec<String> {
     let site = Site::fresh().await;
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
+    // What is not done is final after this time.
+    let policy = policy.with("/upstreams/ledger/response_timeout", "500ms");
     let gateway = Gateway::start(&policy).await;
     for n in [7, 8] {
         lost(&site, &gateway, n).await;
@@ -179,7 +184,7 @@ async fn of_operations(way: Way) -> Vec<String> {
     let mut terminal = Terminal::of(way, &at(&policy, gateway.admin));
     let found = resolvable(&mut terminal, "once list", 2).await;
     terminal.types_well(&found[0]).await;
-    terminal.types_well(&found[3]).await;
+    terminal.types_well_in_time(&found[3], NOT_YET).await;
     let unknown = terminal.asks("once resolve nothing --as done").await;
     terminal.follows(&unknown).await;
     terminal.typed
@@ -187,7 +192,9 @@ async fn of_operations(way: Way) -> Vec<String> {
 
 async fn of_a_guard(way: Way) -> Vec<String> {
     let guarded = Guarded::fresh().await;
-    let guard = guarded.launch().await.start().await;
+    let guard =
+        guarded.launch().await.with("/upstream/response_timeout", "400ms").with("/send_within", "400ms");
+    let guard = guard.with("/max_execution", "1s").start().await;
     let once = json!({"store": "guard", "key": "{header.idempotency-key}"});
     let policy = guarded.policy("gw-1", &[guard.public]).with("/routes/0/fence/once", once);
     let gateway = Gateway::start(&policy).await;
@@ -199,7 +206,7 @@ async fn of_a_guard(way: Way) -> Vec<String> {
     for (left, mut terminal) in [(4, Terminal::of(way, &file)), (2, Terminal::at(way, guard.admin))] {
         let found = resolvable(&mut terminal, "guard show", left).await;
         terminal.types_well(&found[0]).await;
-        terminal.types_well(&found[3]).await;
+        terminal.types_well_in_time(&found[3], NOT_YET).await;
         let unknown = terminal.asks("guard resolve nothing --as done").await;
         terminal.follows(&unknown).await;
         typed.extend(terminal.typed);

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use fencegate_tests::{gateway::write_policy, policy::Policy, scratch};
+use fencegate_tests::{gateway::write_policy, patience::patiently, policy::Policy, scratch};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
@@ -110,6 +110,23 @@ impl Terminal {
         let output = self.runs(whole.clone()).await;
         assert!(output.status.success(), "`{line}`, typed as `{whole}`: {output:?}");
         self.typed.push(whole);
+    }
+
+    /// Types a command that is refused until some time has passed, and tells so, until it works.
+    pub(super) async fn types_well_in_time(&mut self, line: &str, refused: &str) {
+        let last = || "it is refused";
+        let works = async {
+            loop {
+                let output = self.runs(line.to_owned()).await;
+                if output.status.success() {
+                    return;
+                }
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(said.contains(refused), "`{line}`: {said}");
+            }
+        };
+        patiently(line, works, last).await;
+        self.typed.push(line.to_owned());
     }
 
     /// A key file is made anew for each command that makes one, and is there for each that reads one.

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::http::{HeaderName, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use fencegate_upstream::{Answers, Refusal};
 use serde_json::json;
@@ -77,10 +77,10 @@ impl IntoResponse for Problem {
         let mut response = (status, Json(body)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, "application/problem+json".parse().expect("a plain literal"));
-        if matches!(self, Self::Fence(Refusal::Stale)) {
+        if let Self::Fence(refusal @ (Refusal::Stale | Refusal::Expired)) = self {
             // Tells the gateway that this 412 is about the fence and not about a client's `If-Match`.
             let field = HeaderName::from_static("fencing-refusal");
-            headers.insert(field, "stale".parse().expect("a plain literal"));
+            headers.insert(field, HeaderValue::from_static(refusal.reason()));
         }
         response
     }

@@ -1,6 +1,6 @@
 //! Measures the gateway beside its peers, in turns, and reports ratios.
 //!
-//! Reading order: [`locks`], [`locked`], [`forward`], [`proxy`], [`growth`] and [`instructions`] say what is measured, [`report`] what
+//! Reading order: [`locks`], [`locked`], [`forward`], [`proxy`], [`options`], [`growth`] and [`instructions`] say what is measured, [`report`] what
 //! becomes of it, [`chart`] and [`publish`] how it is shown; [`gateway`], [`curator`] and [`peers`] are who is measured, [`wrk`] who
 //! asks. [`run`] is what one run has to itself.
 
@@ -15,6 +15,7 @@ mod instructions;
 mod locked;
 mod locks;
 mod nginx;
+mod options;
 mod outcome;
 mod peers;
 mod plain;
@@ -26,6 +27,7 @@ mod routes;
 mod run;
 mod takers;
 mod training;
+mod turns;
 mod wrk;
 
 use std::{path::PathBuf, process::ExitCode, time::Instant};
@@ -58,6 +60,7 @@ enum Suite {
     Locks,
     Proxy,
     Guard,
+    Options,
     Routes,
     Forward,
     Instructions,
@@ -72,10 +75,11 @@ enum Suite {
 }
 
 type Measure = fn(&Run) -> Outcome<Vec<Bench>>;
-const SUITES: [(Suite, Measure); 9] = [
+const SUITES: [(Suite, Measure); 10] = [
     (Suite::Locks, locks::measure),
     (Suite::Proxy, proxy::measure),
     (Suite::Guard, guard::measure),
+    (Suite::Options, options::measure),
     (Suite::Routes, routes::measure),
     (Suite::Forward, forward::measure),
     (Suite::LockedPeers, locked::measure),

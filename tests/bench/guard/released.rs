@@ -1,4 +1,4 @@
-//! The released guard in front of a service, and the load of new tenures.
+//! The released guard in front of a service, also as a filter, and the load of new tenures.
 
 use std::{fs, net::SocketAddr, time::Duration};
 
@@ -64,14 +64,30 @@ impl Guard {
         Self::of(run, words, name, &policy(listen, service, store), ensemble)
     }
 
+    /// Starts a guard with a policy of its own, such as a changed [`guard_policy`].
+    pub(crate) fn with(run: &Run, name: &str, policy: &Value, ensemble: &str) -> Outcome<Self> {
+        Self::of(run, &[run.gateway().display().to_string()], name, policy, ensemble)
+    }
+
+    /// Starts the same program as a filter at any port, before the endpoint of its service.
+    pub(crate) fn filter(run: &Run, name: &str, service: &str) -> Outcome<Self> {
+        let mut policy = without_store("127.0.0.1:0", service);
+        policy["filter"] = json!({"clock_error": "500ms"});
+        Self::started(run, &[run.gateway().display().to_string()], name, &policy, &["guard"])
+    }
+
     fn of(run: &Run, started: &[String], name: &str, policy: &Value, ensemble: &str) -> Outcome<Self> {
+        let words = ["guard", "--init", "--floor", "1", "--ensemble", ensemble];
+        Self::started(run, started, name, policy, &words)
+    }
+
+    fn started(run: &Run, started: &[String], name: &str, policy: &Value, verb: &[&str]) -> Outcome<Self> {
         let file = run.folder().join(format!("{name}.yaml"));
         fs::write(&file, policy.to_string())?;
-        let words = ["guard", "--init", "--floor", "1", "--ensemble", ensemble, "--log-format=json", "-c"];
         let file = file.display().to_string();
         let (program, before) = started.split_first().ok_or("a program is one word at least")?;
-        let words = before.iter().map(String::as_str).chain(words).chain([file.as_str()]);
-        let child = Child::spawn(program, words)?;
+        let before = before.iter().map(String::as_str).chain(verb.iter().copied());
+        let child = Child::spawn(program, before.chain(["--log-format=json", "-c", &file]))?;
         let (public, admin) = (listens_at(&child, "guard")?, listening(&child, "admin")?);
         becomes_ready(admin, &child)?;
         let endpoint = if public.starts_with("unix:") { public } else { format!("http://{public}") };
@@ -103,14 +119,25 @@ fn new_file(run: &Run, name: &str) -> Value {
     json!({"redb": file.display().to_string()})
 }
 
+/// The policy of a guard at any port, with a store in a new file.
+pub(crate) fn guard_policy(run: &Run, name: &str, service: &str) -> Value {
+    policy("127.0.0.1:0", service, new_file(run, name))
+}
+
 fn policy(listen: &str, service: &str, store: Value) -> Value {
+    let mut policy = without_store(listen, service);
+    policy["store"] = store;
+    policy["max_execution"] = "2s".into();
+    policy["send_within"] = "1s".into();
+    policy
+}
+
+/// What the policies of guards and filters have in common.
+fn without_store(listen: &str, service: &str) -> Value {
     json!({
         "version": 1,
         "listener": {"address": listen},
         "admin": {"address": "127.0.0.1:0"},
         "upstream": {"endpoint": service, "response_timeout": "1s"},
-        "store": store,
-        "max_execution": "2s",
-        "send_within": "1s",
     })
 }

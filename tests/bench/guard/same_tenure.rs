@@ -11,8 +11,9 @@ use crate::{
     nginx::Nginx,
     outcome::Outcome,
     peers,
-    report::{Bench, Goal, Round},
+    report::{Bench, Goal},
     run::Run,
+    turns::{self, Pair},
     wrk::Load,
 };
 
@@ -44,7 +45,7 @@ const ALL: [Way; 7] = [
 ];
 
 /// The pairs that are compared.
-const PAIRS: [(&str, Way, Way, &str, Goal); 6] = [
+const PAIRS: [Pair<Way>; 6] = [
     ("guard-same-tenure", Way::Guard, Way::Gateway, "the gateway without a guard", Goal::AtLeast(0.7)),
     (
         "guard-same-tenure-unix",
@@ -78,23 +79,7 @@ pub(super) fn measure(
     ensemble: &str,
 ) -> Outcome<Vec<Bench>> {
     let site = Site { run, zookeeper, service, ensemble };
-    let (mut order, mut rounds) = (ALL, Vec::new());
-    for round in 1..=run.rounds {
-        let rates: Vec<(Way, f64)> =
-            order.iter().map(|&way| Ok((way, site.rate(way, round)?))).collect::<Outcome<_>>()?;
-        let told: Vec<String> = rates.iter().map(|(way, rate)| format!("{way:?} {rate:.0}")).collect();
-        run.tell(&format!("round {round}: {} requests/s", told.join(", ")));
-        rounds.push(rates);
-        // The order is reversed in each round.
-        order.reverse();
-    }
-    let of =
-        |rates: &[(Way, f64)], wanted| rates.iter().find(|(way, _)| *way == wanted).map(|(_, rate)| *rate);
-    let bench = |(name, ours, theirs, peer, goal)| {
-        let round = |rates: &Vec<_>| Some(Round { ours: of(rates, ours)?, theirs: of(rates, theirs)? });
-        Bench { name, peer, unit: "requests/s", goal, rounds: rounds.iter().filter_map(round).collect() }
-    };
-    Ok(PAIRS.map(bench).into())
+    turns::compare(run, &ALL, &PAIRS, |way, round| site.rate(way, round))
 }
 
 struct Site<'a> {

@@ -9,6 +9,7 @@ mod block;
 mod bypass;
 mod choice;
 mod conditions;
+mod conflicts;
 mod delay;
 mod doors;
 mod environment;

@@ -1,9 +1,13 @@
 //! Makes the resource key of a request: two requests for one resource get one key, for two resources two keys.
 
+mod conflict;
 mod declared;
 mod expand;
+mod form;
 pub mod json;
 mod lock_path;
+mod members;
+mod multipart;
 mod name;
 mod no_key;
 mod overlap;
@@ -11,10 +15,13 @@ mod parse;
 mod pointer;
 mod query;
 mod resource;
+mod sources;
 mod taken_apart;
 mod template;
 mod values;
 
+pub(crate) use conflict::compare;
+pub use conflict::{Content, Sent};
 pub use declared::Said;
 pub(crate) use expand::{header, parameter};
 pub use lock_path::{BadLockPath, LockPath, WhyNot};
@@ -23,5 +30,6 @@ pub(crate) use overlap::{Glob, Meeting};
 pub use parse::{BadKeyTemplate, Why};
 pub use pointer::Pointer;
 pub use resource::{NoKey, ResourceKey, listed};
+pub use sources::{Conflicts, RequestSource};
 pub use template::{Filter, KeyTemplate, Source, Span, Variable};
 pub use values::{Field, Values};

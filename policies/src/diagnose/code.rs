@@ -114,6 +114,7 @@ codes! {
     OpenUnmatched     "FG0227" Warning "requests without a route pass without a lock to a service that has fenced routes"
     StreamedBody      "FG0228" Error "a body is to be streamed, but the whole body is needed before it is sent"
     OneScope          "FG0229" Error "operations of two upstreams would share their names"
+    SourceConflicts   "FG0235" Warning "a value of a key may stand elsewhere in a request with another value, which the service may read"
     ForeignPattern    "FG0240" Warning "a path has a sign of another pattern language, which means itself here"
     BadLockPath       "FG0241" Error "a lock path is not one that ZooKeeper has"
     LoosePath         "FG0242" Error "a lock path takes a value that the key does not have, so one key can have two locks"

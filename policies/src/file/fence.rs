@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{
     block::Block,
+    conflicts::conflicts,
     delay, former_lock,
     hold::{self, Of},
     holders::{self, Company},
@@ -135,6 +136,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
     let locked_status = block.value("locked_status", locked_status).unwrap_or(423);
     let max_response = block.value("max_response", scalar::size).unwrap_or(1 << 20);
     let large_bodies = large_bodies(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
+    let conflicts = conflicts(block);
     let lease = lease_use::lease(block);
     let body_type = body_type(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
     let field = if block.is_present("hold") { "hold" } else { "key" };
@@ -159,6 +161,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         max_response,
         large_bodies,
         body_type,
+        conflicts,
         enforce,
         once: once?,
         lease,

@@ -26,6 +26,8 @@ const HOMES: [Home; 6] = [
             "locked_status",
             "large_bodies",
             "body_type",
+            "sources",
+            "conflicts",
         ],
         near: &["route ", "a route", "`match`", "`hold`", "`once`"],
     },

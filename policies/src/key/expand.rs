@@ -50,7 +50,7 @@ impl Variable {
         }
     }
 
-    fn value(&self, values: &dyn Values) -> Result<String, BadKey> {
+    pub(super) fn value(&self, values: &dyn Values) -> Result<String, BadKey> {
         let value = self.source.value(values).and_then(|value| self.filters.iter().try_fold(value, apply));
         match value {
             Ok(value) if !value.is_empty() => Ok(value),

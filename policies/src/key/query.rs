@@ -62,10 +62,10 @@ fn form_decoded(raw: &str) -> Result<Vec<u8>, BadValue> {
 }
 
 /// What is left of a name when all is gone that some reader does not look at: the name, and its members in brackets.
-struct Folded(Vec<String>);
+pub(super) struct Folded(Vec<String>);
 
 impl Folded {
-    fn of(name: &[u8]) -> Self {
+    pub(super) fn of(name: &[u8]) -> Self {
         let name = String::from_utf8_lossy(name);
         let seen = name.split('\0').next().unwrap_or_default();
         // Who reads what stands behind the path leaves out the sign between the two.
@@ -78,8 +78,18 @@ impl Folded {
         Self(seen.split('[').map(member).collect())
     }
 
+    /// The same with an empty member for each index: `a[]`, `a[0]` and `a[1]` may be one item of a list.
+    pub(super) fn without_indexes(self) -> Self {
+        let indexless = |(at, member): (usize, String)| match at {
+            0 => member,
+            _ if member.bytes().all(|byte| byte.is_ascii_digit()) => String::new(),
+            _ => member,
+        };
+        Self(self.0.into_iter().enumerate().map(indexless).collect())
+    }
+
     /// One is the other, or the whole of which the other is a member.
-    fn is_like(&self, other: &Self) -> bool {
+    pub(super) fn is_like(&self, other: &Self) -> bool {
         let joined = |name: &Self| {
             let members: Vec<&str> =
                 name.0.iter().map(String::as_str).filter(|member| !member.is_empty()).collect();

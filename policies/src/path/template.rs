@@ -191,6 +191,11 @@ impl<'a> Bound<'a> {
         Self { template, path }
     }
 
+    /// All variables, each with its decoded value.
+    pub fn variables(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.template.names().filter_map(|name| Some((name, self.get(name)?)))
+    }
+
     /// The decoded value of a variable. An ambiguous path binds nothing: no key may come out of it.
     pub fn get(&self, name: &str) -> Option<&'a str> {
         if self.path.ambiguity().is_some() {

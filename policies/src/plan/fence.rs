@@ -9,7 +9,7 @@ use super::{
     once::Once,
 };
 use crate::key::{
-    BadKey, KeyTemplate, Pointer, ResourceKey, Said, Values,
+    BadKey, Conflicts, KeyTemplate, Pointer, ResourceKey, Said, Sent, Values, compare,
     json::{BadBody, Body},
 };
 use crate::permits::Permits;
@@ -44,6 +44,8 @@ pub struct Fence {
     pub max_response: usize,
     pub large_bodies: LargeBodies,
     pub body_type: BodyType,
+    /// Which other sources a request may not have another value of a key in.
+    pub conflicts: Conflicts,
     pub enforce: Enforce,
     /// Operations of this route happen at most once.
     pub once: Option<Once>,
@@ -201,6 +203,16 @@ impl Fence {
     pub fn site_of(&self, key: &ResourceKey) -> Option<LockSite> {
         let (template, placing) = self.locks().find(|(template, _)| template.values_of(key).is_some())?;
         placing.site(template, key).ok()
+    }
+
+    /// Compares the values of the request's keys, and of the name of its operation, with the other sources of the
+    /// request.
+    ///
+    /// # Errors
+    /// The service may read another value than the one in the key.
+    pub fn compare_sources(&self, method: &str, values: &dyn Values, sent: &Sent<'_>) -> Result<(), BadKey> {
+        let once = self.once(method).into_iter().flat_map(Once::templates);
+        compare(self.templates().chain(once), &self.conflicts, values, sent)
     }
 
     /// The keys of one request: at least one, each once, in the order that all gateways use.

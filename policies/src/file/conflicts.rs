@@ -1,0 +1,35 @@
+//! Reads which sources of a request the service reads, and whether they may contradict each other.
+
+use super::block::Block;
+use crate::{
+    diagnose::{Code, Diagnostic},
+    key::{Conflicts, RequestSource},
+};
+
+const CONFLICTS: [(&str, bool); 2] = [("refuse", false), ("pass", true)];
+
+pub(super) fn conflicts(fence: &mut Block) -> Conflicts {
+    let sources = fence.values("sources", source);
+    let passes = fence.word("conflicts", &CONFLICTS).unwrap_or_default();
+    if !passes {
+        return sources.map_or(Conflicts::RefuseUsual, Conflicts::Refuse);
+    }
+    if fence.is_present("sources") {
+        let fault = Diagnostic::new(Code::NoEffect, "`sources` has no effect beside `conflicts: pass`");
+        fence.fault("sources", fault.remedy("leave one of the two out"));
+    }
+    let message = "the value of a key may stand elsewhere in a request with another value: \
+                   the lock is for one, and the service may work on the other";
+    let remedy = "leave it out, and list what the service reads: `sources: [path, json]`";
+    fence.fault("conflicts", Diagnostic::new(Code::SourceConflicts, message).remedy(remedy));
+    Conflicts::Pass
+}
+
+fn source(text: &str) -> Result<RequestSource, Diagnostic> {
+    let known = RequestSource::WORDS.map(|(word, _)| word);
+    let found = RequestSource::WORDS.into_iter().find(|(word, _)| *word == text);
+    found.map(|(_, source)| source).ok_or_else(|| {
+        let message = format!("`{text}` is no source of a request");
+        Diagnostic::new(Code::UnknownValue, message).known(text, &known, str::to_owned)
+    })
+}

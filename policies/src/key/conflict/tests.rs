@@ -1,0 +1,243 @@
+//! One value in two sources: equal ones pass, others are refused, and nothing panics.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::key::json;
+
+/// A request for the resource 42.
+#[derive(Default)]
+struct Asked<'a> {
+    query: Option<&'a str>,
+    path: Option<(&'a str, &'a str)>,
+    cookie: Option<&'a str>,
+    kind: Option<&'a str>,
+    coding: Option<&'a str>,
+    body: &'a [u8],
+    read: Option<json::Body>,
+}
+
+impl Values for Asked<'_> {
+    fn path(&self, name: &str) -> Option<&str> {
+        self.path.filter(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.query
+    }
+
+    fn body(&self) -> Option<&json::Body> {
+        self.read.as_ref()
+    }
+}
+
+fn field(text: Option<&str>) -> Field<'_> {
+    text.map_or(Field::Absent, |text| Field::One(text.as_bytes()))
+}
+
+impl Asked<'_> {
+    /// Why the key is refused.
+    fn refused(mut self, key: &str, conflicts: &Conflicts) -> Option<&'static str> {
+        let key = KeyTemplate::parse(key).expect("a template");
+        if key.pointers().next().is_some() {
+            self.read = Some(json::Body::parse(self.body, key.pointers()).expect("JSON"));
+        }
+        key.expand(&self).expect("a key");
+        let said = Said { kind: field(self.kind), coding: field(self.coding) };
+        let (path, cookie) = (self.path.as_slice(), self.cookie.map(str::as_bytes));
+        let content = Some(Content { said, bytes: self.body });
+        let sent = Sent { path, cookies: cookie.as_slice(), content };
+        match compare([&key].into_iter(), conflicts, &self, &sent) {
+            Ok(()) => None,
+            Err(BadKey::Invalid { why, .. }) => Some(why),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn usual(self, key: &str) -> Option<&'static str> {
+        self.refused(key, &Conflicts::default())
+    }
+}
+
+const FORM: Option<&str> = Some("application/x-www-form-urlencoded");
+const JSON: Option<&str> = Some("application/json");
+const PARTS: Option<&str> = Some("multipart/form-data; boundary=b");
+
+fn by_path<'a>() -> Asked<'a> {
+    Asked { path: Some(("id", "42")), ..Asked::default() }
+}
+
+fn by_query<'a>(kind: Option<&'a str>, body: &'a [u8]) -> Asked<'a> {
+    Asked { query: Some("id=42"), kind, body, ..Asked::default() }
+}
+
+#[test]
+fn a_query_over_a_path_or_a_body_is_refused_unless_it_is_equal() {
+    for query in
+        ["id=43", "ID=43", "id[]=43", "a=1&%69d=43", "a=1;id=43", "?id=43", "id", "id=42&id=43", "id=%ff"]
+    {
+        assert_eq!(Asked { query: Some(query), ..by_path() }.usual("a/{path.id}"), Some(IN_QUERY), "{query}");
+        let body = Asked { query: Some(query), body: br#"{"id":42}"#, kind: JSON, ..Asked::default() };
+        assert_eq!(body.usual("a/{body:/id}"), Some(IN_QUERY), "{query}");
+    }
+    for query in ["id=42", "id=%342&x=%zz", "ids=43", "x[id]=43", "", "&&"] {
+        assert_eq!(Asked { query: Some(query), ..by_path() }.usual("a/{path.id}"), None, "{query}");
+    }
+    assert_eq!(Asked { query: Some("id=0042"), ..by_path() }.usual("a/{path.id | int}"), None);
+    assert_eq!(Asked { query: Some("id=x"), ..by_path() }.usual("a/{path.id | int}"), Some(IN_QUERY));
+}
+
+#[test]
+fn a_member_within_another_is_named_as_a_query_names_it() {
+    let asked = |query| Asked {
+        query: Some(query),
+        body: br#"{"a":{"id":42},"l":[{"id":42}]}"#,
+        kind: JSON,
+        ..Asked::default()
+    };
+    for query in ["a[id]=43", "a.id=43", "a=43"] {
+        assert_eq!(asked(query).usual("a/{body:/a/id}"), Some(IN_QUERY), "{query}");
+    }
+    for query in ["l[][id]=43", "l[0][id]=43", "l[1][id]=43"] {
+        assert_eq!(asked(query).usual("a/{body:/l/0/id}"), Some(IN_QUERY), "{query}");
+    }
+    for query in ["a[id]=42", "id=43", "a[x]=43"] {
+        assert_eq!(asked(query).usual("a/{body:/a/id}"), None, "{query}");
+    }
+}
+
+#[test]
+fn forms_and_cookies_over_a_query_or_a_path_are_refused_unless_they_are_equal() {
+    let parts = |head: &str, value: &str| {
+        format!("--b\r\nContent-Disposition: form-data; {head}\r\n\r\n{value}\r\n--b--\r\n")
+    };
+    for (kind, body, why) in [
+        (FORM, "id=43".to_owned(), Some(IN_FORM)),
+        (FORM, "id=42".into(), None),
+        (None, "id=43".into(), Some(IN_FORM)),
+        (PARTS, parts("name=\"id\"", "43"), Some(IN_FORM)),
+        (PARTS, parts("name=\"%69d[]\"", "43"), Some(IN_FORM)),
+        (PARTS, parts("name=\"id\"", "42"), None),
+        (PARTS, parts("name=\"file\"; filename=\"id\"", "id=43"), None),
+        (PARTS, parts("name=\"i\\d\"", "43").replace("--b--", "--b"), None),
+        (PARTS, parts("name=\"x\"; name=\"id\"", "43"), Some(BROKEN)),
+        (PARTS, parts("name*=utf-8''%69d", "43"), Some(BROKEN)),
+        (Some("text/plain"), "id=43".into(), None),
+        (None, "id=43\0".into(), None),
+    ] {
+        assert_eq!(by_query(kind, body.as_bytes()).usual("a/{query.id}"), why, "{body}");
+        assert_eq!(Asked { kind, body: body.as_bytes(), ..by_path() }.usual("a/{path.id}"), why, "{body}");
+    }
+    for (cookie, why) in [
+        ("id=43", Some(IN_COOKIE)),
+        ("a=1; Id=43", Some(IN_COOKIE)),
+        ("id=%342", Some(IN_COOKIE)),
+        ("id=42,x", Some(IN_COOKIE)),
+        ("id=\"42\"", Some(IN_COOKIE)),
+        ("sid=43; id=42", None),
+    ] {
+        assert_eq!(Asked { cookie: Some(cookie), ..by_path() }.usual("a/{path.id}"), why, "{cookie}");
+        assert_eq!(
+            Asked { cookie: Some(cookie), ..by_query(None, b"") }.usual("a/{query.id}"),
+            why,
+            "{cookie}"
+        );
+    }
+}
+
+#[test]
+fn a_member_over_a_query_is_refused_and_one_beside_a_path_where_it_is_said() {
+    for (body, why) in [
+        (r#"{"id":43}"#, Some(IN_JSON)),
+        (r#"{"ID":"43"}"#, Some(IN_JSON)),
+        (r#"{"id":42,"\u0069d":43}"#, Some(IN_JSON)),
+        (r#"{"id":["42"]}"#, Some(IN_JSON)),
+        (r#"{"id":42.0}"#, Some(IN_JSON)),
+        (r#"{"id":42}"#, None),
+        (r#"{"id":"42","x":{"id":43}}"#, None),
+        (r#"{"id":null}"#, None),
+        (r#"{"id":43,}"#, Some(IN_JSON)),
+        (r#"{x:{},"id":43}"#, Some(BROKEN)),
+        (r#"{x:{},"\u0069\u0064":43}"#, Some(BROKEN)),
+        (r#"{x:{}}"#, None),
+    ] {
+        for kind in [JSON, None, Some("text/plain")] {
+            assert_eq!(by_query(kind, body.as_bytes()).usual("a/{query.id}"), why, "{body}");
+        }
+        let beside = || Asked { kind: JSON, body: body.as_bytes(), ..by_path() };
+        assert_eq!(beside().usual("a/{path.id}"), None, "{body}");
+        let said = Conflicts::Refuse(vec![RequestSource::Json]);
+        assert_eq!(beside().refused("a/{path.id}", &said), why, "{body}");
+    }
+    let wide: Vec<u8> = "{\"id\":43}".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    assert_eq!(
+        by_query(Some("application/json; charset=utf-16"), &wide).usual("a/{query.id}"),
+        Some(CHARSET)
+    );
+    assert_eq!(by_query(JSON, &wide).usual("a/{query.id}"), Some(BROKEN));
+}
+
+#[test]
+fn a_path_variable_of_that_name_counts() {
+    let asked = |value| Asked { path: Some(("ID", value)), ..by_query(None, b"") };
+    assert_eq!(asked("43").usual("a/{query.id}"), Some(IN_PATH));
+    assert_eq!(asked("42").usual("a/{query.id}"), None);
+}
+
+#[test]
+fn a_form_that_cannot_be_looked_at_is_refused() {
+    for coding in ["gzip", "identity, gzip"] {
+        for (kind, why) in
+            [(FORM, Some(ENCODED)), (PARTS, Some(ENCODED)), (Some("image/png"), None), (JSON, None)]
+        {
+            let asked = Asked { kind, coding: Some(coding), body: b"\x1f\x8b", ..by_path() };
+            assert_eq!(asked.usual("a/{path.id}"), why, "{kind:?}");
+        }
+    }
+    let asked = Asked { kind: FORM, coding: Some("identity"), body: b"id=42", ..by_path() };
+    assert_eq!(asked.usual("a/{path.id}"), None);
+    let many = vec!["a"; MOST + 1].join("&");
+    assert_eq!(by_query(FORM, many.as_bytes()).usual("a/{query.id}"), Some(MANY));
+    for (charset, why) in [("UTF-8", None), ("\"utf-8\"", None), ("utf-7", Some(CHARSET))] {
+        let kind = format!("application/x-www-form-urlencoded; charset={charset}");
+        assert_eq!(by_query(Some(&kind), b"a=1").usual("a/{query.id}"), why, "{charset}");
+    }
+}
+
+#[test]
+fn what_the_service_does_not_read_is_not_compared() {
+    let conflicting = || Asked { query: Some("id=43"), cookie: Some("id=43"), ..by_path() };
+    let listed = |sources: &[RequestSource]| Conflicts::Refuse(sources.to_vec());
+    assert_eq!(conflicting().refused("a/{path.id}", &Conflicts::Pass), None);
+    assert_eq!(conflicting().refused("a/{path.id}", &listed(&[RequestSource::Form])), None);
+    assert_eq!(conflicting().refused("a/{path.id}", &listed(&[RequestSource::Cookie])), Some(IN_COOKIE));
+    assert_eq!(conflicting().usual("a/1"), None);
+}
+
+proptest! {
+    #[test]
+    fn another_value_is_refused_wherever_it_stands_and_an_equal_one_passes(
+        value in "[a-z0-9]{1,6}",
+        before in prop::collection::vec("[b-h]{1,3}=[a-z0-9]{0,3}", 0..4),
+        behind in prop::collection::vec("[b-h]{1,3}=[a-z0-9]{0,3}", 0..4),
+    ) {
+        let form = [before, vec![format!("id={value}")], behind].concat().join("&");
+        let refused = by_query(FORM, form.as_bytes()).usual("a/{query.id}");
+        prop_assert_eq!(refused, (value != "42").then_some(IN_FORM));
+        let query = Asked { query: Some(&form), ..by_path() }.usual("a/{path.id}");
+        prop_assert_eq!(query, (value != "42").then_some(IN_QUERY));
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(
+        kind in "\\PC{0,30}|multipart/form-data; ?boundary=b|application/(json|x-www-form-urlencoded); charset=.{0,4}",
+        body in prop::collection::vec(any::<u8>(), 0..60),
+        text in "[-a-z{}=&;%\"\\[\\],:\\r\\n]{0,60}",
+        cookie in "\\PC{0,30}",
+    ) {
+        for body in [&body[..], text.as_bytes()] {
+            let asked = Asked { cookie: Some(&cookie), ..by_query(Some(&kind), body) };
+            asked.usual("a/{query.id}");
+        }
+    }
+}

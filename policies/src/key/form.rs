@@ -1,0 +1,90 @@
+//! Reads queries, forms and cookies as lenient services do, to find every field in which one of them could see a name.
+
+use crate::path::escape;
+
+/// The most fields of one source that are looked at. A service takes at most a thousand of them unless it is told otherwise.
+pub(super) const MOST: usize = 10_000;
+
+/// Names and values of a form or query, decoded. Some readers separate at semicolons as well, so their fields come besides.
+pub(super) fn fields(text: &[u8]) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    let pieces = text.split(|byte| *byte == b'&').flat_map(|piece| {
+        let parts = piece.split(|byte| *byte == b';');
+        let more = piece.contains(&b';');
+        std::iter::once(piece).chain(parts.filter(move |_| more))
+    });
+    pieces.filter(|piece| !piece.is_empty()).map(|piece| {
+        let (name, value) = pair(piece);
+        (decoded(name), decoded(value))
+    })
+}
+
+/// Names and values of one `Cookie` line, as they stand there. Some readers separate at commas as well.
+pub(super) fn cookies(line: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let pieces = line.split(|byte| *byte == b';').flat_map(|piece| {
+        let parts = piece.split(|byte| *byte == b',');
+        let more = piece.contains(&b',');
+        std::iter::once(piece).chain(parts.filter(move |_| more))
+    });
+    pieces.map(<[u8]>::trim_ascii).filter(|piece| !piece.is_empty()).map(pair)
+}
+
+fn pair(piece: &[u8]) -> (&[u8], &[u8]) {
+    match piece.iter().position(|byte| *byte == b'=') {
+        Some(at) => (&piece[..at], &piece[at + 1..]),
+        None => (piece, b""),
+    }
+}
+
+/// An escape without two digits stands for itself.
+pub(super) fn decoded(raw: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let [first, after @ ..] = rest {
+        rest = after;
+        decoded.push(match first {
+            b'%' => match escape(after) {
+                Some((byte, behind)) => {
+                    rest = behind;
+                    byte
+                }
+                None => b'%',
+            },
+            b'+' => b' ',
+            other => *other,
+        });
+    }
+    decoded
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all(text: &str) -> Vec<(String, String)> {
+        let text = fields(text.as_bytes());
+        let read = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        text.map(|(name, value)| (read(name), read(value))).collect()
+    }
+
+    #[test]
+    fn every_field_is_found_that_a_reader_could_find() {
+        let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        assert_eq!(all("a=1&&b=x+y%2B&c"), pairs(&[("a", "1"), ("b", "x y+"), ("c", "")]));
+        assert_eq!(all("a=1;id=2"), pairs(&[("a", "1;id=2"), ("a", "1"), ("id", "2")]));
+        assert_eq!(all("%69d=%zz%"), pairs(&[("id", "%zz%")]));
+        let line: Vec<_> = cookies(b"a=1; id=2,c;;").collect();
+        assert_eq!(line, [(&b"a"[..], &b"1"[..]), (b"id", b"2,c"), (b"id", b"2"), (b"c", b"")]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            prop_assert!(fields(&bytes).count() <= 2 * bytes.len());
+            prop_assert!(cookies(&bytes).count() <= 2 * bytes.len());
+        }
+    }
+}

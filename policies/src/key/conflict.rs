@@ -206,7 +206,7 @@ impl Compared<'_, '_> {
         let has = |text: &[u8]| {
             !text.is_empty() && body.windows(text.len()).any(|part| part.eq_ignore_ascii_case(text))
         };
-        let is_spelt = body.contains(&0) || [&b"\\u"[..], b"=?", b"name*"].into_iter().any(has);
+        let is_spelt = body.contains(&0) || [&b"\\"[..], b"=?", b"name*"].into_iter().any(has);
         let named =
             |wanted: &&&Wanted<'_>| is_spelt || has(wanted.name.as_bytes()) || !wanted.name.is_ascii();
         self.wanted.iter().find(named).map_or(Ok(()), |wanted| Err(wanted.bad(BROKEN)))

@@ -44,7 +44,7 @@ fn question(method: &str, target: &str, fields: &[(&str, &str)]) -> Ask {
 type Described = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 /// Requests that a service could read in another way than the gateway does.
-const AMBIGUOUS: [Described; 9] = [
+const AMBIGUOUS: [Described; 11] = [
     ("GET", "/read/7", &[("x-http-method-override", "POST")]),
     ("GET", "/read/7", &[("X-HTTP-Method", "POST")]),
     ("GET", "/read/7", &[("x-original-url", "/pay/7")]),
@@ -54,6 +54,8 @@ const AMBIGUOUS: [Described; 9] = [
     ("POST", "/w//pay/7", &[]),
     ("post", "/w/7", &[]),
     ("POST", "/pay/7", &[("early-data", "1")]),
+    ("POST", "/pay/7?account=8", &[]),
+    ("POST", "/pay/7", &[("cookie", "account=8")]),
 ];
 
 #[tokio::test]

@@ -138,6 +138,7 @@ mod session_bytes;
 mod sets;
 mod shared;
 mod shorter_session;
+mod sources;
 mod stamp;
 mod start;
 mod state;

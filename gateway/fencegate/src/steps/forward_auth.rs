@@ -22,7 +22,7 @@ use serde::Deserialize;
 use super::{
     buffer::late_enough,
     forward::claim,
-    parameters::Parameters,
+    parameters::{Parameters, compare_sources},
     route::{ambiguous, overridden},
 };
 use crate::{
@@ -282,6 +282,7 @@ impl<'h> Original<'h> {
         }
         let values = Parameters { bound: Some(route.bind(&path)), ..values };
         let keys = fence.expand_all(&values).map_err(|bad| Refusal::of_key(&bad))?;
+        compare_sources(fence, &self.method, &values, None)?;
         let mode = fence.mode.mode(self.method.as_str());
         Ok(Some(Fencing { keys, mode, fence, upstream: route.upstream }))
     }

@@ -7,13 +7,12 @@ use std::rc::Rc;
 
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
-    key::{ResourceKey, Said, json},
+    key::{Content, ResourceKey, Said, json},
     operation::Operation,
     plan::{Enforce, Fence, LockSite, Mode, Plan, Route, RouteId, UpstreamId},
 };
-use hyper::Request;
+use hyper::{HeaderMap, Request};
 
-use self::name::Content;
 use crate::{
     edition::Running,
     notes::{Notes, Planned},
@@ -22,7 +21,7 @@ use crate::{
     steps::{buffer::Loaded, route::Routed},
     steps::{
         incoming::{Incoming, copy},
-        parameters::{Parameters, field},
+        parameters::{Parameters, compare_sources, field},
     },
 };
 
@@ -124,14 +123,21 @@ fn named(
         body: body.as_ref(),
     };
     let keys = fence.expand_all(&values).map_err(|bad| Refusal::of_key(&bad))?;
+    let http = &routed.http;
+    let content = http.body().bytes().map(|bytes| Content { said: said(http.headers()), bytes });
+    compare_sources(fence, http.method(), &values, content)?;
     Ok((keys.into(), operation(routed, fence, &values)?))
+}
+
+fn said(headers: &HeaderMap) -> Said<'_> {
+    Said { kind: field(headers, "content-type"), coding: field(headers, "content-encoding") }
 }
 
 /// The operation of a request, on a route with `once`.
 fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<Option<Operation>, Refusal> {
     let Some(once) = fence.once(routed.http.method().as_str()) else { return Ok(None) };
     let named = once.expand(values).map_err(|bad| Refusal::of_name(&bad))?;
-    let wanted = Content {
+    let wanted = name::Content {
         method: routed.http.method().as_str(),
         target: routed.http.uri().path_and_query().map_or("/", |target| target.as_str()),
         body: routed.http.body().bytes().expect("the body of a fenced request is here in full"),
@@ -146,7 +152,5 @@ fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<
 
 fn json(http: &Request<Body>, fence: &Fence) -> Result<json::Body, Refusal> {
     let bytes = http.body().bytes().expect("the body of a fenced request is here in full");
-    let headers = http.headers();
-    let said = Said { kind: field(headers, "content-type"), coding: field(headers, "content-encoding") };
-    fence.body(&said, bytes).map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))
+    fence.body(&said(http.headers()), bytes).map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))
 }

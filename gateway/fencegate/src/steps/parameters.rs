@@ -1,11 +1,16 @@
 //! The values of a request that a key template, or the condition of a route, may use.
 
 use fencegate_policies::{
-    key::{Field, Values, json},
+    key::{Content, Field, Sent, Values, json},
     path::Bound,
-    plan::are_alike,
+    plan::{Fence, are_alike},
 };
-use hyper::HeaderMap;
+use hyper::{
+    HeaderMap, Method,
+    header::{COOKIE, HeaderValue},
+};
+
+use crate::refusal::Refusal;
 
 /// The values of a request that a key template, or the condition of a route, may use.
 pub struct Parameters<'a> {
@@ -38,6 +43,21 @@ impl Values for Parameters<'_> {
     fn body(&self) -> Option<&json::Body> {
         self.body
     }
+}
+
+/// Refuses a request from which the service may read another value than the one in its key.
+///
+/// `content`: the body, where it is here in full.
+pub fn compare_sources(
+    fence: &Fence,
+    method: &Method,
+    values: &Parameters<'_>,
+    content: Option<Content<'_>>,
+) -> Result<(), Refusal> {
+    let path: Vec<_> = values.bound.iter().flat_map(Bound::variables).collect();
+    let cookies: Vec<_> = values.headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    let sent = Sent { path: &path, cookies: &cookies, content };
+    fence.compare_sources(method.as_str(), values, &sent).map_err(|bad| Refusal::of_key(&bad))
 }
 
 /// A field as whoever reads it behind us may see it. `name` is lower case, as all names in a `HeaderMap` are.

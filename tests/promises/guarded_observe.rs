@@ -62,7 +62,7 @@ async fn what_has_no_key_passes_without_a_token_and_is_reported() {
     let policy = observing(site.policy("gw-1")).with("/routes/0/fence/key", "account/{query.account}");
     let gateway = Gateway::start(&policy).await;
     assert_observed(&gateway.send(&Ask::post("/pay/7")).await, "key-missing");
-    let keyed = gateway.send(&Ask::post("/pay/7?account=1")).await;
+    let keyed = gateway.send(&Ask::post("/pay/7?account=7")).await;
     assert_eq!(keyed.field("fencing-outcome").map(|told| told.contains("observe")), Some(false));
     assert!(site.origin.log().records[0].token().is_none());
     assert!(site.origin.log().records[1].token().is_some());

@@ -11,6 +11,7 @@ mod servers;
 mod steps;
 mod terms;
 mod too_much;
+mod unseen;
 
 use std::{sync::Arc, time::Duration};
 

@@ -10,6 +10,8 @@ use fencegate_tests::{
     guard::{Dispatch, FLOOR, Guard, Launch, assert_refused},
     ledger::Ledger,
     patience::patiently,
+    postgres,
+    sharing::Sharing,
 };
 use serde_json::{Value, json};
 
@@ -25,10 +27,14 @@ async fn service() -> Ledger {
 async fn launch(services: &[&Ledger]) -> Launch {
     let endpoints: Vec<_> = services.iter().map(|one| format!("http://{}", one.address)).collect();
     let launch = Launch::before(services[0].address).made_from(FLOOR).await;
-    let launch = match &endpoints[..] {
+    let launch = timed(launch);
+    match &endpoints[..] {
         [_] => launch,
         several => launch.with("/upstream/endpoint", Value::Null).with("/upstream/endpoints", json!(several)),
-    };
+    }
+}
+
+fn timed(launch: Launch) -> Launch {
     launch
         .with("/max_execution", "2s")
         .with("/send_within", "500ms")
@@ -94,6 +100,34 @@ async fn a_key_stays_closed_while_the_service_that_has_the_request_stands_still(
     let next = lets_in(&guard, "a", 22).await;
     one_after_the_other(&service, &[20, next]).await;
     guard.gauge_becomes("fencegate_guard_in_doubt_not_seen", 0.0).await;
+}
+
+/// As with a store of its own: the guard that has the request keeps its key closed, at all guards.
+#[tokio::test]
+async fn of_guards_that_share_a_store_none_opens_the_key_while_the_service_stands_still() {
+    let service = service().await;
+    let database = tokio::task::spawn_blocking(postgres::fresh_database).await.expect("no panic");
+    let sharing = Sharing::at(&database.url());
+    let one = sharing.first(Launch::before(service.address), FLOOR).await;
+    let two = sharing.guard(Launch::before(service.address));
+    let one = asked(timed(one)).start().await;
+    let two = asked(timed(two)).start().await;
+    one.becomes_ready().await;
+    two.becomes_ready().await;
+    service.signal(Signal::STOP);
+    let lost = one.send(&debit("a", 20)).await;
+    assert_eq!((lost.status, lost.reason().as_str()), (504, "outcome-unknown"), "{lost:?}");
+    one.says("that no time passes", |line| line.message().starts_with("guard.endpoint_silent")).await;
+    // Longer than what the database was told first: `max_execution`, and the time after which a guard counts as dead.
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    assert_refused(&two.send(&debit("a", 21)).await, "in-doubt");
+    one.gauge_becomes("fencegate_guard_in_doubt_not_seen", 1.0).await;
+    let open = &one.told("/api/v1/operations").await["operations"][0];
+    assert_eq!(open["endpoint_silent"], json!(true), "{open}");
+    service.signal(Signal::CONT);
+    let next = lets_in(&two, "a", 22).await;
+    one_after_the_other(&service, &[20, next]).await;
+    one.gauge_becomes("fencegate_guard_in_doubt_not_seen", 0.0).await;
 }
 
 #[tokio::test]

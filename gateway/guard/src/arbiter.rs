@@ -54,7 +54,7 @@ impl Arbiter {
     pub(crate) fn end(&self, claim: &Claim, admitted: Admitted, ended: Ended, sent: Option<Sent>) {
         match self {
             Self::Alone(alone) => alone.end(claim, admitted, ended, sent),
-            Self::Shared(shared) => shared.end(&admitted, ended),
+            Self::Shared(shared) => shared.end(&admitted, ended, sent),
         }
     }
 
@@ -201,19 +201,19 @@ impl Arbiter {
         }
     }
 
-    /// The places that have to be asked whether they run. Only a guard with a store of its own counts that.
+    /// The places that have to be asked whether they run.
     pub(crate) fn to_ask(&self) -> Vec<Place> {
         match self {
             Self::Alone(alone) => alone.to_ask(),
-            Self::Shared(_) => Vec::new(),
+            Self::Shared(shared) => shared.to_ask(),
         }
     }
 
-    /// Where the dispatch of this token was sent. A guard that shares its store does not remember that.
+    /// Where this guard has sent the dispatch of this token.
     pub(crate) fn place(&self, keys: &[ResourceKey], token: Token) -> Option<Place> {
         match self {
             Self::Alone(alone) => alone.place(keys, token),
-            Self::Shared(_) => None,
+            Self::Shared(shared) => shared.place(keys, token),
         }
     }
 
@@ -221,7 +221,7 @@ impl Arbiter {
     pub(crate) fn seen_running(&self, place: &Place, answer: Answer) -> bool {
         match self {
             Self::Alone(alone) => alone.seen_running(place, answer),
-            Self::Shared(_) => false,
+            Self::Shared(shared) => shared.seen_running(place, answer),
         }
     }
 
@@ -229,7 +229,7 @@ impl Arbiter {
     pub(crate) fn not_seen(&self, place: &Place) -> bool {
         match self {
             Self::Alone(alone) => alone.not_seen(place),
-            Self::Shared(_) => false,
+            Self::Shared(shared) => shared.not_seen(place),
         }
     }
 

@@ -29,8 +29,10 @@ mod place;
 mod right;
 mod time;
 mod unavailable;
+mod unseen;
 mod view;
 mod wakes;
+mod watching;
 
 pub(crate) use self::beat::BEAT;
 pub use self::{

@@ -15,7 +15,6 @@ mod tests;
 mod view;
 mod watch;
 
-pub(crate) use self::key_state::recovered;
 pub use self::{
     claim::{Claim, DispatchId, InDoubt, Open},
     decide::{Ended, Register, Settled, Told},
@@ -24,4 +23,8 @@ pub use self::{
     quarantine::{Quarantined, Scope, Why},
     seen_running::{Answer, Watch},
     view::Seen,
+};
+pub(crate) use self::{
+    key_state::recovered,
+    seen_running::{Answers, Unseen},
 };

@@ -12,9 +12,10 @@ use tokio::{runtime::Handle, sync::watch, time::sleep};
 use crate::{
     arbitration::Reach,
     metrics::GuardMetrics,
+    place::Place,
     postgres::{BEAT, Closed, Lease, Postgres, StoreStatus, Unavailable},
     refused::Refused,
-    register::{InDoubt, Quarantined, Scope, Seen, Why},
+    register::{Answer, InDoubt, Quarantined, Scope, Seen, Why},
     rules::Rules,
     store::NotDurable,
 };
@@ -56,6 +57,9 @@ impl Shared {
         (ending, gone): (watch::Sender<Ending>, watch::Receiver<()>),
     ) -> Self {
         postgres.is_counted(metrics.clone());
+        if let Some(watch) = rules.watch.clone() {
+            postgres.watch(watch);
+        }
         Self { postgres, rules, clock, metrics, runtime, ending, gone }
     }
 
@@ -91,6 +95,23 @@ impl Shared {
         Some(Quarantined { until: until.max(self.now() + BEAT), scope: Scope::EveryKey(why) })
     }
 
+    /// The places that have to be asked whether they run.
+    pub(crate) fn to_ask(&self) -> Vec<Place> {
+        self.postgres.to_ask()
+    }
+
+    pub(crate) fn seen_running(&self, place: &Place, answer: Answer) -> bool {
+        self.postgres.seen_running(place, answer)
+    }
+
+    pub(crate) fn not_seen(&self, place: &Place) -> bool {
+        self.postgres.not_seen(place)
+    }
+
+    pub(crate) fn place(&self, keys: &[ResourceKey], token: Token) -> Option<Place> {
+        self.postgres.sent_to(keys, token)
+    }
+
     /// Whether the lease holds, so that the other guards cannot have taken this one for dead.
     pub(crate) fn is_there(&self) -> bool {
         self.postgres.lease().holds(self.now())
@@ -112,6 +133,7 @@ impl Shared {
         let StoreStatus { keys, in_flight, in_doubt, journal, others, closed, .. } = self.postgres.status();
         self.metrics.at_work(in_flight);
         self.metrics.in_doubt(in_doubt);
+        self.metrics.not_seen(self.postgres.silent());
         self.metrics.store_keys(keys);
         self.metrics.quarantined(closed.as_ref().map_or(0, |_| keys.max(1)));
         self.metrics.rolled_back(closed.is_some_and(|closed| closed.why == Why::RolledBack));

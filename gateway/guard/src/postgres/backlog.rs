@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tokio::sync::{Notify, oneshot};
@@ -192,12 +193,16 @@ impl Pending {
         if let Some(reply) = self.reply.take() {
             drop(reply.send(Err(unavailable.clone())));
         }
-        let Item::End { dispatch, ended, operation } = self.item else { return None };
+        let Item::End { dispatch, ended, at_least, operation } = self.item else { return None };
         let operation = match operation? {
             (_, Writing::Nothing) => None,
             (right, Writing::Entry(_) | Writing::Forget) => Some((right, Writing::Nothing)),
         };
-        Some(Self { item: Item::End { dispatch, ended, operation }, reply: None, again: self.again })
+        Some(Self {
+            item: Item::End { dispatch, ended, at_least, operation },
+            reply: None,
+            again: self.again,
+        })
     }
 
     /// Whether it is the end of a dispatch. Its place in the queue decides nothing.
@@ -256,7 +261,7 @@ fn undone(item: Item) -> Option<Item> {
             let (keys, token, mode) = (claim.keys, claim.token, claim.mode);
             let dispatch = InFlight { name, keys, token, mode, _in_hand: in_hand };
             let operation = operation.map(|(right, _)| (right, Writing::Forget));
-            Some(Item::End { dispatch, ended: Ended::Known, operation })
+            Some(Item::End { dispatch, ended: Ended::Known, at_least: Duration::ZERO, operation })
         }
         Item::Reserve(right) => Some(Item::Release(right)),
         _ => None,
@@ -330,6 +335,7 @@ mod tests {
         let told = backlog.ask(Item::End {
             dispatch,
             ended: Ended::Known,
+            at_least: Duration::ZERO,
             operation: Some((right(), Writing::Forget)),
         });
         let refused = Unavailable::Late;

@@ -22,7 +22,7 @@ pub(crate) const BEAT: Duration = Duration::from_millis(500);
 const LEASE: Duration = Duration::from_secs(3);
 
 /// Others take a guard for dead when so much of the store's time has passed since its last renewal.
-const DEAD: Duration = Duration::from_secs(4);
+pub(super) const DEAD: Duration = Duration::from_secs(4);
 
 /// How often old keys and operations are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -58,7 +58,8 @@ struct Beaten {
 }
 
 impl Postgres {
-    /// Renews the lease, moves the store's time, and declares guards dead that did not renew. [`Postgres::tend`] calls
+    /// Moves the ends of the unseen doubts ahead, renews the lease, moves the store's time, and declares guards dead that
+    /// did not renew. [`Postgres::tend`] calls
     /// this in time.
     ///
     /// # Errors
@@ -78,6 +79,7 @@ impl Postgres {
                 connection
             }
         };
+        instance.prolong(&connection).await?;
         let sent = instance.clock.now();
         let (tick, passed) = instance.passed().addition(sent);
         let passed = i64::try_from(passed.as_millis()).unwrap_or_default();

@@ -23,6 +23,7 @@ use super::{
     place::Place,
     time::Passed,
     unavailable::Unavailable,
+    unseen::UnseenDoubts,
     wakes::Wakes,
 };
 use crate::{metrics::GuardMetrics, store::Identity};
@@ -61,6 +62,8 @@ pub(super) struct Instance {
     pub(super) wakes: Wakes,
     pub(super) lease: Lease,
     pub(super) memory: Memory,
+    /// Set if the endpoints are asked whether they run.
+    pub(super) unseen: OnceLock<Mutex<UnseenDoubts>>,
     /// Set when there are metrics.
     metrics: OnceLock<GuardMetrics>,
     passed: Mutex<Passed>,
@@ -169,6 +172,7 @@ impl Instance {
             wakes: Wakes::new(),
             lease: Lease::default(),
             memory: Memory::default(),
+            unseen: OnceLock::new(),
             metrics: OnceLock::new(),
             passed: Mutex::new(Passed::new(asked)),
             status: Mutex::default(),

@@ -1,6 +1,6 @@
 //! The questions and answers of `sql/act.sql`.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::Boot;
@@ -30,6 +30,8 @@ pub(super) enum Item {
     End {
         dispatch: InFlight,
         ended: Ended,
+        /// A doubt takes as long at least, from when the database is told.
+        at_least: Duration,
         operation: Option<(RightId, Writing)>,
     },
     Reserve(RightId),
@@ -164,10 +166,10 @@ impl Item {
                 };
                 written.about(operation.as_ref().map(|(right, _)| right).zip(writing.as_ref()))
             }
-            Self::End { dispatch, ended, operation } => {
+            Self::End { dispatch, ended, at_least, operation } => {
                 let remains = match ended {
                     Ended::Known => None,
-                    Ended::InDoubt { until } => Some(millis(until.since(now))),
+                    Ended::InDoubt { until } => Some(millis(until.since(now).max(*at_least))),
                 };
                 let id = Some(dispatch.name.to_string());
                 let written = Row { kind: "end", id, remains, ..blank.of(dispatch.token, dispatch.mode) };

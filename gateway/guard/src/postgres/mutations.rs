@@ -1,6 +1,6 @@
 //! The changes that a guard makes in its store, for a dispatch or an operation of its own.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
 use tokio::time::timeout;
@@ -104,7 +104,9 @@ impl Postgres {
 
     /// The dispatch is over. The database is told in the background, so a drop can call this.
     pub fn end(&self, dispatch: &InFlight, ended: Ended) {
-        self.instance.backlog.tell(Item::End { dispatch: dispatch.clone(), ended, operation: None });
+        let dispatch = dispatch.clone();
+        let end = Item::End { dispatch, ended, at_least: Duration::ZERO, operation: None };
+        self.instance.backlog.tell(end);
     }
 
     /// The dispatch is over, with this outcome of its operation, which is durable when this returns. The same
@@ -120,7 +122,8 @@ impl Postgres {
         writing: Writing,
     ) -> Result<Written, Unavailable> {
         let operation = Some((held.spent(), writing));
-        self.written(Item::End { dispatch: dispatch.clone(), ended, operation }).await
+        let dispatch = dispatch.clone();
+        self.written(Item::End { dispatch, ended, at_least: Duration::ZERO, operation }).await
     }
 
     /// Takes the right to decide over an operation, if it is free.

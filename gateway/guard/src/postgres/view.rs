@@ -87,17 +87,18 @@ impl Postgres {
     /// They cannot be read.
     pub async fn doubts(&self) -> Result<Vec<InDoubt>, Unavailable> {
         let question =
-            "SELECT token, shared, max(over), array_agg(key ORDER BY key) FROM $$.open_work, $$.store
+            "SELECT token, shared, max(over), array_agg(key ORDER BY key), id FROM $$.open_work, $$.store
             WHERE over > time GROUP BY id, token, shared ORDER BY 3, 1";
         let rows = self.instance.rows(question, &[]).await?;
         let doubt = |row: &Row| {
             let keys: Vec<&str> = row.get(3);
+            let (place, silent) = self.unseen(row.get(4)).unwrap_or_default();
             Ok(InDoubt {
                 token: token(row.get(0))?,
                 mode: mode(row.get(1)),
                 until: self.instance.passed().on_our_clock(row.get(2)),
-                place: None,
-                silent: false,
+                place,
+                silent,
                 keys: keys.into_iter().map(parsed).collect::<Result<_, _>>()?,
             })
         };

@@ -39,14 +39,14 @@ pub struct Answer {
 
 /// How much of a wait is left, at each of the places that may be at work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unseen {
+pub(crate) struct Unseen {
     since: Boot,
     left: BTreeMap<Place, Duration>,
 }
 
 /// The last answers of each place that was asked.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
+pub(crate) struct Answers {
     last: BTreeMap<Place, Last>,
 }
 
@@ -60,7 +60,7 @@ struct Last {
 
 /// The time between two answers in which the process counts as running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
+pub(crate) struct Span {
     from: Boot,
     to: Boot,
     most: Duration,
@@ -68,22 +68,22 @@ pub(super) struct Span {
 
 impl Unseen {
     /// The places have to be seen running for `left` from `since` on.
-    pub(super) fn new(places: impl IntoIterator<Item = Place>, left: Duration, since: Boot) -> Self {
+    pub(crate) fn new(places: impl IntoIterator<Item = Place>, left: Duration, since: Boot) -> Self {
         Self { since, left: places.into_iter().map(|place| (place, left)).collect() }
     }
 
     /// The time that is still to be seen. At zero nothing is at work any more.
-    pub(super) fn left(&self) -> Duration {
+    pub(crate) fn left(&self) -> Duration {
         self.left.values().copied().max().unwrap_or_default()
     }
 
     /// The places that have to be asked.
-    pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
         self.left.iter().filter(|(_, left)| !left.is_zero()).map(|(place, _)| place)
     }
 
     /// Takes what was seen of a place. True if that changed what is left.
-    pub(super) fn saw(&mut self, place: &Place, span: Span) -> bool {
+    pub(crate) fn saw(&mut self, place: &Place, span: Span) -> bool {
         let Some(left) = self.left.get_mut(place) else { return false };
         let counted = span.to.since(span.from.max(self.since)).min(span.most);
         *left = left.saturating_sub(counted);
@@ -94,7 +94,7 @@ impl Unseen {
 impl Answers {
     /// Takes an answer. The span ends with the question: when exactly the process ran between question and answer is
     /// not known.
-    pub(super) fn take(&mut self, place: &Place, answer: Answer, watch: &Watch) -> Option<Span> {
+    pub(crate) fn take(&mut self, place: &Place, answer: Answer, watch: &Watch) -> Option<Span> {
         let now = Last { answered: Some(answer.answered), silent: false };
         let before = self.last.insert(place.clone(), now).and_then(|last| last.answered)?;
         let pause = answer.asked.since(before);
@@ -106,17 +106,17 @@ impl Answers {
     }
 
     /// A question was not answered. True if the one before it was, or was the first.
-    pub(super) fn missed(&mut self, place: &Place) -> bool {
+    pub(crate) fn missed(&mut self, place: &Place) -> bool {
         let last = self.last.entry(place.clone()).or_insert(Last { answered: None, silent: false });
         !std::mem::replace(&mut last.silent, true)
     }
 
-    pub(super) fn is_silent(&self, place: &Place) -> bool {
+    pub(crate) fn is_silent(&self, place: &Place) -> bool {
         self.last.get(place).is_some_and(|last| last.silent)
     }
 
     /// Forgets the places that are not asked any more.
-    pub(super) fn keep(&mut self, asked: impl Fn(&Place) -> bool) {
+    pub(crate) fn keep(&mut self, asked: impl Fn(&Place) -> bool) {
         self.last.retain(|place, _| asked(place));
     }
 }

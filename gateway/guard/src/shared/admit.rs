@@ -4,7 +4,7 @@ use fencegate_process::clock::Boot;
 
 use super::Shared;
 use crate::{
-    arbitration::{Admitted, Admitting, Looked, Right, Turn, Way},
+    arbitration::{Admitted, Admitting, Looked, Right, Sent, Turn, Way},
     operation::Writing,
     postgres::{DispatchName, Look, Written},
     refused::Refused,
@@ -73,10 +73,15 @@ impl Shared {
     }
 
     /// Ends a dispatch that was let in. A look that was not granted needs no end.
-    pub(crate) fn end(&self, admitted: &Admitted, ended: Ended) {
-        if let Admitted::Shared(dispatch) = admitted {
-            self.postgres.end(dispatch, ended);
-        }
+    pub(crate) fn end(&self, admitted: &Admitted, ended: Ended, sent: Option<Sent>) {
+        let Admitted::Shared(dispatch) = admitted else { return };
+        let (Ended::InDoubt { .. }, Some(Sent { place, last }), Some(_)) = (ended, sent, &self.rules.watch)
+        else {
+            return self.postgres.end(dispatch, ended);
+        };
+        // Another guard of the store may have the longer one.
+        let longest = self.postgres.status().longest_execution.max(self.rules.max_execution);
+        self.postgres.in_doubt(dispatch, place, longest, self.now().max(last));
     }
 
     pub(crate) async fn conclude(

@@ -1,0 +1,161 @@
+//! Executions of this guard that are in doubt, and whose time counts only while their endpoints were seen to run.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    time::Duration,
+};
+
+use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_process::{clock::Boot, randomness::Guid};
+
+use super::look::InFlight;
+use crate::{
+    place::Place,
+    register::{Answer, Answers, Unseen, Watch},
+};
+
+/// The doubts of one instance whose endpoints are asked.
+#[derive(Debug)]
+pub(super) struct UnseenDoubts {
+    watch: Watch,
+    answers: Answers,
+    doubts: HashMap<Guid, UnseenDoubt>,
+}
+
+#[derive(Debug)]
+struct UnseenDoubt {
+    dispatch: InFlight,
+    /// Where it was sent, if that is known.
+    place: Option<Place>,
+    unseen: Unseen,
+}
+
+impl UnseenDoubts {
+    pub(super) fn new(watch: Watch) -> Self {
+        Self { watch, answers: Answers::default(), doubts: HashMap::new() }
+    }
+
+    /// The dispatch has to be seen running for `left` from `since` on.
+    pub(super) fn add(&mut self, dispatch: &InFlight, place: Option<Place>, left: Duration, since: Boot) {
+        // An endpoint that the policy no longer has is never asked.
+        let known = place.clone().filter(|place| self.watch.endpoints.contains(&place.endpoint));
+        let places = match known {
+            Some(place) => vec![place],
+            None => self.watch.endpoints.iter().map(|endpoint| Place::endpoint(endpoint)).collect(),
+        };
+        let unseen = Unseen::new(places, left, since);
+        self.doubts.insert(dispatch.name.0, UnseenDoubt { dispatch: dispatch.clone(), place, unseen });
+    }
+
+    pub(super) fn to_ask(&mut self) -> Vec<Place> {
+        let all: BTreeSet<&Place> = self.doubts.values().flat_map(|doubt| doubt.unseen.places()).collect();
+        let asked: Vec<Place> = all.into_iter().cloned().collect();
+        self.answers.keep(|place| asked.contains(place));
+        asked
+    }
+
+    /// Takes an answer, and gives out the dispatches that are over with it.
+    pub(super) fn answered(&mut self, place: &Place, answer: Answer) -> Vec<InFlight> {
+        let Some(span) = self.answers.take(place, answer, &self.watch) else { return Vec::new() };
+        self.doubts.values_mut().for_each(|doubt| {
+            doubt.unseen.saw(place, span);
+        });
+        let over = self.doubts.extract_if(|_, doubt| doubt.unseen.left().is_zero());
+        over.map(|(_, doubt)| doubt.dispatch).collect()
+    }
+
+    pub(super) fn is_silent(&self, place: &Place) -> bool {
+        self.answers.is_silent(place)
+    }
+
+    /// A question was not answered. True if the one before it was, or was the first.
+    pub(super) fn missed(&mut self, place: &Place) -> bool {
+        self.answers.missed(place)
+    }
+
+    /// How many doubts there are for which no time passes.
+    pub(super) fn silent(&self) -> usize {
+        self.doubts.values().filter(|doubt| self.waits_in_vain(doubt)).count()
+    }
+
+    /// Where the dispatch of this token was sent, if that is known.
+    pub(super) fn place(&self, keys: &[ResourceKey], token: Token) -> Option<Place> {
+        let is_it = |doubt: &&UnseenDoubt| {
+            doubt.dispatch.token == token && doubt.dispatch.keys.iter().any(|key| keys.contains(key))
+        };
+        self.doubts.values().find(is_it)?.place.clone()
+    }
+
+    /// Where the dispatch of this name was sent, and whether no time passes for it. `None` if it is not one of these.
+    pub(super) fn of_name(&self, name: &str) -> Option<(Option<Place>, bool)> {
+        let (_, doubt) = self.doubts.iter().find(|(id, _)| id.to_string() == name)?;
+        Some((doubt.place.clone(), self.waits_in_vain(doubt)))
+    }
+
+    /// The names of all, and how long each still has to be seen.
+    pub(super) fn left(&self) -> impl Iterator<Item = (String, Duration)> {
+        self.doubts.iter().map(|(name, doubt)| (name.to_string(), doubt.unseen.left()))
+    }
+
+    pub(super) fn forget(&mut self, gone: &HashSet<String>) {
+        self.doubts.retain(|name, _| !gone.contains(&name.to_string()));
+    }
+
+    fn waits_in_vain(&self, doubt: &UnseenDoubt) -> bool {
+        doubt.unseen.places().any(|place| self.answers.is_silent(place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fencegate_policies::plan::Mode;
+    use fencegate_process::randomness::SystemRandomness;
+
+    use super::*;
+    use crate::postgres::{in_hand::Names, look::DispatchName};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> Boot {
+        Boot::from_nanos(0) + Duration::from_secs(seconds)
+    }
+
+    fn answer(second: u64) -> Answer {
+        Answer { asked: at(second), answered: at(second) }
+    }
+
+    fn dispatch() -> InFlight {
+        let name = Guid::new(&SystemRandomness);
+        InFlight {
+            name: DispatchName(name),
+            keys: Arc::new([]),
+            token: Token::new(1, 0, 1).expect("small"),
+            mode: Mode::Exclusive,
+            _in_hand: Arc::<Names>::default().take(name),
+        }
+    }
+
+    #[test]
+    fn a_doubt_is_over_when_its_own_endpoint_was_seen_running_for_as_long() {
+        let [one, two] = ["one", "two"].map(Place::endpoint);
+        let endpoints = vec!["one".to_owned(), "two".to_owned()];
+        let mut unseen = UnseenDoubts::new(Watch { endpoints, every: SECOND });
+        let (known, unknown) = (dispatch(), dispatch());
+        unseen.add(&known, Some(one.clone()), 2 * SECOND, at(10));
+        unseen.add(&unknown, None, 2 * SECOND, at(10));
+        assert_eq!(unseen.to_ask(), [one.clone(), two.clone()]);
+        // Nothing counts for a place that was not asked, or that was silent meanwhile.
+        for second in 10..20 {
+            assert!(unseen.answered(&two, answer(second)).is_empty(), "{second}");
+        }
+        assert!(unseen.missed(&one));
+        assert_eq!(unseen.silent(), 2);
+        assert!(unseen.answered(&one, answer(20)).is_empty());
+        assert!(unseen.answered(&one, answer(21)).is_empty());
+        let over = unseen.answered(&one, answer(22));
+        assert_eq!(over.len(), 2, "{over:?}");
+        assert!(unseen.to_ask().is_empty());
+    }
+}

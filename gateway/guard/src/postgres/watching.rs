@@ -1,0 +1,133 @@
+//! Keeps the rows of unseen doubts ahead of the time of the store.
+//!
+//! Each of these doubts has its rows in the database, as every doubt has, with a time at which it is over. This guard
+//! moves that time ahead before each of its beats, so the rows outlast what is left to be seen. It changes no other rows:
+//! a doubt that an operator or another guard has ended stays ended. Without this guard the rows end by the store's time
+//! alone.
+
+use std::{
+    collections::HashSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_process::clock::Boot;
+
+use super::{
+    beat::DEAD,
+    connect::{Connection, Unanswered, millis},
+    instance::{Instance, Postgres},
+    item::Item,
+    look::InFlight,
+    unseen::UnseenDoubts,
+};
+use crate::{
+    place::Place,
+    register::{Answer, Ended, Watch},
+};
+
+/// Moves the ends of these rows ahead, and tells which of them are still there. Rows that are locked are about to be
+/// changed by the statement that has the lock, so they are left for the next beat: waiting for them could be a deadlock.
+/// The names of all that are there are read without a lock.
+const PROLONG: &str = "WITH unseen AS (SELECT * FROM unnest($2::text[], $3::bigint[]) AS u (id, remains)),
+    there AS (
+        SELECT DISTINCT w.id FROM $$.at_work w JOIN unseen u ON u.id = w.id WHERE w.instance = $1),
+    free AS (
+        SELECT w.key, w.id, u.remains FROM $$.at_work w JOIN unseen u ON u.id = w.id
+        WHERE w.instance = $1 AND w.until IS NOT NULL FOR UPDATE OF w SKIP LOCKED),
+    prolonged AS (
+        UPDATE $$.at_work w SET until = greatest(w.until, s.time + $4::bigint + f.remains) FROM free f, $$.store s
+        WHERE w.key = f.key AND w.id = f.id AND w.until IS NOT NULL RETURNING w.id)
+    SELECT coalesce(array_agg(id), '{}') FROM there";
+
+impl Postgres {
+    /// The endpoints are asked from now on: see [`Postgres::in_doubt`].
+    pub fn watch(&self, watch: Watch) {
+        // Only the first call counts, because a process has one guard.
+        drop(self.instance.unseen.set(Mutex::new(UnseenDoubts::new(watch))));
+    }
+
+    /// The dispatch is in doubt until its endpoint was seen running for `longest` from `since` on. Without
+    /// [`Postgres::watch`] it ends by the store's time. The database is told in the background.
+    ///
+    /// `place`: where it was sent, if that is known.
+    pub fn in_doubt(&self, dispatch: &InFlight, place: Option<Place>, longest: Duration, since: Boot) {
+        let at_least = longest + DEAD;
+        let ended = Ended::InDoubt { until: since + longest };
+        let Some(mut unseen) = self.instance.unseen() else { return self.end(dispatch, ended) };
+        let end = Item::End { dispatch: dispatch.clone(), ended, at_least, operation: None };
+        self.instance.backlog.tell(end);
+        unseen.add(dispatch, place, longest, since);
+    }
+
+    /// The places that have to be asked whether they run.
+    pub fn to_ask(&self) -> Vec<Place> {
+        self.instance.unseen().map(|mut unseen| unseen.to_ask()).unwrap_or_default()
+    }
+
+    /// The process at this place has answered. True if the question before was not answered.
+    pub fn seen_running(&self, place: &Place, answer: Answer) -> bool {
+        let Some(mut unseen) = self.instance.unseen() else { return false };
+        let was_silent = unseen.is_silent(place);
+        let over = unseen.answered(place, answer);
+        drop(unseen);
+        over.iter().for_each(|dispatch| self.end(dispatch, Ended::Known));
+        was_silent
+    }
+
+    /// A question to this place was not answered. True if the question before was, or was the first.
+    pub fn not_seen(&self, place: &Place) -> bool {
+        self.instance.unseen().is_some_and(|mut unseen| unseen.missed(place))
+    }
+
+    /// Where this guard has sent the dispatch of this token, if it is in doubt and that is known.
+    pub fn sent_to(&self, keys: &[ResourceKey], token: Token) -> Option<Place> {
+        self.instance.unseen()?.place(keys, token)
+    }
+
+    /// How many executions of this guard are in doubt for which no time passes, because their endpoint does not answer.
+    pub fn silent(&self) -> usize {
+        self.instance.unseen().map(|unseen| unseen.silent()).unwrap_or_default()
+    }
+
+    /// Where the dispatch of this name was sent, and whether that endpoint is silent. `None` if it is not one of this
+    /// guard whose endpoint is asked.
+    pub(super) fn unseen(&self, name: &str) -> Option<(Option<Place>, bool)> {
+        self.instance.unseen()?.of_name(name)
+    }
+}
+
+impl Instance {
+    /// `None` if the endpoints are not asked.
+    fn unseen(&self) -> Option<MutexGuard<'_, UnseenDoubts>> {
+        Some(self.unseen.get()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Moves the ends of the unseen doubts ahead of what is left of them, by as much as a guard that does not beat lives
+    /// on. Call it before each beat, and do not beat where it fails: whoever beats without it would keep the lease while
+    /// its rows run out. Doubts whose rows are gone were ended by somebody who knows, and are forgotten.
+    ///
+    /// # Errors
+    /// Perhaps nothing was moved.
+    ///
+    /// # Cancellation
+    /// As an error.
+    pub(super) async fn prolong(&self, connection: &Connection) -> Result<(), Unanswered> {
+        let left = self.unseen().map(|unseen| unseen.left().collect::<Vec<_>>()).unwrap_or_default();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let (names, left): (Vec<_>, Vec<_>) =
+            left.into_iter().map(|(name, left)| (name, millis(left + DEAD))).unzip();
+        let slack = millis(self.passed().unwritten(self.clock.now()));
+        let row = connection.ask(&self.named(PROLONG), &[&self.id, &names, &left, &slack]).await?;
+        let there: HashSet<String> = row.get::<_, Vec<String>>(0).into_iter().collect();
+        // Only what was asked about: others may have come meanwhile.
+        let gone: HashSet<String> = names.into_iter().filter(|name| !there.contains(name)).collect();
+        if let Some(mut unseen) = self.unseen() {
+            unseen.forget(&gone);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! Doubts that end only with time in which the endpoint of their guard was seen to run.
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate_guard::{
+    place::Place,
+    postgres::{InFlight, Look, Postgres},
+    register::{Answer, Watch},
+};
+use fencegate_process::clock::{Clock, ManualClock};
+use fencegate_tests::shared_store::{SharedStore, TERMS};
+
+use super::steps::{admit, barrier, claim, opened, pass, runs};
+
+const EVERY: Duration = Duration::from_secs(1);
+
+fn service() -> Place {
+    Place::endpoint("service")
+}
+
+/// A guard that asks its endpoint, and another one that has the same store.
+async fn two(store: &SharedStore, clock: &Arc<ManualClock>) -> [Postgres; 2] {
+    let one = opened(store, clock, "one").await;
+    let other = store.guard(clock.clone(), "other").await;
+    one.watch(Watch { endpoints: vec![service().endpoint], every: EVERY });
+    [one, other]
+}
+
+/// Something that this guard has sent and of which it has seen no end.
+async fn in_doubt(guard: &Postgres, clock: &ManualClock, key: &str) -> InFlight {
+    let lost = runs(guard, &claim(key, 20, 1)).await;
+    guard.in_doubt(&lost, Some(service()), TERMS.max_execution, clock.now());
+    barrier(guard).await;
+    lost
+}
+
+async fn is_closed(guard: &Postgres, key: &str, epoch: u64) -> bool {
+    match admit(guard, &claim(key, epoch, 1)).await {
+        Look::Wait { doubt: Some(_), .. } => true,
+        Look::Running { .. } => false,
+        other => panic!("{key}: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_time_of_the_store_opens_no_key_whose_endpoint_was_not_seen() {
+    let store = SharedStore::fresh().await;
+    let clock = Arc::new(ManualClock::default());
+    let [one, other] = two(&store, &clock).await;
+    in_doubt(&one, &clock, "a").await;
+    assert_eq!(one.to_ask(), [service()]);
+    assert!(one.not_seen(&service()));
+    pass(&clock, &[&one, &other], Duration::from_secs(60)).await;
+    assert!(is_closed(&other, "a", 21).await);
+    assert_eq!(one.silent(), 1);
+    let [doubt] = &one.doubts().await.expect("the database answers")[..] else { panic!("one is in doubt") };
+    assert_eq!((&doubt.place, doubt.silent), (&Some(service()), true));
+    // It answers, and is seen for as long as the execution may take.
+    let seen = || one.seen_running(&service(), Answer { asked: clock.now(), answered: clock.now() });
+    assert!(seen());
+    for second in 0..TERMS.max_execution.as_secs() {
+        assert!(is_closed(&other, "a", 22 + second).await, "after {second} s");
+        pass(&clock, &[&one, &other], EVERY).await;
+        assert!(!seen());
+    }
+    barrier(&one).await;
+    assert!(!is_closed(&other, "a", 40).await);
+    assert!(one.to_ask().is_empty());
+}
+
+/// An operator says at another guard what came of it. The guard that has sent it makes no new doubt of that.
+#[tokio::test]
+async fn a_doubt_that_was_resolved_elsewhere_stays_resolved() {
+    let store = SharedStore::fresh().await;
+    let clock = Arc::new(ManualClock::default());
+    let [one, other] = two(&store, &clock).await;
+    let lost = in_doubt(&one, &clock, "a").await;
+    pass(&clock, &[&one, &other], Duration::from_secs(20)).await;
+    assert!(other.resolve(&lost.keys, lost.token).await.expect("the database answers"));
+    pass(&clock, &[&one, &other], Duration::from_secs(2)).await;
+    assert!(one.to_ask().is_empty(), "nobody waits for an answer any more");
+    assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
+    assert!(!is_closed(&other, "a", 21).await);
+}
+
+/// Nobody else asks its endpoint. What it leaves behind is over by the time of the store.
+#[tokio::test]
+async fn what_a_dead_guard_has_in_doubt_ends_by_the_clock() {
+    let store = SharedStore::fresh().await;
+    let clock = Arc::new(ManualClock::default());
+    let [one, other] = two(&store, &clock).await;
+    in_doubt(&one, &clock, "a").await;
+    pass(&clock, &[&one, &other], Duration::from_secs(20)).await;
+    // The last beat before it counts as dead.
+    pass(&clock, &[&other], Duration::from_secs(4)).await;
+    assert!(is_closed(&other, "a", 21).await);
+    pass(&clock, &[&other], Duration::from_secs(12)).await;
+    assert!(!is_closed(&other, "a", 22).await);
+}

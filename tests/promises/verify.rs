@@ -83,12 +83,16 @@ async fn a_service_without_a_fault_passes() {
         "all-or-none",
         "crossed",
         "late",
+        "no-elsewhere",
+        "no-is-final",
+        "no-is-kept",
         "not-after-malformed",
         "not-after-twice",
         "number-suffices",
         "one-is-stale",
         "other-request",
         "remembered",
+        "repeat-runs",
         "slow-effect",
     ];
     assert_eq!(verified.named("skipped"), skipped.into());
@@ -178,4 +182,31 @@ async fn other_faults_fail_as_well() {
         (Fault::MarkBefore, &["--only", "cut"], "cut", &[]),
     ];
     fail_with_their_case(planted, &["--rounds", "16"]).await;
+}
+
+/// A service that is asked what became of an operation, as a guard asks.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_says_that_an_operation_was_not_done_closes_its_name() {
+    const CASES: [&str; 4] = ["no-elsewhere", "no-is-final", "no-is-kept", "repeat-runs"];
+    let probe = ["--header", "x-operation: {operation}", "--probe", "/operations/{operation}"];
+    let asked = [&probe[..], &["--done", "200", "--not-done", "404"]].concat();
+    let only: Vec<_> = CASES.iter().flat_map(|case| ["--only", case]).collect();
+    let sound = with(Fault::None, &[&asked[..], &only].concat()).await;
+    assert_eq!(sound.code, Some(0), "{:#}", sound.report);
+    assert_eq!(sound.named("passed"), CASES.into());
+    for (fault, failed) in [
+        (Fault::OpenNames, &["no-elsewhere", "no-is-final", "no-is-kept"][..]),
+        (Fault::LowersNames, &["no-is-kept"]),
+        (Fault::NamesInMemory, &["no-elsewhere"]),
+        (Fault::ClosesForGood, &["repeat-runs"]),
+    ] {
+        let verified = with(fault, &[&asked[..], &only].concat()).await;
+        assert_eq!(verified.code, Some(3), "{fault:?}: {:#}", verified.report);
+        assert_eq!(
+            verified.named("failed"),
+            failed.iter().copied().collect(),
+            "{fault:?}: {:#}",
+            verified.report
+        );
+    }
 }

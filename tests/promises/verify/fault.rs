@@ -55,6 +55,14 @@ pub(super) enum Fault {
     MarkPerRoute,
     /// Forgets a mark after a second.
     Forgets,
+    /// Says that an operation was not done, and does not close its name.
+    OpenNames,
+    /// Takes the token of the last question, also where it is older.
+    LowersNames,
+    /// Keeps the names that it has closed in memory.
+    NamesInMemory,
+    /// Closes a name for good.
+    ClosesForGood,
     /// Is a gateway.
     Gateway,
 }

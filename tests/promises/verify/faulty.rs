@@ -80,6 +80,14 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
         state.crash();
         return Ok(told(200, &[], String::new()));
     }
+    let name =
+        |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    if kind == "operations" {
+        let token = name("fencing-token").expect("the question carries it");
+        let status = if state.asked(key, token).await { 200 } else { 404 };
+        return Ok(told(status, &[], String::new()));
+    }
+    let operation = name("x-operation");
     let is_read = request.method() == Method::GET;
     if is_read && !request.headers().contains_key("fencing-mode") {
         return Ok(told(200, &[], format!(r#"{{"effects":{}}}"#, state.effects(key).await)));
@@ -95,7 +103,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
         Fault::MarkPerRoute => format!("{kind} of {key}"),
         _ => key.clone(),
     };
-    let ask = Ask { key, row, mark, shared };
+    let ask = Ask { key, row, mark, shared, operation };
     let early = match fault {
         Fault::CheckAtHead => Some(state.clone().looked(&ask).await),
         _ => None,
@@ -110,6 +118,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
     Ok(match (word, fault) {
         (Word::Done, Fault::Gateway) => told(200, &[("fencing-outcome", "done")], "done".to_owned()),
         (Word::Done, _) => told(200, &[], "done".to_owned()),
+        (Word::Closed, _) => told(409, &[], "closed".to_owned()),
         (Word::Stale, Fault::Conflict) => told(409, &[], "stale".to_owned()),
         (Word::Stale, _) => told(412, &[("fencing-refusal", "stale")], "stale".to_owned()),
     })

@@ -59,7 +59,7 @@ FAILED     duplicate             the same request once more, byte by byte, has n
              mend       tokens are compared with `>`, never with `>=`
 ";
     assert!(text.contains(failed), "{text}");
-    assert!(text.ends_with("\n1 passed, 1 failed, 0 undecided, 42 skipped\n"), "{text}");
+    assert!(text.ends_with("\n1 passed, 1 failed, 0 undecided, 46 skipped\n"), "{text}");
 }
 
 #[tokio::test]
@@ -108,6 +108,8 @@ async fn exit_codes_tell_who_was_at_fault() {
         (&["--observe", "GET /", "--count", "("], "--count"),
         (&["--body", "@/no/such/file"], "/no/such/file"),
         (&["--fencing-key", "account"], "{key}"),
+        (&["--probe", "/o/{operation}", "--done", "200", "--not-done", "404"], "names no operation"),
+        (&["--probe", "/o", "--done", "200", "--not-done", "404"], "{operation}"),
     ] {
         let (code, _, why) = said(Fault::None, arguments).await;
         assert_eq!(code, Some(2), "{arguments:?}: {why}");
@@ -145,7 +147,7 @@ async fn junit_is_xml_with_a_case_for_each_and_json_has_all_that_is_known() {
     python.stdin.take().expect("piped").write_all(xml.as_bytes()).expect("it reads");
     let output = python.wait_with_output().expect("it ends");
     let read = String::from_utf8(output.stdout).expect("text");
-    assert!(read.starts_with("44 1 0 44 1 42 `POST /KEY, fencing-token: "), "{read} {xml}");
+    assert!(read.starts_with("48 1 0 48 1 46 `POST /KEY, fencing-token: "), "{read} {xml}");
 
     let verified = with(Fault::NotStrict, &["--only", "equal"]).await;
     assert_eq!(verified.report["summary"]["failed"], 1);

@@ -46,16 +46,21 @@ pub(super) struct Ask {
     pub(super) row: String,
     pub(super) mark: Option<String>,
     pub(super) shared: bool,
+    /// The name of its operation, if it has one.
+    pub(super) operation: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Word {
     Done,
     Stale,
+    /// The operation was done, or its name is closed.
+    Closed,
 }
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS marks (key TEXT PRIMARY KEY, write TEXT NOT NULL, read TEXT NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS operations (name TEXT PRIMARY KEY, token TEXT NOT NULL, done INTEGER NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS effects (key TEXT NOT NULL) STRICT;";
 
 pub(super) fn tables(home: &TempDir) {
@@ -117,6 +122,50 @@ impl State {
         spawn_blocking(count).await.expect("no panic")
     }
 
+    /// Whether the operation was done. If it was not, its name is closed for this token and all older ones.
+    pub(super) async fn asked(self: &Arc<Self>, name: String, token: String) -> bool {
+        let service = self.clone();
+        spawn_blocking(move || service.close(&name, &token)).await.expect("no panic")
+    }
+
+    fn close(&self, name: &str, token: &str) -> bool {
+        let connection = connect(&self.file);
+        if matches!(self.fault, Fault::OpenNames | Fault::NamesInMemory) {
+            if self.fault == Fault::NamesInMemory {
+                let mut closed = locked(&self.cache);
+                let newest = closed.entry(name.to_owned()).or_default();
+                *newest = token.to_owned().max(std::mem::take(newest));
+            }
+            let done = "SELECT done FROM operations WHERE name = ?1";
+            let done = connection.query_row(done, [name], |row| row.get(0)).optional();
+            return done.expect("a table").unwrap_or(false);
+        }
+        let kept = match self.fault {
+            Fault::LowersNames => "excluded.token",
+            _ => "max(operations.token, excluded.token)",
+        };
+        let close = format!(
+            "INSERT INTO operations VALUES (?1, ?2, false) ON CONFLICT (name) DO UPDATE SET token = {kept} RETURNING done"
+        );
+        connection.query_row(&close, [name, token], |row| row.get(0)).expect("a table")
+    }
+
+    /// In the transaction of the effect. False if the name is closed.
+    fn opens(&self, transaction: &Connection, name: &str, token: &str) -> bool {
+        if self.fault == Fault::NamesInMemory
+            && locked(&self.cache).get(name).is_some_and(|closed| *token <= **closed)
+        {
+            return false;
+        }
+        let greater =
+            if self.fault == Fault::ClosesForGood { "false" } else { "excluded.token > operations.token" };
+        let open = format!(
+            "INSERT INTO operations VALUES (?1, ?2, true) ON CONFLICT (name) DO
+            UPDATE SET token = excluded.token, done = true WHERE NOT operations.done AND {greater}"
+        );
+        transaction.execute(&open, [name, token]).expect("a table") > 0
+    }
+
     pub(super) async fn looked(self: Arc<Self>, ask: &Ask) -> Word {
         let (key, mark) = (ask.row.clone(), ask.mark.clone().unwrap_or_default());
         let look = move || if newer(&connect(&self.file), &key, &mark) { Word::Done } else { Word::Stale };
@@ -160,11 +209,15 @@ impl State {
                 let transaction =
                     connection.transaction_with_behavior(TransactionBehavior::Immediate).expect("a lock");
                 let word = if raised(&transaction, fault, ask, mark) { Word::Done } else { Word::Stale };
+                let name = ask.operation.as_deref().filter(|_| word == Word::Done);
+                if name.is_some_and(|name| !self.opens(&transaction, name, mark)) {
+                    return Word::Closed;
+                }
                 thread::sleep(self.work);
                 match (word, fault) {
                     (Word::Done, Fault::SaysAndDoesNot) => return word,
                     (Word::Stale, Fault::RefusesAndDoes) => effect(&transaction, &ask.key),
-                    (Word::Stale, _) => return word,
+                    (Word::Stale | Word::Closed, _) => return word,
                     (Word::Done, _) if ask.shared => {}
                     (Word::Done, _) => effect(&transaction, &ask.key),
                 }

@@ -15,7 +15,7 @@ use crate::verify::{
     self, Names, Trouble, cases,
     effects::{Pick, Sight},
     report::{Counts, Played, json, junit, text},
-    service::{Deadlines, FieldNames, Reach, Service, Sharing},
+    service::{Deadlines, FieldNames, Probe, Reach, Service, Sharing},
     socket::Instance,
     stamp::{Fields, Form},
     template::Template,
@@ -89,6 +89,19 @@ pub(super) struct Arguments {
     /// The service refuses what comes after `Fencing-Not-After`. Every request has the field then.
     #[arg(long)]
     not_after: bool,
+    /// Where a guard asks the service what became of an operation, as `probe.path` in the file of the guard:
+    /// '/v1/operations/{operation}'. The service closes the name as it says that the operation was not done. The request
+    /// has `{operation}` in it then.
+    #[arg(long, value_name = "PATH", requires = "done", requires = "not_done")]
+    probe: Option<String>,
+    /// A status that answers --probe with: it was done; several are separated by commas.
+    #[arg(long, value_name = "STATUS", requires = "probe", value_delimiter = ',',
+        value_parser = clap::value_parser!(u16).range(200..=499))]
+    done: Vec<u16>,
+    /// A status that answers --probe with: it was not done; several are separated by commas.
+    #[arg(long, value_name = "STATUS", requires = "probe", value_delimiter = ',',
+        value_parser = clap::value_parser!(u16).range(200..=499))]
+    not_done: Vec<u16>,
     /// The service also keeps a mark of readers, so it supports `Fencing-Mode: shared`.
     #[arg(long)]
     shared: bool,
@@ -222,6 +235,7 @@ fn service(arguments: &Arguments) -> Result<Service, String> {
         line.as_deref().map(|line| keyed(line, if own.is_empty() { &body } else { &own })).transpose()
     };
     let reach = reach(arguments, &write)?;
+    let probe = probe(arguments, &write)?;
     checked(arguments)?;
     Ok(Service {
         instances: instances(arguments)?,
@@ -235,6 +249,7 @@ fn service(arguments: &Arguments) -> Result<Service, String> {
         reach,
         names: if arguments.folded_names { FieldNames::Folded } else { FieldNames::Spelled },
         deadlines: if arguments.not_after { Deadlines::Enforced } else { Deadlines::Unclaimed },
+        probe,
         sight: sight(arguments, &template)?,
         remember: arguments.remember,
         settle: arguments.settle,
@@ -251,6 +266,24 @@ fn reach(arguments: &Arguments, write: &Template) -> Result<Reach, String> {
         (Some(HowMany::One) | None, false) => Ok(Reach::One),
         (Some(HowMany::Several), _) | (None, true) => Ok(Reach::Several),
     }
+}
+
+/// A guard sends none of the fields of a request with its question, so neither does this.
+fn probe(arguments: &Arguments, write: &Template) -> Result<Option<Probe>, String> {
+    let Some(path) = arguments.probe.as_deref() else { return Ok(None) };
+    let ask = Template::new(&format!("GET {path}"), &[], "").map_err(|bad| format!("`--probe`: {bad}"))?;
+    if !ask.names_operations() {
+        return Err(format!("`{path}` asks about no operation: write `{{operation}}` into `--probe`"));
+    }
+    if !write.names_operations() {
+        return Err(format!(
+            "`{write}` names no operation: write `{{operation}}` where the service looks for it"
+        ));
+    }
+    if let Some(both) = arguments.done.iter().find(|status| arguments.not_done.contains(status)) {
+        return Err(format!("{both} cannot mean both, `--done` and `--not-done`"));
+    }
+    Ok(Some(Probe { ask, done: arguments.done.clone(), not_done: arguments.not_done.clone() }))
 }
 
 fn checked(arguments: &Arguments) -> Result<(), String> {

@@ -21,6 +21,8 @@ pub enum Act {
     Also,
     /// A read under a shared lock.
     Read,
+    /// The question what became of the operation.
+    Question,
     /// A pause, as long as the service claims to remember marks.
     Wait,
     /// The service ends and starts again.
@@ -42,7 +44,7 @@ pub enum At {
     Second,
 }
 
-/// The expected result of a request.
+/// The expected result of a request or a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect {
     /// It is let in. The case is about the requests after it.
@@ -60,6 +62,10 @@ pub enum Expect {
     SameTenure,
     /// Stale, or the former answer without a second effect.
     NotAgain,
+    /// The answer to a question: it was done.
+    Done,
+    /// The answer to a question: it was not done.
+    NotDone,
 }
 
 /// The places of keys.
@@ -86,6 +92,10 @@ pub const fn stamped(stamp: Stamp) -> Action {
 
 pub const fn repeat(mint: Mint) -> Action {
     Action { act: Act::Repeat, ..write(mint) }
+}
+
+pub const fn question(mint: Mint) -> Action {
+    Action { act: Act::Question, ..write(mint) }
 }
 
 pub const fn crash() -> Action {

@@ -29,6 +29,7 @@ pub enum Group {
     Several,
     Shared,
     InTime,
+    Probe,
     Race,
     Instances,
     Crash,
@@ -51,6 +52,8 @@ pub enum Need {
     Remember,
     /// The service claims to refuse what comes too late.
     NotAfter,
+    /// The service can be asked what became of an operation, and closes its name as it says that it was not done.
+    Probe,
     /// The service gets field names as they were spelled.
     Spelled,
 }
@@ -59,6 +62,8 @@ pub enum Need {
 #[derive(Debug, Clone, Copy)]
 pub enum Play {
     Steps(&'static [Action]),
+    /// The same, and all requests and questions are about one operation.
+    OneOperation(&'static [Action]),
     /// Texts in the place of a token, and of a number.
     Hostile {
         token: &'static [&'static str],
@@ -98,6 +103,7 @@ impl Group {
             Self::Several => "several",
             Self::Shared => "shared",
             Self::InTime => "in-time",
+            Self::Probe => "probe",
             Self::Race => "race",
             Self::Instances => "instances",
             Self::Crash => "crash",
@@ -131,6 +137,7 @@ impl Need {
             Self::Also => service.also.is_some(),
             Self::Remember => service.remember.is_some(),
             Self::NotAfter => service.deadlines == Deadlines::Enforced,
+            Self::Probe => service.probe.is_some(),
             Self::Spelled => service.names == FieldNames::Spelled,
         }
     }
@@ -150,6 +157,7 @@ impl Need {
             Self::Also => "one kind of request is known: `--also` names another one about the same key",
             Self::Remember => "nobody has said how long marks are kept: `--remember` waits for it",
             Self::NotAfter => "it does not claim to refuse what comes too late: `--not-after` does",
+            Self::Probe => "nobody has said where it is asked what became of an operation: `--probe` does",
             Self::Spelled => "`--folded-names`: to it `Fencing_Token` and `Fencing-Token` are the same",
             Self::Restart => "nobody has said how it is restarted: `--restart` does",
         }

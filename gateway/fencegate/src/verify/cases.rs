@@ -4,6 +4,7 @@ mod crash;
 mod forged;
 mod in_time;
 mod mend;
+mod probe;
 mod race;
 mod readers;
 mod sequential;
@@ -12,13 +13,14 @@ mod width;
 
 use super::case::Case;
 
-const GROUPS: [&[Case]; 8] = [
+const GROUPS: [&[Case]; 9] = [
     sequential::CASES,
     forged::CASES,
     width::CASES,
     several::CASES,
     readers::CASES,
     in_time::CASES,
+    probe::CASES,
     race::CASES,
     crash::CASES,
 ];

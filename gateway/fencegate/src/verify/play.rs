@@ -18,6 +18,7 @@ pub async fn play(scene: &Scene<'_>, case: &Case) -> (Result<(), Wrong>, Vec<Eve
     let log = &mut events;
     let outcome = match case.play {
         Play::Steps(steps) => sequence::play(scene, steps, log).await,
+        Play::OneOperation(steps) => sequence::about_one_operation(scene, steps, log).await,
         Play::Hostile { token, number } => hostile::play(scene, token, number, log).await,
         Play::AtOnce(spread) => race::at_once(scene, spread, log).await,
         Play::Overtaken(spread) => race::overtaken(scene, spread, log).await,

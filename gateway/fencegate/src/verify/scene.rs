@@ -71,6 +71,9 @@ pub struct Ready {
     patience: Duration,
 }
 
+/// The name of the operation, as a guard sends it with a question.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
 impl<'a> Scene<'a> {
     pub fn new(service: &'a Service, run: String) -> Self {
         Self { service, run, next: Cell::new(0), pace: Duration::from_millis(5), scale: None }
@@ -117,6 +120,23 @@ impl<'a> Scene<'a> {
 
     pub async fn send(&self, aim: Aim<'_>) -> Shot {
         self.ready(aim).await.fire().await
+    }
+
+    /// Asks what became of an operation, with the fields that a guard sends.
+    ///
+    /// # Panics
+    /// If nobody has said how to ask. Only cases that need a probe do.
+    pub async fn question(&self, operation: &str, stamp: Stamp, at: usize) -> Shot {
+        let probe = self.service.probe.as_ref().expect("the case needs it");
+        let mut filled = probe.ask.filled(&Fillings { operation, ..Fillings::default() });
+        let stamp = stamp.fields(&self.service.fields);
+        let token = stamp.iter().map(shown).collect::<Vec<_>>().join(", ");
+        filled.fields.extend(stamp);
+        let name = HeaderValue::from_str(operation).expect("letters and digits");
+        filled.fields.push((IDEMPOTENCY_KEY, name));
+        let socket = self.service.instances[at % self.service.instances.len()].open().await;
+        let sent = format!("{} {}, {token}", filled.method, filled.target);
+        Ready { socket, filled, sent, mint: None, patience: self.service.patience }.fire().await
     }
 
     /// Connects without sending.

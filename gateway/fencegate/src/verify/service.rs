@@ -21,6 +21,8 @@ pub struct Service {
     pub reach: Reach,
     pub names: FieldNames,
     pub deadlines: Deadlines,
+    /// The question what became of an operation, if there is one.
+    pub probe: Option<Probe>,
     pub sight: Sight,
     /// How long a mark must be known while nobody uses its key.
     pub remember: Option<Duration>,
@@ -34,6 +36,15 @@ pub struct Service {
     pub rounds: u32,
     /// The selected cases; empty means all.
     pub only: Vec<String>,
+}
+
+/// How a guard asks the service what became of an operation, and what the answers mean.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    /// A GET, with the place `{operation}` in it.
+    pub ask: Template,
+    pub done: Vec<u16>,
+    pub not_done: Vec<u16>,
 }
 
 /// Whether readers share a key.

@@ -68,6 +68,15 @@ impl Came {
         }
     }
 
+    /// The status of the answer; `None` if there was none.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Accepted(status) | Self::Refused(status, _) | Self::Unclear(status, _) => Some(*status),
+            Self::Stale | Self::Expired => Some(412),
+            Self::Silence(_) | Self::HungUp(_) | Self::Unreachable(_) => None,
+        }
+    }
+
     /// True if the request may have had an effect.
     pub fn may_have_been_done(&self) -> bool {
         matches!(self, Self::Accepted(_) | Self::Unclear(..) | Self::Silence(_) | Self::HungUp(_))

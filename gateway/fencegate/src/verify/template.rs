@@ -91,6 +91,10 @@ impl Template {
         self.names(OTHER)
     }
 
+    pub fn names_operations(&self) -> bool {
+        self.names(OPERATION)
+    }
+
     pub fn has_body(&self) -> bool {
         !self.body.is_empty()
     }

@@ -10,6 +10,7 @@ use crate::verify::{
     case_result::{Event, Wrong},
     effects::{Change, Reading},
     scene::{Aim, Ask, Keys, Scene},
+    service::Probe,
     shot::{Came, Shot},
     stamp::Form,
 };
@@ -24,7 +25,32 @@ struct Cast<'a, 's> {
 /// How many keys a case may name.
 const KEYS: usize = 8;
 
+/// Whether the requests of a case have operations of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operations {
+    /// All but a repeat.
+    Own,
+    One,
+}
+
 pub(super) async fn play(scene: &Scene<'_>, steps: &[Action], log: &mut Vec<Event>) -> Result<(), Wrong> {
+    played(scene, steps, Operations::Own, log).await
+}
+
+pub(super) async fn about_one_operation(
+    scene: &Scene<'_>,
+    steps: &[Action],
+    log: &mut Vec<Event>,
+) -> Result<(), Wrong> {
+    played(scene, steps, Operations::One, log).await
+}
+
+async fn played(
+    scene: &Scene<'_>,
+    steps: &[Action],
+    operations: Operations,
+    log: &mut Vec<Event>,
+) -> Result<(), Wrong> {
     let mut cast = Cast::of(scene);
     let mut operation = String::new();
     for (number, step) in steps.iter().enumerate() {
@@ -37,9 +63,10 @@ pub(super) async fn play(scene: &Scene<'_>, steps: &[Action], log: &mut Vec<Even
                 sleep(scene.service.remember.unwrap_or_default()).await;
                 continue;
             }
-            Act::Write | Act::Repeat | Act::Also | Act::Read => {}
+            Act::Write | Act::Repeat | Act::Also | Act::Read | Act::Question => {}
         }
-        if step.act != Act::Repeat {
+        let is_same = step.act == Act::Repeat || operations == Operations::One;
+        if operation.is_empty() || !is_same {
             operation = format!("op-{}-{number}", cast.names[0].0);
         }
         let keys = cast.keys(step.who);
@@ -54,7 +81,10 @@ pub(super) async fn play(scene: &Scene<'_>, steps: &[Action], log: &mut Vec<Even
             _ => Ask::Write,
         };
         let aim = Aim { ask, keys: &keys, stamp: step.stamp, at, operation: Some(&operation) };
-        let shot = scene.send(aim).await;
+        let shot = match step.act {
+            Act::Question => scene.question(&operation, step.stamp, at).await,
+            _ => scene.send(aim).await,
+        };
         let after = scene.look(&keys).await?;
         let change = scene.change(before.as_ref(), after.as_ref());
         log.push(shot.event(change.as_ref()));
@@ -62,7 +92,12 @@ pub(super) async fn play(scene: &Scene<'_>, steps: &[Action], log: &mut Vec<Even
         let lets_in = matches!(expect, Expect::Accepted | Expect::Ready);
         // It is not known how a request of another kind changes the reading, if it does.
         let told = change.filter(|_| step.act != Act::Read && !(step.act == Act::Also && lets_in));
-        judge(&shot, expect, told)?;
+        match expect {
+            Expect::Done | Expect::NotDone => {
+                judge_question(&shot, expect, told, scene.service.probe.as_ref())?
+            }
+            _ => judge(&shot, expect, told)?,
+        }
         if let Some(after) = after {
             cast.seen.insert(keys.key.clone(), after);
         }
@@ -142,6 +177,7 @@ pub(super) fn judge(shot: &Shot, expect: Expect, change: Option<Change>) -> Resu
         Expect::Expired => *came == Came::Expired,
         Expect::Refused => matches!(came, Came::Stale | Came::Expired | Came::Refused(..)),
         Expect::SameTenure => unreachable!("one of two others, by what is compared"),
+        Expect::Done | Expect::NotDone => unreachable!("what a question is answered is judged elsewhere"),
     };
     let had = change.filter(|change| *change != Change::Effects(0));
     match (wanted, had) {
@@ -163,6 +199,31 @@ pub(super) fn judge(shot: &Shot, expect: Expect, change: Option<Change>) -> Resu
             Wrong::failed(format!("`{sent}` was answered {came}{effect}; right is {right}"))
         }
     }
+}
+
+/// Judges the answer to a question, and that the question itself changes nothing.
+fn judge_question(
+    shot: &Shot,
+    expect: Expect,
+    change: Option<Change>,
+    probe: Option<&Probe>,
+) -> Result<(), Wrong> {
+    let (sent, came) = (&shot.sent, &shot.came);
+    let Some((status, probe)) = came.status().zip(probe) else {
+        return Wrong::undecided(format!("`{sent}` got {came}"));
+    };
+    if let Some(change) = change.filter(|change| *change != Change::Effects(0)) {
+        return Wrong::failed(format!("`{sent}` is a question, and had {change}"));
+    }
+    let (right, statuses) = match expect {
+        Expect::Done => ("done", &probe.done),
+        _ => ("not done", &probe.not_done),
+    };
+    if statuses.contains(&status) {
+        return Ok(());
+    }
+    let statuses = statuses.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    Wrong::failed(format!("`{sent}` was answered {came}; right is {right}: {statuses}"))
 }
 
 fn let_in(shot: &Shot, expect: Expect, change: Option<Change>) -> Result<(), Wrong> {

@@ -1,0 +1,72 @@
+//! Cases in which the service is asked what became of an operation, as a guard asks after a lost answer.
+
+use crate::verify::{
+    action::{
+        Expect::{Accepted, Done, NotDone, Refused},
+        question, write,
+    },
+    case::{
+        Case, Group,
+        Need::{Instances, Probe},
+        Play::OneOperation,
+    },
+    stamp::epoch,
+};
+
+const CLOSE: &str = "keep a row for each name and close it in the transaction that answers `not done`, with the larger token, as \
+    the recipe in `deploy/docs/SERVICES.md` does; without that, leave `closes` out of the file of the guard";
+
+const TWICE: &str = "a payment lay in a queue while the guard was told that it was not done: it is carried out, and its repeat as well";
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        group: Group::Probe,
+        name: "no-is-final",
+        title: "what arrives after its operation was said to be not done is refused, unless its token is greater",
+        needs: &[Probe],
+        play: OneOperation(&[
+            question(epoch(8)).is(NotDone),
+            write(epoch(6)).is(Refused),
+            write(epoch(8)).is(Refused),
+        ]),
+        money: TWICE,
+        mend: CLOSE,
+    },
+    Case {
+        group: Group::Probe,
+        name: "no-is-kept",
+        title: "a later question with an older token does not open the name again",
+        needs: &[Probe],
+        play: OneOperation(&[
+            question(epoch(8)).is(NotDone),
+            question(epoch(5)).is(NotDone),
+            write(epoch(8)).is(Refused),
+        ]),
+        money: TWICE,
+        mend: "keep the larger one of the token that is there and the token of the question, and never the last one",
+    },
+    Case {
+        group: Group::Probe,
+        name: "no-elsewhere",
+        title: "what one instance has said to be not done is refused at the others",
+        needs: &[Probe, Instances],
+        play: OneOperation(&[question(epoch(8)).is(NotDone), write(epoch(8)).elsewhere().is(Refused)]),
+        money: TWICE,
+        mend: "keep the names in the database that has the effect, and not in the memory of an instance",
+    },
+    Case {
+        group: Group::Probe,
+        name: "repeat-runs",
+        title: "a repeat with a greater token runs, and its operation is said to be done afterwards",
+        needs: &[Probe],
+        play: OneOperation(&[
+            question(epoch(8)).is(NotDone),
+            write(epoch(9)).is(Accepted),
+            question(epoch(9)).is(Done),
+            question(epoch(8)).is(Done),
+        ]),
+        money: "a payment that was not made can never be made; or it was made, and is made again because the service says \
+                that it was not",
+        mend: "compare with `>`, write `done` in the transaction of the effect, and answer what the row says",
+    },
+];

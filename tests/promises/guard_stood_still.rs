@@ -1,14 +1,15 @@
 //! A service that stands still executes nothing, and begins what it was sent when it runs again. For a key in doubt only
 //! time counts in which the endpoint that has the request was seen to run.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fencegate::demo::child::Signal;
 use fencegate_policies::token::Token;
 use fencegate_tests::{
-    client::Ask,
+    client::{Ask, Outcome},
     guard::{Dispatch, FLOOR, Guard, Launch, assert_refused},
     ledger::Ledger,
+    origin::{Act, Origin, Reply},
     patience::patiently,
     postgres,
     sharing::Sharing,
@@ -151,6 +152,109 @@ async fn a_good_answer_of_another_endpoint_opens_nothing() {
     let begun = one.executions().await;
     let first = begun.first().expect("it went on");
     assert_eq!(Token::parse(first["token"].as_str().expect("stamped")).expect("a token").number(), 20);
+}
+
+/// Two instances of a service: a process that stands still with the request of an operation in its socket, and one that
+/// answers every question and every request with 404.
+struct Halves {
+    frozen: Ledger,
+    other: Origin,
+    guard: Guard,
+    /// Where the operation was sent to.
+    path: String,
+    key: &'static str,
+    number: u64,
+}
+
+impl Halves {
+    /// `closes`: whether a no is said to be final. `health`: whether the endpoint of a request in doubt is asked.
+    async fn with(closes: bool, health: bool) -> Self {
+        let (frozen, other) = (service().await, Origin::start());
+        other.otherwise(Act::now(Reply::ok().status(404)));
+        let endpoints = [frozen.address, other.door("other")].map(|address| format!("http://{address}"));
+        let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "timeout": "300ms"});
+        let launch = Launch::before(frozen.address).made_from(FLOOR).await;
+        let mut launch = timed(launch)
+            .with("/upstream/endpoint", Value::Null)
+            .with("/upstream/endpoints", json!(endpoints))
+            .with("/journal/probe", probe)
+            .with("/max_execution", "1s")
+            .with("/upstream/response_timeout", "500ms");
+        if closes {
+            launch = launch.with("/journal/probe/closes", true);
+        }
+        if health {
+            let status = json!([200, 404]);
+            let health = json!({"path": "/live", "interval": "1s", "timeout": "500ms", "status": status});
+            launch = launch.with("/upstream/health", health);
+        }
+        let guard = launch.start().await;
+        frozen.freezes();
+        // Requests go round: one of the first two goes to the process that stands still.
+        for (key, number) in [("a", 1), ("b", 2)] {
+            if guard.send(&operation(key, number, 20)).await.status == 504 {
+                let path = format!("/v1/accounts/{key}/debit");
+                return Self { frozen, other, guard, path, key, number };
+            }
+        }
+        panic!("neither was lost: {}", guard.log());
+    }
+
+    /// Repeats the operation, again and again for longer than anything can run by the times of the guard.
+    async fn stays_unknown(&self) {
+        let began = Instant::now();
+        for epoch in 30.. {
+            let repeat = self.guard.send(&operation(self.key, self.number, epoch)).await;
+            assert_eq!(self.other.count(&self.path), 0, "it ran again: {repeat:?}");
+            assert_eq!((repeat.status, repeat.outcome()), (409, Some(Outcome::Unknown)), "{repeat:?}");
+            // The guard may be asking by itself at the same moment.
+            if repeat.reason() != "in-progress" {
+                assert_refused(&repeat, "outcome-unknown");
+                if began.elapsed() > Duration::from_secs(4) {
+                    return;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    fn asked_elsewhere(&self) -> usize {
+        self.other.count(&format!("/ops/op-{}", self.number))
+    }
+
+    /// What the process had is done when it goes on, and once.
+    async fn goes_on(self) {
+        self.frozen.signal(Signal::CONT);
+        let done = async { while self.frozen.executions().await.is_empty() {} };
+        patiently("the request to be done", done, || self.guard.log()).await;
+        assert_eq!(self.frozen.executions().await.len(), 1);
+        assert_eq!(self.other.count(&self.path), 0, "it ran twice");
+    }
+}
+
+fn operation(key: &str, number: u64, epoch: u64) -> Ask {
+    let body = format!("{{\"operation\": \"op-{number}\", \"amount\": 1}}");
+    let ask = Ask::post(&format!("/v1/accounts/{key}/debit")).field("content-type", "application/json");
+    Dispatch::new(key, epoch).once(number).on(ask.body(body))
+}
+
+/// It knows nothing of what the other one is about to do, and closes no name.
+#[tokio::test]
+async fn a_no_of_another_instance_runs_nothing_again_while_the_one_that_has_the_request_stands_still() {
+    let halves = Halves::with(false, false).await;
+    halves.stays_unknown().await;
+    assert!(halves.asked_elsewhere() > 0, "not exercised: {}", halves.guard.log());
+    halves.goes_on().await;
+}
+
+/// Even a no that is said to be final is taken only from the instance that has the request.
+#[tokio::test]
+async fn a_final_no_is_asked_for_at_the_instance_that_has_the_request_which_says_nothing_while_it_stands_still()
+ {
+    let halves = Halves::with(true, true).await;
+    halves.stays_unknown().await;
+    assert_eq!(halves.asked_elsewhere(), 0);
+    halves.goes_on().await;
 }
 
 /// A machine that sleeps stops both, and the clock goes on. Here no health check says that.

@@ -6,7 +6,7 @@ use fencegate::demo::child::{Child, Signal};
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 
-use crate::{client::Ask, patience::PATIENCE, scratch};
+use crate::{client::Ask, patience::PATIENCE, scratch, standstill};
 
 pub struct Ledger {
     pub address: SocketAddr,
@@ -38,6 +38,14 @@ impl Ledger {
     /// If it has ended.
     pub fn signal(&self, signal: Signal) {
         self.process.signal(signal).expect("it runs");
+    }
+
+    /// Stops it, and returns when all of its threads stand still. SIGCONT lets it go on.
+    ///
+    /// # Panics
+    /// If it has ended, or does not stop.
+    pub fn freezes(&self) {
+        standstill::stop(self.process.pid());
     }
 
     /// The answer to a request that needs no token.

@@ -47,7 +47,8 @@ impl UnseenDoubts {
         self.doubts.insert(dispatch.name.0, UnseenDoubt { dispatch: dispatch.clone(), place, unseen });
     }
 
-    pub(super) fn to_ask(&mut self) -> Vec<Place> {
+    /// The places that have to be asked now. The answers of all others are forgotten.
+    pub(super) fn asked(&mut self) -> Vec<Place> {
         let all: BTreeSet<&Place> = self.doubts.values().flat_map(|doubt| doubt.unseen.places()).collect();
         let asked: Vec<Place> = all.into_iter().cloned().collect();
         self.answers.keep(|place| asked.contains(place));
@@ -145,7 +146,7 @@ mod tests {
         let (known, unknown) = (dispatch(), dispatch());
         unseen.add(&known, Some(one.clone()), 2 * SECOND, at(10));
         unseen.add(&unknown, None, 2 * SECOND, at(10));
-        assert_eq!(unseen.to_ask(), [one.clone(), two.clone()]);
+        assert_eq!(unseen.asked(), [one.clone(), two.clone()]);
         // Nothing counts for a place that was not asked, or that was silent meanwhile.
         for second in 10..20 {
             assert!(unseen.answered(&two, answer(second)).is_empty(), "{second}");
@@ -156,6 +157,6 @@ mod tests {
         assert!(unseen.answered(&one, answer(21)).is_empty());
         let over = unseen.answered(&one, answer(22));
         assert_eq!(over.len(), 2, "{over:?}");
-        assert!(unseen.to_ask().is_empty());
+        assert!(unseen.asked().is_empty());
     }
 }

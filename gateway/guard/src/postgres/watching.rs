@@ -63,7 +63,7 @@ impl Postgres {
 
     /// The places that have to be asked whether they run.
     pub fn to_ask(&self) -> Vec<Place> {
-        self.instance.unseen().map(|mut unseen| unseen.to_ask()).unwrap_or_default()
+        self.instance.unseen().map(|mut unseen| unseen.asked()).unwrap_or_default()
     }
 
     /// The process at this place has answered. True if the question before was not answered.

@@ -37,6 +37,9 @@ fn pair(piece: &[u8]) -> (&[u8], &[u8]) {
 
 /// An escape without two digits stands for itself.
 pub(super) fn decoded(raw: &[u8]) -> Vec<u8> {
+    if !raw.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+        return raw.to_vec();
+    }
     let mut decoded = Vec::with_capacity(raw.len());
     let mut rest = raw;
     while let [first, after @ ..] = rest {

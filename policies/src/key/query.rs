@@ -64,12 +64,17 @@ fn form_decoded(raw: &str) -> Result<Vec<u8>, BadValue> {
 /// What is left of a name when all is gone that some reader does not look at: the name, and its members in brackets.
 pub(super) struct Folded(Vec<String>);
 
+/// Bytes of a name that are looked at. No variable of a template is as long, and a client could make us fold megabytes.
+const LONGEST_NAME: usize = 4096;
+
 impl Folded {
     pub(super) fn of(name: &[u8]) -> Self {
         let name = String::from_utf8_lossy(name);
         let seen = name.split('\0').next().unwrap_or_default();
         // Who reads what stands behind the path leaves out the sign between the two.
         let seen = seen.trim_start_matches('?').trim();
+        // What is as long as this is like a name only by its beginning.
+        let seen = &seen[..seen.floor_char_boundary(LONGEST_NAME)];
         let member = |part: &str| {
             let part = part.split(']').next().unwrap_or_default().trim();
             let folded = part.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase);

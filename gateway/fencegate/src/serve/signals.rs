@@ -2,6 +2,7 @@
 
 use std::io;
 
+use fencegate_process::log_writer::flush_stderr;
 use tokio::{
     runtime::Runtime,
     signal::unix::{Signal, SignalKind, signal},
@@ -55,6 +56,8 @@ impl Signals {
     pub(super) async fn give_up_at_the_second(mut self) {
         self.end().await;
         warn!("second signal: stopping at once; locks go by the session timeout");
+        // The line is in the queue of the log. A reader that stalls delays the end by a second at most.
+        flush_stderr();
         std::process::exit(1);
     }
 }

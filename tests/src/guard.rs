@@ -16,7 +16,7 @@ use std::{
 
 use fencegate::demo::child::Signal;
 use fencegate_policies::token::Token;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub use self::dispatch::{Dispatch, ENSEMBLE, assert_refused, operation_reference};
@@ -102,6 +102,21 @@ impl Launch {
             workers: 2,
             home,
         }
+    }
+
+    /// A filter before the service at this address: a guard without a store, which only refuses what comes too late.
+    ///
+    /// # Panics
+    /// If its folder cannot be made.
+    pub fn filter(service: SocketAddr) -> Self {
+        let file = json!({
+            "version": 1,
+            "listener": {"address": "127.0.0.1:0"},
+            "admin": {"address": "127.0.0.1:0"},
+            "upstream": {"endpoint": format!("http://{service}"), "response_timeout": "6s"},
+            "filter": {"clock_error": "500ms"},
+        });
+        Self::before(service).reading(Policy::of_yaml(&file.to_string()))
     }
 
     /// The binary is that of another version.

@@ -7,10 +7,14 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
-    net::{TcpListener, TcpStream},
+    io::{AsyncReadExt as _, AsyncWriteExt as _, copy},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
     sync::watch,
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::patience::patiently;
 
@@ -23,7 +27,7 @@ pub struct HoldingRelay {
 struct Shared {
     server: SocketAddr,
     holds: watch::Sender<bool>,
-    /// The bytes of each connection that came while it held.
+    /// The bytes of each connection that came while it held. None is ever removed, so that places stay right.
     held: Mutex<Vec<Vec<u8>>>,
     changed: watch::Sender<usize>,
 }
@@ -49,12 +53,12 @@ impl HoldingRelay {
         Self { address, shared }
     }
 
-    /// New connections are read, and nothing of them is delivered.
+    /// What comes is read, and nothing of it is delivered.
     pub fn holds(&self) {
         self.shared.holds.send_replace(true);
     }
 
-    /// New connections are passed on; what is held stays held.
+    /// New connections are passed on; what is held stays held, and so do its connections.
     pub fn passes(&self) {
         self.shared.holds.send_replace(false);
     }
@@ -70,12 +74,24 @@ impl HoldingRelay {
         patiently("a request in the relay", found, || format!("{:?}", self.shared.held())).await;
     }
 
-    /// Delivers what it holds, and gives the answers.
+    /// Waits until it holds something on so many connections.
+    pub async fn holds_of(&self, connections: usize) {
+        let mut changed = self.shared.changed.subscribe();
+        let filled = || self.shared.held().iter().filter(|bytes| !bytes.is_empty()).count();
+        let found = async {
+            while filled() < connections {
+                changed.changed().await.expect("the relay lives");
+            }
+        };
+        patiently("requests in the relay", found, || format!("{} connections", filled())).await;
+    }
+
+    /// Delivers what it holds on new connections, and gives the answers.
     ///
     /// # Panics
     /// If the server cannot be reached.
     pub async fn delivers(&self) -> Vec<String> {
-        let held = std::mem::take(&mut *self.shared.held());
+        let held: Vec<_> = self.shared.held().iter_mut().map(std::mem::take).collect();
         let mut answers = Vec::new();
         for bytes in held.into_iter().filter(|bytes| !bytes.is_empty()) {
             let mut server = TcpStream::connect(self.shared.server).await.expect("the server listens");
@@ -99,24 +115,48 @@ impl Shared {
         self.held.lock().expect("no thread panics here")
     }
 
-    async fn relay(self: Arc<Self>, mut client: TcpStream) {
-        if !*self.holds.borrow() {
-            if let Ok(mut server) = TcpStream::connect(self.server).await {
-                drop(copy_bidirectional(&mut client, &mut server).await);
-            }
-            return;
-        }
+    async fn relay(self: Arc<Self>, client: TcpStream) {
+        let (mut from_client, to_client) = client.into_split();
+        let (first, answers) = if *self.holds.borrow() {
+            (Vec::new(), None)
+        } else {
+            let Some((first, answers)) = self.until_it_holds(&mut from_client, to_client).await else {
+                return;
+            };
+            (first, Some(answers))
+        };
         let place = {
             let mut held = self.held();
-            held.push(Vec::new());
+            held.push(first);
             held.len() - 1
         };
+        self.changed.send_modify(|times| *times += 1);
         let mut piece = [0; 4096];
-        while let Ok(read @ 1..) = client.read(&mut piece).await {
-            if let Some(bytes) = self.held().get_mut(place) {
-                bytes.extend_from_slice(&piece[..read]);
-            }
+        while let Ok(read @ 1..) = from_client.read(&mut piece).await {
+            self.held()[place].extend_from_slice(&piece[..read]);
             self.changed.send_modify(|times| *times += 1);
+        }
+        drop(answers);
+    }
+
+    /// Passes on what a connection brings while the relay does not hold. Gives the bytes that came when it did, and what
+    /// still passes answers on. None: the connection has ended before.
+    async fn until_it_holds(
+        &self,
+        from_client: &mut OwnedReadHalf,
+        mut to_client: OwnedWriteHalf,
+    ) -> Option<(Vec<u8>, AbortOnDropHandle<()>)> {
+        let (mut from_server, mut to_server) = TcpStream::connect(self.server).await.ok()?.into_split();
+        let answers = AbortOnDropHandle::new(tokio::spawn(async move {
+            drop(copy(&mut from_server, &mut to_client).await);
+        }));
+        let mut piece = [0; 4096];
+        loop {
+            let read = from_client.read(&mut piece).await.ok().filter(|read| *read > 0)?;
+            if *self.holds.borrow() {
+                return Some((piece[..read].to_vec(), answers));
+            }
+            to_server.write_all(&piece[..read]).await.ok()?;
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`experiment`] is a case and how it is played, [`catalogue`] lists all cases, and [`accidents`] are
 //! the faults. A case happens in a [`laboratory`], which is set up as its [`apparatus`] says: with [`station`]s, other
-//! [`furniture`], and a [`clientele`] that runs [`errand`]s, which are [`payment`]s and [`lease_work`]. The
+//! [`furniture`], with what stands before a service ([`relayed`]), and a [`clientele`] that runs [`errand`]s, which are [`payment`]s and [`lease_work`]. The
 //! [`aftermath`] is the state that is left behind. The [`chronicle`] is the record of a run, the [`invariants`] judge
 //! that record, and the result is a [`ruling`]. [`tally`] and [`histogram`] report the rulings, and [`series`] plays many cases.
 
@@ -21,6 +21,7 @@ pub mod laboratory;
 mod lease_work;
 pub mod level;
 pub mod payment;
+pub mod relayed;
 pub mod ruling;
 pub mod series;
 pub mod spoken;

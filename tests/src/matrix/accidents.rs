@@ -6,6 +6,7 @@ pub mod departures;
 pub mod of_disks;
 pub mod of_guards;
 pub mod of_holders;
+pub mod of_hops;
 pub mod of_networks;
 pub mod of_quorum;
 pub mod of_services;

@@ -14,6 +14,7 @@ pub struct Apparatus {
     pub once: Once,
     /// Whether the ways of the first gateway can be cut.
     pub ways: Ways,
+    pub hops: Hops,
     /// The clocks of the first gateway can be set, and the guard asks for tickets, because a ticket carries a time.
     pub clocks: bool,
     pub requests: Requests,
@@ -56,6 +57,18 @@ pub enum Ways {
     Namespaces,
 }
 
+/// What stands between the service and whoever asks it, be that a guard or a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hops {
+    Nothing,
+    /// A relay that can deliver late what it has acknowledged.
+    Relay,
+    /// The same, and behind it a filter that refuses what comes after its moment.
+    Filter,
+    /// The same filter, and it lets pass what it would refuse.
+    ObservingFilter,
+}
+
 /// How a gateway treats requests for a key that another gateway holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requests {
@@ -73,6 +86,7 @@ pub const PLAIN: Apparatus = Apparatus {
     guards: Guards::One,
     once: Once::InGuard,
     ways: Ways::Direct,
+    hops: Hops::Nothing,
     clocks: false,
     requests: Requests::Wait,
     session: Duration::from_secs(2),

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::{
     accidents::{
-        Accident, clocks_set, departures, of_disks, of_guards, of_holders, of_networks, of_quorum,
+        Accident, clocks_set, departures, of_disks, of_guards, of_holders, of_hops, of_networks, of_quorum,
         of_services, strangers, upkeep,
     },
-    apparatus::{Apparatus, Guards, Once, PLAIN, Requests, Speech, Ways},
+    apparatus::{Apparatus, Guards, Hops, Once, PLAIN, Requests, Speech, Ways},
     errand::Errand,
     experiment::{Case, Least},
     level::Level::{self, Delay, Guard, None, Upstream},
@@ -33,6 +33,10 @@ const ONCE: Apparatus = Apparatus { errand: Errand::PayOnce, ..PLAIN };
 const ONCE_IN_ZOOKEEPER: Apparatus = Apparatus { once: Once::InZooKeeper, ..ONCE };
 const LEASING: Apparatus = Apparatus { errand: Errand::PayUnderLeases, ..PLAIN };
 const FORWARDING: Apparatus = Apparatus { requests: Requests::Forward, gateways: 3, ..PLAIN };
+
+const RELAYED: Apparatus = Apparatus { hops: Hops::Relay, ..PLAIN };
+const FILTERED: Apparatus = Apparatus { hops: Hops::Filter, ..PLAIN };
+const OBSERVED: Apparatus = Apparatus { hops: Hops::ObservingFilter, ..PLAIN };
 
 const COMPARED: &[Level] = &[Guard, Upstream];
 const GUARDED: &[Level] = &[Guard];
@@ -149,6 +153,66 @@ pub const CASES: &[Case] = &[
         ..held("24", "answers_eaten", strangers::answers_eaten, SESSION_IS_OVER)
     },
     Case { holds_at: GUARDED, ..held("32", "guard_frozen", of_guards::freeze, EXECUTION_IS_OVER) },
+    // What was sent arrives late. A filter refuses it; without one only a service that compares tokens does.
+    Case {
+        apparatus: FILTERED,
+        holds_at: &[Guard, Upstream, Delay, None],
+        ..held("33", "relay_late_before_a_filter", of_hops::delivers_late, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: RELAYED,
+        holds_at: &[Upstream],
+        breaks_at: &[Guard, Delay, None],
+        ..held("33", "relay_late", of_hops::delivers_late, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: FILTERED,
+        holds_at: GUARDED,
+        ..held(
+            "33",
+            "relay_of_a_killed_guard_late_before_a_filter",
+            of_hops::delivers_for_a_guard_that_is_gone,
+            EXECUTION_IS_OVER,
+        )
+    },
+    Case {
+        apparatus: RELAYED,
+        holds_at: NOWHERE,
+        breaks_at: GUARDED,
+        ..held(
+            "33",
+            "relay_of_a_killed_guard_late",
+            of_hops::delivers_for_a_guard_that_is_gone,
+            EXECUTION_IS_OVER,
+        )
+    },
+    Case {
+        apparatus: FILTERED,
+        holds_at: &[Guard, Upstream, Delay, None],
+        ..held(
+            "34",
+            "instances_stand_still_behind_a_filter",
+            of_hops::instances_stand_still,
+            EXECUTION_IS_OVER,
+        )
+    },
+    // Gateways without a guard wait for longer than this here, so there is no control of theirs.
+    Case {
+        apparatus: OBSERVED,
+        holds_at: &[Upstream],
+        breaks_at: GUARDED,
+        ..held("34", "instances_stand_still", of_hops::instances_stand_still, EXECUTION_IS_OVER)
+    },
+    Case {
+        apparatus: NAMESPACES,
+        holds_at: &[Guard, Upstream, Delay],
+        ..case(
+            "35",
+            "holder_killed_with_requests_on_the_way",
+            of_networks::killed_with_requests_on_the_way,
+            EXECUTION_IS_OVER,
+        )
+    },
     // The same accidents in other installations.
     Case {
         apparatus: SHARING,

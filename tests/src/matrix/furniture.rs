@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 use super::{
-    apparatus::{Apparatus, Guards, Once, Requests, Speech, Ways},
+    apparatus::{Apparatus, Guards, Hops, Once, Requests, Speech, Ways},
     errand::Errand,
     level::{Level, MAX_EXECUTION, RESPONSE},
+    relayed::RelayedService,
     spoken::Spoken,
     station::{ADMIN_TOKEN, Station},
 };
@@ -80,7 +81,7 @@ pub(super) async fn guards(
     (apparatus, level): (&Apparatus, Level),
     place: &Place<'_>,
     tickets: Option<&Value>,
-    kept: &mut Kept,
+    (relayed, kept): (&mut Vec<RelayedService>, &mut Kept),
 ) -> Vec<Guard> {
     if level != Level::Guard {
         return Vec::new();
@@ -96,6 +97,15 @@ pub(super) async fn guards(
         };
         let launch = match tickets {
             Some(tickets) => launch.with("/tickets", tickets.clone()),
+            None => launch,
+        };
+        let door = place.guarded.site.origin.door("guard");
+        let launch = match RelayedService::before(door, apparatus.hops).await {
+            Some(service) => {
+                let launch = launch.with("/upstream/endpoint", format!("http://{}", service.address()));
+                relayed.push(service);
+                launch.with("/upstream/not_after", expiry(apparatus.hops))
+            }
             None => launch,
         };
         guards.push(timed(launch).start().await);
@@ -136,12 +146,21 @@ pub(super) async fn tickets(apparatus: &Apparatus, kept: &mut Kept) -> Option<Va
     Some(json!({"secret_file": file}))
 }
 
+/// Whether whoever sends may count on a filter.
+fn expiry(hops: Hops) -> &'static str {
+    match hops {
+        Hops::Nothing | Hops::Relay => "ignored",
+        Hops::Filter | Hops::ObservingFilter => "enforced",
+    }
+}
+
 /// The n-th gateway, not started yet.
 pub(super) async fn station(
     (apparatus, level): (&Apparatus, Level),
     place: &Place<'_>,
     (guards, tickets): (&[Guard], Option<&Value>),
     number: usize,
+    relayed: &mut Vec<RelayedService>,
 ) -> Station {
     let Place { guarded, ensemble, .. } = *place;
     let name = format!("gw-{}", number + 1);
@@ -157,7 +176,10 @@ pub(super) async fn station(
     }
     let mut endpoints: Vec<SocketAddr> = guards.iter().map(|guard| guard.public).collect();
     if endpoints.is_empty() {
-        endpoints.push(guarded.site.origin.door_at(&name, (place.machine(), 0).into()));
+        let door = guarded.site.origin.door_at(&name, (place.machine(), 0).into());
+        let service = RelayedService::before(door, apparatus.hops).await;
+        endpoints.push(service.as_ref().map_or(door, RelayedService::address));
+        relayed.extend(service);
     }
     let mut way = None;
     if ways == Ways::CutToService {
@@ -175,6 +197,11 @@ pub(super) async fn station(
         .with("/zookeeper/session_timeout", format!("{}ms", apparatus.session.as_millis()))
         .with("/listeners/public/address", address.to_string())
         .with("/routes/0/fence/wait", "8s");
+    let policy = match level {
+        Level::None | Level::Delay => policy.with("/upstreams/ledger/not_after", expiry(apparatus.hops)),
+        // A comparing service refuses late requests itself, and a guard has a setting of its own.
+        Level::Upstream | Level::Guard => policy,
+    };
     let policy = apparatus.errand.routes(policy, &remembered(apparatus.once));
     let policy = match apparatus.requests {
         Requests::Wait => policy,

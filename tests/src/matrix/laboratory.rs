@@ -13,6 +13,7 @@ use super::{
     furniture::{self, Kept, Place},
     lease_work::wanted,
     level::Level,
+    relayed::RelayedService,
     station::Station,
 };
 use crate::{
@@ -38,6 +39,8 @@ pub struct Laboratory {
     pub stations: Vec<Station>,
     /// At level `guard`.
     pub guards: Vec<Guard>,
+    /// The doors of the service that something stands before.
+    pub relayed: Vec<RelayedService>,
     pub clients: Clientele,
     pub dice: Dice,
     /// What an accident has met: executions under way, or what else it is about.
@@ -74,10 +77,12 @@ impl Laboratory {
             (&apparatus, level),
             Place { guarded: &guarded, ensemble: &ensemble, namespaces: namespaces.as_ref() },
         );
-        let guards = furniture::guards(what, &place, tickets.as_ref(), &mut kept).await;
+        let mut relayed = Vec::new();
+        let guards = furniture::guards(what, &place, tickets.as_ref(), (&mut relayed, &mut kept)).await;
         let mut stations = Vec::new();
         for number in 0..apparatus.gateways {
-            stations.push(furniture::station(what, &place, (&guards, tickets.as_ref()), number).await);
+            let before = (guards.as_slice(), tickets.as_ref());
+            stations.push(furniture::station(what, &place, before, number, &mut relayed).await);
         }
         place.lets_in(&mut stations, &mut kept);
         furniture::leasing(apparatus.errand, &mut stations, &mut kept);
@@ -96,6 +101,7 @@ impl Laboratory {
             apparatus,
             stations,
             guards,
+            relayed,
             clients,
             dice,
             hit: 0,
@@ -205,8 +211,8 @@ impl Laboratory {
         self.guards.insert(number, guard);
     }
 
-    /// Lets clients go on until each key was served again, or it has taken too long, and a little more. Then ends it all.
-    pub async fn shows(mut self, from: Instant, bound: Duration) -> (Shown, Ensemble) {
+    /// Lets clients go on until each key was served to somebody who asked after this moment, or it has taken too long.
+    pub async fn each_path_is_served(&self, from: Instant, limit: Duration) {
         let paths = self.apparatus.errand.paths();
         let served = |asked: &[Asked]| {
             let again = |path: &String| {
@@ -214,7 +220,12 @@ impl Laboratory {
             };
             paths.iter().all(again)
         };
-        self.clients.when(bound + PATIENCE / 4, served).await;
+        self.clients.when(limit, served).await;
+    }
+
+    /// Lets clients go on until each key was served again, or it has taken too long, and a little more. Then ends it all.
+    pub async fn shows(mut self, from: Instant, bound: Duration) -> (Shown, Ensemble) {
+        self.each_path_is_served(from, bound + PATIENCE / 4).await;
         sleep(CALM).await;
         let tree = self.tree().await;
         let Self { clients, guarded, stations, guards, ensemble, apparatus, .. } = self;
@@ -232,7 +243,7 @@ impl Laboratory {
             self.stale += stale(guard).await;
         }
         let stale = self.stale + chronicle.stale;
-        let struck = Some(Struck { from, bound, paths });
+        let struck = Some(Struck { from, bound, paths: apparatus.errand.paths() });
         let chronicle = Chronicle { asked, leftovers, struck, forwards, ..chronicle };
         (Shown { stale, hit: self.hit, chronicle }, ensemble)
     }

@@ -1,6 +1,6 @@
 //! Packets that vanish without a word. The connections stay, and the kernels of both sides send again what was lost.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Instant};
 
 use fencegate::demo::child::Signal;
 use futures_util::future::BoxFuture;
@@ -9,7 +9,10 @@ use tokio::time::sleep;
 use super::Happened;
 use crate::{
     ensemble::SERVERS,
-    matrix::{laboratory::Laboratory, level::LONG},
+    matrix::{
+        laboratory::Laboratory,
+        level::{LONG, MAX_EXECUTION},
+    },
     namespaces::Namespaces,
 };
 
@@ -79,6 +82,28 @@ pub fn requests_are_late(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
         // The kernel doubles the pause after which it sends again.
         sleep(2 * lab.apparatus.session).await;
         first.signal(Signal::CONT);
+        Ok(from)
+    })
+}
+
+/// Requests of the first gateway are lost on their way to the service, or to its guard, and the gateway is killed. Its
+/// kernel would send them once more, long after others have had the keys.
+pub fn killed_with_requests_on_the_way(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async move {
+        lab.at_work(FIRST, LONG).await;
+        let from = lab.strikes(FIRST);
+        let services: Vec<u16> = lab.stations[FIRST].endpoints.iter().map(SocketAddr::port).collect();
+        namespaces(lab).loses_what_is_sent_to(FIRST, &services);
+        // Somebody asks for each account all the time.
+        sleep(lab.apparatus.session / 4).await;
+        let lost = Instant::now();
+        lab.stations[FIRST].dies().await;
+        lab.each_path_is_served(lost + lab.apparatus.session, 4 * MAX_EXECUTION).await;
+        namespaces(lab).mends();
+        // The kernel doubles the pause after which it sends again, so the next time is before twice the time so far.
+        sleep(lost.elapsed()).await;
+        let launch = lab.stations[FIRST].launch();
+        lab.stations[FIRST].starts(launch).await;
         Ok(from)
     })
 }

@@ -1,0 +1,77 @@
+//! Somebody between the service and its guard, or its gateway, delivers late.
+
+use std::time::Instant;
+
+use fencegate::demo::child::Signal;
+use futures_util::future::BoxFuture;
+use tokio::time::sleep;
+
+use super::Happened;
+use crate::matrix::{
+    laboratory::Laboratory,
+    level::{LONG, MAX_EXECUTION},
+};
+
+/// A relay holds requests that it has acknowledged, and delivers them when others have had their keys.
+pub fn delivers_late(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async move {
+        lab.at_work(0, LONG).await;
+        lab.strikes_all();
+        holds(lab).await;
+        delivers(lab).await
+    })
+}
+
+/// The same, and the guard that has sent them is killed meanwhile.
+pub fn delivers_for_a_guard_that_is_gone(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async move {
+        lab.at_work(0, LONG).await;
+        lab.strikes_all();
+        holds(lab).await;
+        let launch = lab.guard_dies(0).await;
+        lab.guard_starts(0, &launch).await;
+        delivers(lab).await
+    })
+}
+
+/// The instances of the service stand still, each with its filter, until nobody waits for what lies in their sockets.
+pub fn instances_stand_still(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+    Box::pin(async move {
+        lab.at_work(0, LONG).await;
+        lab.strikes_all();
+        signal_filters(lab, Signal::STOP);
+        // Work that would take its time, begun late, meets whatever is begun beside it.
+        for path in lab.apparatus.errand.paths() {
+            for gateway in 0..lab.stations.len() {
+                lab.clients.sends(gateway, &path, LONG);
+            }
+        }
+        sleep(2 * MAX_EXECUTION + lab.apparatus.session).await;
+        signal_filters(lab, Signal::CONT);
+        Ok(Instant::now())
+    })
+}
+
+/// Each relay holds requests, and passes on what comes afterwards.
+async fn holds(lab: &Laboratory) {
+    for service in &lab.relayed {
+        service.relay.holds();
+    }
+    for service in &lab.relayed {
+        service.relay.holds_of(2).await;
+        service.relay.passes();
+    }
+}
+
+/// Each key is served, and then the relays deliver what they hold.
+async fn delivers(lab: &Laboratory) -> Happened {
+    lab.each_path_is_served(Instant::now(), 4 * MAX_EXECUTION).await;
+    for service in &lab.relayed {
+        service.relay.delivers().await;
+    }
+    Ok(Instant::now())
+}
+
+fn signal_filters(lab: &Laboratory, signal: Signal) {
+    lab.relayed.iter().filter_map(|service| service.filter.as_ref()).for_each(|filter| filter.signal(signal));
+}

@@ -33,6 +33,7 @@ mod log;
 mod misplaced;
 mod nested;
 mod once;
+mod only;
 mod peer_forwarding;
 mod peer_listener;
 mod positions;

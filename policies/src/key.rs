@@ -29,6 +29,7 @@ pub use no_key::BadKey;
 pub(crate) use overlap::{Glob, Meeting};
 pub use parse::{BadKeyTemplate, Why};
 pub use pointer::Pointer;
+pub(crate) use pointer::written_names;
 pub use resource::{NoKey, ResourceKey, listed};
 pub use sources::{Conflicts, RequestSource};
 pub use template::{Filter, KeyTemplate, Source, Span, Variable};

@@ -80,6 +80,7 @@ mod lease_clients;
 mod leases;
 mod link;
 mod link_sessions;
+mod lists;
 mod lock_command;
 mod lock_library;
 mod lock_service;

@@ -30,6 +30,7 @@ fn swap() -> Value {
                 "account/{body:/items/0/id}",
                 "account/{body:/last}",
             ],
+            "only": 1,
         },
     })
 }

@@ -115,6 +115,7 @@ codes! {
     StreamedBody      "FG0228" Error "a body is to be streamed, but the whole body is needed before it is sent"
     OneScope          "FG0229" Error "operations of two upstreams would share their names"
     SourceConflicts   "FG0235" Warning "a value of a key may stand elsewhere in a request with another value, which the service may read"
+    PartOfList        "FG0236" Error "a key is made of a part of a list, so the rest of that list would have no lock"
     ForeignPattern    "FG0240" Warning "a path has a sign of another pattern language, which means itself here"
     BadLockPath       "FG0241" Error "a lock path is not one that ZooKeeper has"
     LoosePath         "FG0242" Error "a lock path takes a value that the key does not have, so one key can have two locks"

@@ -1,6 +1,6 @@
 //! Reads how a route takes its lock, or that it takes none.
 
-use std::time::Duration;
+use std::{slice, time::Duration};
 
 use super::{
     block::Block,
@@ -14,11 +14,11 @@ use super::{
     lease_use,
     nested::nested,
     once::{self, Fencing},
-    peer_forwarding, scalar,
+    only, peer_forwarding, scalar,
 };
 use crate::{
     diagnose::{Code, Diagnostic, Place},
-    plan::{Enforce, Fence, Forward, Level, ModeRule, Nested},
+    plan::{Enforce, Fence, Forward, Level, ModeRule, Nested, Once},
 };
 
 /// A fence that has been read.
@@ -113,6 +113,7 @@ pub(super) fn fence(
 }
 
 fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &Terms) -> Option<Fenced> {
+    let naming = &Naming { only: only::written(block), ..*naming };
     let layout = WrittenLayout::read(block);
     let permits = holders::written(block);
     let former = former_lock::former(block, naming);
@@ -133,6 +134,13 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         holders::alone(block, &Company { level, mode, foreign, nested });
     }
     let once = once::once(block, naming, &Fencing { level, mode, enforce });
+    let names = once.iter().flatten().flat_map(Once::templates).map(slice::from_ref);
+    let formers = former.iter().flatten().map(|former| slice::from_ref(&former.key));
+    only::check(
+        block,
+        naming.only,
+        &keys.as_deref().into_iter().chain(formers).chain(names).collect::<Vec<_>>(),
+    );
     let locked_status = block.value("locked_status", locked_status).unwrap_or(423);
     let max_response = block.value("max_response", scalar::size).unwrap_or(1 << 20);
     let large_bodies = large_bodies(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
@@ -161,6 +169,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         max_response,
         large_bodies,
         body_type,
+        only: naming.only,
         conflicts,
         enforce,
         once: once?,

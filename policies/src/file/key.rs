@@ -5,6 +5,7 @@ use std::fmt;
 use super::{
     block::Block,
     faults::Faults,
+    only::part_of_list,
     yaml::{Node, Scalar, Value},
 };
 use crate::{
@@ -23,6 +24,8 @@ pub(super) struct Naming<'p> {
     pub(super) path: Option<&'p PathTemplate>,
     /// Removed from a request before its key is made.
     pub(super) reserved: &'p ReservedFields,
+    /// How many items a list may have of which keys are made; `None` where nobody says it.
+    pub(super) only: Option<usize>,
 }
 
 /// The kinds of text that a template makes.
@@ -163,7 +166,9 @@ pub(super) fn template(scalar: &Scalar, naming: &Naming, faults: &Faults) -> Opt
     let template =
         KeyTemplate::parse(&scalar.text).map_err(|bad| faults.push(malformed(naming, scalar, bad))).ok()?;
     for variable in template.variables() {
-        if let Some(fault) = without_value(naming, variable) {
+        let part =
+            || part_of_list(format_args!("the {} of {}", naming.what, naming.route), variable, naming.only);
+        if let Some(fault) = without_value(naming, variable).or_else(part) {
             faults.push(fault.at(scalar.part(variable.span.clone())));
         }
     }

@@ -26,6 +26,7 @@ const HOMES: [Home; 6] = [
             "locked_status",
             "large_bodies",
             "body_type",
+            "only",
             "sources",
             "conflicts",
         ],

@@ -123,7 +123,7 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
             let matching = matching(block, &reserved);
             let path = matching.as_ref().and_then(|matching| matching.path.as_ref());
             let route = block.what().to_owned();
-            let naming = Naming { what: What::Key, route: &route, path, reserved: &reserved };
+            let naming = Naming { what: What::Key, route: &route, path, reserved: &reserved, only: None };
             let level = upstream.and_then(|id| upstreams.level(id));
             let fence = fence::fence(block, &naming, level, defaults);
             let once = fence.iter().flatten().any(|fenced| fenced.fence.once.is_some());

@@ -3,6 +3,7 @@
 //! A body that two readers could take for different values has no key. These are refused: two members of one name, at
 //! any depth; a member that is asked for, in a second spelling, because some readers ignore case; NUL in any name,
 //! because some readers end a name there; and, where it is asked for, a boolean, or a number that some readers round.
+//! So is a list with more items than the pointers name: the others would be worked on without a lock.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,7 @@ use serde::{
     de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor},
 };
 
-use super::pointer::{DEEPEST, Pointer};
+use super::pointer::{DEEPEST, Pointer, index};
 
 /// The values of one body that the keys of one fence ask for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,6 +58,10 @@ pub enum BadBody {
     Nul,
     #[error("the body is nested deeper than {DEEPEST} levels")]
     TooDeep,
+    #[error(
+        "the body has a list with more items than the keys name, or an object with more members in its place"
+    )]
+    TooLong,
 }
 
 impl Body {
@@ -116,6 +121,12 @@ impl<'p> Walk<'_, 'p> {
         (asked, self.asked.iter().any(|pointer| next(&pointer).is_some_and(other)))
     }
 
+    /// How many items the pointers name of this value, if they name any.
+    fn named_items(&self) -> Option<usize> {
+        let next = |pointer: &&'p Pointer| pointer.names().get(self.depth).and_then(|name| index(name));
+        self.asked.iter().filter_map(next).max().map(|last| last.saturating_add(1))
+    }
+
     fn give_up<E: Error>(self, why: BadBody) -> E {
         self.findings.bad = Some(why);
         E::custom(why)
@@ -172,6 +183,7 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
         if self.depth == DEEPEST {
             return Err(self.give_up(BadBody::TooDeep));
         }
+        let named = self.named_items();
         for index in 0_usize.. {
             let asked = match self.asked.is_empty() {
                 true => Vec::new(),
@@ -179,6 +191,9 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
             };
             if items.next_element_seed(self.within(asked))?.is_none() {
                 break;
+            }
+            if named.is_some_and(|named| index >= named) {
+                return Err(self.give_up(BadBody::TooLong));
             }
         }
         self.keep(|| Leaf::Unfit(UNFIT_SHAPE));
@@ -189,6 +204,8 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
         if self.depth == DEEPEST {
             return Err(self.give_up(BadBody::TooDeep));
         }
+        // PHP makes one array of `{"0": ...}` and of a list.
+        let named = self.named_items();
         let mut names = HashSet::new();
         while let Some(Name(name)) = members.next_key()? {
             if name.contains('\0') {
@@ -200,6 +217,9 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
             }
             if !names.insert(name) {
                 return Err(self.give_up(BadBody::Twice));
+            }
+            if named.is_some_and(|named| names.len() > named) {
+                return Err(self.give_up(BadBody::TooLong));
             }
             members.next_value_seed(self.within(asked))?;
         }

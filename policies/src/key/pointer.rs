@@ -33,6 +33,51 @@ impl Pointer {
     pub(super) fn names(&self) -> &[Box<str>] {
         &self.names
     }
+
+    /// The first name with which other languages mean several items of a list, or its last one. Here it would be the
+    /// name of a member.
+    pub(crate) fn foreign_name(&self) -> Option<&str> {
+        self.names.iter().map(|name| &**name).find(|name| means_several(name))
+    }
+
+    /// The items of lists on the way of this pointer.
+    pub(crate) fn items(&self) -> impl Iterator<Item = ListItem<'_>> {
+        let item = |(at, name): (usize, &Box<str>)| {
+            let index = index(name)?;
+            Some(ListItem { list: &self.names[..at], index, rest: &self.names[at + 1..] })
+        };
+        self.names.iter().enumerate().filter_map(item)
+    }
+}
+
+/// One item of a list that a pointer leads to, or through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ListItem<'p> {
+    /// The names that lead to the list.
+    pub(crate) list: &'p [Box<str>],
+    pub(crate) index: usize,
+    /// The names that lead on from the item.
+    pub(crate) rest: &'p [Box<str>],
+}
+
+/// The number of an item. A member of an object may have such a name, too, and some services take that object for a
+/// list.
+pub(super) fn index(name: &str) -> Option<usize> {
+    let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    // A body has fewer items than a number has that does not fit.
+    is_number.then(|| name.parse().unwrap_or(usize::MAX))
+}
+
+/// `*` of JSONPath and jsonpath of SQL, `#` of GJSON, `-` of JSON Patch, `[]` of forms and jq, `-1` of Python, `1:3` of slices.
+fn means_several(name: &str) -> bool {
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_slice = name.contains(':') && name.split(':').all(|part| digits(part.trim_start_matches('-')));
+    matches!(name, "#" | "$" | "@" | "..")
+        || name.contains('*')
+        || name.starts_with("#(")
+        || name.ends_with(']') && name.contains('[')
+        || name.strip_prefix('-').is_some_and(digits)
+        || is_slice
 }
 
 fn decoded(name: &str) -> Result<Box<str>, &'static str> {
@@ -53,9 +98,14 @@ fn decoded(name: &str) -> Result<Box<str>, &'static str> {
     Ok(decoded.into())
 }
 
+/// The names of a pointer, or some of them, as a policy has them.
+pub(crate) fn written_names(names: &[Box<str>]) -> String {
+    names.iter().map(|name| format!("/{}", name.replace('~', "~0").replace('/', "~1"))).collect()
+}
+
 impl fmt::Display for Pointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.names.iter().try_for_each(|name| write!(f, "/{}", name.replace('~', "~0").replace('/', "~1")))
+        f.write_str(&written_names(&self.names))
     }
 }
 
@@ -78,6 +128,35 @@ mod tests {
             assert!(pointer.names().iter().map(|name| &**name).eq(names.iter().copied()), "{text}");
             assert_eq!(pointer.to_string(), text);
         }
+    }
+
+    #[test]
+    fn names_of_other_languages_for_several_items_are_known() {
+        for name in [
+            "*", "**", "sku*", "#", "#(id==1)", "-", "-1", "[]", "[*]", "items[]", "items[0]", "[?(@.a)]",
+            "$", "@", "..", ":", "1:", "-2:",
+        ] {
+            let pointer = Pointer::parse(&format!("/items/{name}/sku")).expect(name);
+            assert_eq!(pointer.foreign_name(), Some(name));
+        }
+        for name in
+            ["", "0", "17", "a-b", "-a", "#text", "@id", "$ref", "a:b", "12:x", "[x", "x]", "a.b", "."]
+        {
+            assert_eq!(Pointer::parse(&format!("/items/{name}")).expect(name).foreign_name(), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn items_of_lists_are_numbers() {
+        let pointer = Pointer::parse("/orders/2/lines/0").expect("a pointer");
+        let names = |names: &[Box<str>]| names.join(" ");
+        let items: Vec<_> =
+            pointer.items().map(|item| (names(item.list), item.index, names(item.rest))).collect();
+        let wanted = [("orders", 2, "lines 0"), ("orders 2 lines", 0, "")];
+        assert!(items.iter().map(|(list, index, rest)| (&**list, *index, &**rest)).eq(wanted), "{items:?}");
+        assert_eq!(Pointer::parse("/a1/-1/x").expect("a pointer").items().count(), 0);
+        let long = Pointer::parse("/99999999999999999999999").expect("a pointer");
+        assert_eq!(long.items().next().map(|item| item.index), Some(usize::MAX));
     }
 
     #[test]

@@ -156,10 +156,17 @@ impl KeyTemplate {
 
     /// The values that the key takes from a JSON body.
     pub fn pointers(&self) -> impl Iterator<Item = &Pointer> {
-        self.variables().filter_map(|variable| match &variable.source {
+        self.variables().filter_map(Variable::pointer)
+    }
+}
+
+impl Variable {
+    /// Where the value stands in a JSON body.
+    pub fn pointer(&self) -> Option<&Pointer> {
+        match &self.source {
             Source::Body(pointer) => Some(pointer),
             _ => None,
-        })
+        }
     }
 }
 

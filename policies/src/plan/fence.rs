@@ -44,6 +44,9 @@ pub struct Fence {
     pub max_response: usize,
     pub large_bodies: LargeBodies,
     pub body_type: BodyType,
+    /// How many items a list in a body may have of which keys are made; `None` where no key is made of an item. Each of these
+    /// items is in a key.
+    pub only: Option<usize>,
     /// Which other sources a request may not have another value of a key in.
     pub conflicts: Conflicts,
     pub enforce: Enforce,

@@ -21,25 +21,26 @@ fn value(text: &str) -> Option<Leaf> {
 
 #[test]
 fn a_pointer_finds_its_value_wherever_it_is() {
-    let json =
-        r#"{"id": "a b", "n": {"": 7, "a/b": -1, "m~n": "yes", "0": "zero"}, "l": [1, ["x"], {"k": null}]}"#;
+    let json = r#"{"id": "a b", "n": {"": 7, "a/b": -1, "m~n": "yes"}, "o": {"0": "zero"}, "s": [1],
+        "l": [1, ["x"], {"k": null}], "m": [0, ["x"]]}"#;
     for (pointer, leaf) in [
         ("/id", value("a b")),
         ("/n/", value("7")),
         ("/n/a~1b", value("-1")),
         ("/n/m~0n", value("yes")),
-        ("/n/0", value("zero")),
-        ("/l/0", value("1")),
-        ("/l/1/0", value("x")),
+        ("/o/0", value("zero")),
+        ("/s/0", value("1")),
+        ("/m/1/0", value("x")),
         ("/l/2/k", Some(Leaf::Null)),
         ("/l/3", None),
         ("/l/-", None),
-        ("/l/00", None),
+        ("/s/00", None),
         ("/l/+0", None),
         ("/id/0", None),
         ("/none", None),
         ("/n", Some(Leaf::Unfit(UNFIT_SHAPE))),
-        ("/l/1", Some(Leaf::Unfit(UNFIT_SHAPE))),
+        ("/m/1", Some(Leaf::Unfit(UNFIT_SHAPE))),
+        ("/l", Some(Leaf::Unfit(UNFIT_SHAPE))),
     ] {
         assert_eq!(at(json, pointer), leaf, "{pointer}");
     }
@@ -127,7 +128,34 @@ fn two_members_of_one_name_are_refused_wherever_they_are() {
     ] {
         assert_eq!(parse(json, &["/a"]), Err(BadBody::Twice), "{json}");
     }
-    assert!(parse(r#"[{"a": 1}, {"a": {"a": 2}}]"#, &["/0/a"]).is_ok());
+    assert!(parse(r#"[{"a": 1}, {"a": {"a": 2}}]"#, &["/1/a"]).is_ok());
+}
+
+#[test]
+fn a_list_that_is_longer_than_what_is_asked_of_it_is_refused() {
+    let two = ["/l/0/id", "/l/1/id"];
+    for json in [
+        r#"{"l": [{"id": 1}, {"id": 2}, {"id": 3}]}"#,
+        r#"{"l": [{"id": 1}, {"id": 2}, null]}"#,
+        // One array to PHP.
+        r#"{"l": {"0": {"id": 1}, "1": {"id": 2}, "2": {"id": 3}}}"#,
+        r#"{"l": {"0": {"id": 1}, "1": {"id": 2}, "x": 3}}"#,
+    ] {
+        assert_eq!(parse(json, &two), Err(BadBody::TooLong), "{json}");
+    }
+    for json in [
+        r#"{"l": [{"id": 1}, {"id": 2}], "m": [1, 2, 3]}"#,
+        r#"{"l": [{"id": 1, "x": [1, 2, 3]}]}"#,
+        r#"{"l": {"0": {"id": 1}, "1": {"id": 2}}}"#,
+        r#"{"l": []}"#,
+        r#"{"l": "x", "m": {"l": [1, 2, 3]}}"#,
+    ] {
+        assert!(parse(json, &two).is_ok(), "{json}");
+    }
+    assert_eq!(parse("[[1, 2]]", &["/0/0"]), Err(BadBody::TooLong));
+    assert_eq!(parse("[1, 2]", &["/0"]), Err(BadBody::TooLong));
+    // Whatever a number is that no list reaches.
+    assert!(parse("[1, 2]", &["/99999999999999999999999"]).is_ok());
 }
 
 #[test]
@@ -223,6 +251,16 @@ proptest! {
         pointer in "(/([a-z]|~0|~1|[0-3]){0,2}){1,3}",
         pretty: bool,
     ) {
+        // The list, or the object in its place, with more in it than the pointer names.
+        let longer = pointer.match_indices('/').any(|(at, _)| {
+            let named = pointer[at + 1..].split('/').next().and_then(index);
+            let length = match json.pointer(&pointer[..at]) {
+                Some(serde_json::Value::Array(items)) => items.len(),
+                Some(serde_json::Value::Object(members)) => members.len(),
+                _ => 0,
+            };
+            named.is_some_and(|named| length > named + 1)
+        });
         let text = if pretty { serde_json::to_string_pretty(&json) } else { serde_json::to_string(&json) };
         let wanted = json.pointer(&pointer).map(|value| match value {
             serde_json::Value::Null => Leaf::Null,
@@ -231,6 +269,11 @@ proptest! {
             serde_json::Value::Array(_) | serde_json::Value::Object(_) => Leaf::Unfit(UNFIT_SHAPE),
             other => Leaf::Value(other.to_string()),
         });
-        prop_assert_eq!(at(&text.expect("written"), &pointer), wanted);
+        let text = text.expect("written");
+        if longer {
+            prop_assert_eq!(parse(&text, &[&pointer]), Err(BadBody::TooLong));
+        } else {
+            prop_assert_eq!(at(&text, &pointer), wanted);
+        }
     }
 }

@@ -36,6 +36,7 @@ fn set(keys: &[impl AsRef<str>]) -> Fence {
         max_response: 0,
         large_bodies: LargeBodies::Refuse,
         body_type: BodyType::Json,
+        only: None,
         conflicts: Conflicts::default(),
         enforce: Enforce::Refuse,
         once: None,

@@ -1,0 +1,92 @@
+//! Reads how many items a list may have of which keys are made. Each item has to be in a key: a service would work on
+//! any other without a lock.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+};
+
+use super::{block::Block, scalar};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    key::{KeyTemplate, Pointer, Source, Variable, written_names},
+};
+
+const FIELD: &str = "only";
+
+/// A list and what is named of each of its items: the names before the number, and those after it.
+type Named<'t> = (&'t [Box<str>], &'t [Box<str>]);
+
+pub(super) fn written(fence: &mut Block) -> Option<usize> {
+    fence.value(FIELD, scalar::limit)
+}
+
+/// A variable that names some items of a list, where nobody says how many the list may have. `what` is what the messages
+/// call the template.
+pub(super) fn part_of_list(
+    what: impl Display,
+    variable: &Variable,
+    only: Option<usize>,
+) -> Option<Diagnostic> {
+    if let Source::Query(name) = &variable.source
+        && is_item(name)
+    {
+        let message =
+            format!("{what} names one of several parameters, and a request may have more than are named");
+        let remedy =
+            "let requests name one resource each, or take a list from a JSON body: `{body:/items/0/sku}`";
+        return Some(Diagnostic::new(Code::PartOfList, message).remedy(remedy));
+    }
+    let pointer = variable.pointer()?;
+    if let Some(name) = pointer.foreign_name() {
+        let message = format!("{what} names a member that is called `{name}`, not each item of a list");
+        let remedy = "name each item and say how many a list may have: `{body:/items/0/sku}` and `only: 1`";
+        return Some(Diagnostic::new(Code::PartOfList, message).remedy(remedy));
+    }
+    let last = pointer.items().map(|item| item.index).max().filter(|_| only.is_none())?;
+    let message =
+        format!("{what} names item {last} of a list, and a list may have more items than are named");
+    let remedy =
+        format!("say how many it may have, and name each of them: `only: {}`", last.saturating_add(1));
+    Some(Diagnostic::new(Code::PartOfList, message).remedy(remedy))
+}
+
+/// True for `sku[]` and `sku[0]`, and false for `order[id]`.
+fn is_item(parameter: &str) -> bool {
+    let member = |part: &str| part.trim_end_matches(']').bytes().all(|byte| byte.is_ascii_digit());
+    parameter.split('[').skip(1).any(member)
+}
+
+/// Reports items that are not named. Each of `groups` has the keys of one lock, or the template of a name.
+pub(super) fn check(fence: &mut Block, only: Option<usize>, groups: &[&[KeyTemplate]]) {
+    let Some(only) = only else { return };
+    let mut lists = 0;
+    for ((list, rest), indexes) in groups.iter().copied().flat_map(named) {
+        lists += 1;
+        let item = |index: usize| format!("{{body:{}/{index}{}}}", written_names(list), written_names(rest));
+        let (message, remedy) = if let Some(beyond) = indexes.range(only..).next() {
+            let message = format!("`only: {only}` leaves no room for `{}`", item(*beyond));
+            (message, format!("write `only: {}`", beyond.saturating_add(1)))
+        } else if let Some(missing) = (0..only).find(|index| !indexes.contains(index)) {
+            let message =
+                format!("`only: {only}` lets a list have an item that is not named: `{}`", item(missing));
+            (message, "name it as well: a key is made of each item that a list may have".into())
+        } else {
+            continue;
+        };
+        fence.fault(FIELD, Diagnostic::new(Code::PartOfList, message).remedy(remedy));
+    }
+    if lists == 0 {
+        let message = "`only` has no effect where no key is made of an item of a list";
+        let remedy = "leave it out, or name the items: `{body:/items/0/sku}`";
+        fence.fault(FIELD, Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+    }
+}
+
+fn named(group: &[KeyTemplate]) -> BTreeMap<Named<'_>, BTreeSet<usize>> {
+    let mut named: BTreeMap<Named<'_>, BTreeSet<usize>> = BTreeMap::new();
+    for item in group.iter().flat_map(KeyTemplate::pointers).flat_map(Pointer::items) {
+        named.entry((item.list, item.rest)).or_default().insert(item.index);
+    }
+    named
+}

@@ -1,0 +1,123 @@
+//! A request about a list of things holds the lock of each of them, or is refused: there is no lock of a part of a list.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::{Gateway, Launch, PolicyFile, command},
+    origin::{Act, Record, Reply},
+    site::Site,
+};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+/// Orders of two items.
+fn order() -> Value {
+    let keys = ["sku/{body:/items/0/sku}", "sku/{body:/items/1/sku}"];
+    json!({
+        "name": "order",
+        "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/orders"},
+        "fence": {"keys": keys, "only": 2, "wait": "20s"},
+    })
+}
+
+fn with(body: &Value) -> Ask {
+    Ask::post("/orders").field("Content-Type", "application/json").body(body.to_string())
+}
+
+fn of(skus: &[&str]) -> Value {
+    json!({"items": skus.iter().map(|sku| json!({"sku": sku})).collect::<Vec<_>>()})
+}
+
+/// What the service takes out of its stock, whatever the gateway has locked.
+fn taken(record: &Record) -> BTreeSet<String> {
+    let body: Value = serde_json::from_slice(&record.request.body).expect("JSON");
+    let items = body["items"].as_array().expect("a list");
+    items.iter().map(|item| item["sku"].as_str().expect("a text").to_owned()).collect()
+}
+
+/// Of two executions at once about one thing, the later one writes over what the other has written.
+fn lost(records: &[Record]) -> usize {
+    let overlap = |one: &Record, other: &Record| {
+        let ended = |record: &Record| record.ended.expect("answered");
+        one.arrived < ended(other) && other.arrived < ended(one) && !taken(one).is_disjoint(&taken(other))
+    };
+    let later =
+        |(at, record): (usize, &Record)| records[..at].iter().filter(|other| overlap(record, other)).count();
+    records.iter().enumerate().map(later).sum()
+}
+
+#[tokio::test]
+async fn orders_of_three_items_are_refused_by_keys_of_two_and_nothing_is_lost() {
+    let site = Site::fresh().await;
+    let policy = |name| site.policy(name).route(order());
+    let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
+    site.origin.otherwise(Act::Answer(Duration::from_millis(20), Reply::ok()));
+    let three = |n: usize| with(&of(&[&format!("A{n}"), &format!("B{n}"), "S7"]));
+    let two_of = |n: usize| with(&of(&[&format!("A{n}"), "S7"]));
+    let ask = |n: usize| {
+        let gateway = if n % 2 == 0 { &one } else { &two };
+        async move { (gateway.send(&three(n)).await, gateway.send(&two_of(n)).await) }
+    };
+    let answers = join_all((0..30).map(ask)).await;
+    let records = site.origin.log().records.clone();
+    let passed = answers.iter().filter(|(answer, _)| answer.status == 200).count();
+    assert_eq!((passed, lost(&records)), (0, 0), "orders of three that passed; updates that were lost");
+    for (refused, served) in &answers {
+        assert_eq!((refused.status, refused.reason().as_str()), (400, "key-invalid"), "{refused:?}");
+        assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
+        assert_eq!((served.status, served.outcome()), (200, Some(Outcome::Done)), "{served:?}");
+    }
+    assert_eq!(records.len(), 30);
+    assert!(records.iter().all(|record| record.key().is_some_and(|key| key.ends_with(", sku/S7"))));
+}
+
+#[tokio::test]
+async fn only_a_list_of_which_each_item_is_named_has_keys() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&site.policy("gw-1").route(order())).await;
+    for (body, reason) in [
+        (of(&["a", "b", "c"]), "key-invalid"),
+        (json!({"items": [{"sku": "a"}, {"sku": "b"}, null]}), "key-invalid"),
+        // PHP makes one array of this and of a list.
+        (json!({"items": {"0": {"sku": "a"}, "1": {"sku": "b"}, "2": {"sku": "c"}}}), "key-invalid"),
+        (json!({"items": {"0": {"sku": "a"}, "1": {"sku": "b"}, "x": 1}}), "key-invalid"),
+        (of(&["a"]), "key-missing"),
+        (of(&[]), "key-missing"),
+        (json!({"items": [{"sku": "a"}, {"id": "b"}]}), "key-missing"),
+    ] {
+        let refused = gateway.send(&with(&body)).await;
+        assert_eq!((refused.status, refused.reason().as_str()), (400, reason), "{body}");
+    }
+    assert_eq!(site.origin.log().records.len(), 0);
+    assert_eq!(site.tree().await.locks().await, [""; 0]);
+    for (body, key) in [
+        (of(&["b", "a"]), "sku/a, sku/b"),
+        (of(&["a", "a"]), "sku/a"),
+        (
+            json!({"items": [{"sku": "a", "parts": [1, 2, 3]}, {"sku": "b"}], "notes": [1, 2, 3]}),
+            "sku/a, sku/b",
+        ),
+    ] {
+        let before = site.origin.count("/orders");
+        assert_eq!(gateway.send(&with(&body)).await.status, 200, "{body}");
+        assert_eq!(site.origin.request("/orders", before + 1).await.key(), Some(key), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_a_part_of_a_list_is_a_mistake_of_the_policy() {
+    let site = Site::fresh().await;
+    for pointer in ["*/sku", "-/sku", "[]/sku", "#/sku", "0/sku", "0"] {
+        let fence = json!({"key": format!("sku/{{body:/items/{pointer}}}")});
+        let policy = site.policy("gw-1").route(order()).with("/routes/2/fence", fence);
+        let file = PolicyFile::of(&policy);
+        let checked = command(&["check", &file]).await.expect("started");
+        let said =
+            String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.code() != Some(0) && said.contains("error[FG0236]"), "{pointer}: {said}");
+        let failed = Launch::new(&policy).fails().await;
+        assert!(failed.contains("FG0236"), "{pointer}: {failed}");
+    }
+}

@@ -88,6 +88,8 @@ async fn every_source_that_a_service_may_read_over_a_query_or_a_path_has_the_sam
         let mut asks = vec![
             Ask::post(&format!("/accounts/42?id={value}")),
             with(JSON, "/query?id=42", &format!(r#"{{"id":{value}}}"#)),
+            with(JSON, "/accounts/42", &format!(r#"{{"id":{value}}}"#)),
+            with(JSON, "/accounts/42", &format!(r#"{{"ID":"{value}"}}"#)),
         ];
         for target in ["/accounts/42", "/query?id=42"] {
             asks.push(with(FORM, target, &format!("a=1&id={value}")));
@@ -103,8 +105,9 @@ async fn every_source_that_a_service_may_read_over_a_query_or_a_path_has_the_sam
     let twice = parts("x\"; name=\"id", "43");
     let zipped = with(FORM, "/query?id=42", "\u{1f}").field("Content-Encoding", "gzip");
     refused(&site, &gateway, &[with(PARTS, "/query?id=42", &twice), zipped]).await;
-    // Public APIs have such members, which mean something else than the path.
-    passed(&gateway, &[with(JSON, "/accounts/42", r#"{"id":43}"#)]).await;
+    let zipped = with(JSON, "/accounts/42", "\u{1f}").field("Content-Encoding", "gzip");
+    refused(&site, &gateway, &[zipped]).await;
+    passed(&gateway, &[with(JSON, "/accounts/42", r#"{"ids":43,"account":{"id":43}}"#)]).await;
 }
 
 #[tokio::test]
@@ -114,6 +117,11 @@ async fn the_policy_says_which_sources_count() {
         &site,
         &[
             fenced("strict", "/strict/{id}", &json!({"key": "s/{path.id}", "sources": ["path", "json"]})),
+            fenced(
+                "body",
+                "/body/{id}",
+                &json!({"key": "b/{path.id}", "sources": ["query", "form", "cookie"]}),
+            ),
             fenced("loose", "/loose/{id}", &json!({"key": "l/{path.id}", "conflicts": "pass"})),
         ],
     )
@@ -121,11 +129,21 @@ async fn the_policy_says_which_sources_count() {
     refused(&site, &gateway, &[with(JSON, "/strict/42", r#"{"id":43}"#)]).await;
     let fine = [
         with(JSON, "/strict/42?id=43", r#"{"id":42}"#),
+        with(JSON, "/body/42?id=42", r#"{"id":43}"#),
         with(JSON, "/loose/42?id=43", r#"{"id":44}"#),
         with(FORM, "/loose/42?id=43", "id=44").field("Cookie", "id=45"),
     ];
     passed(&gateway, &fine).await;
     assert_eq!(site.origin.request("/loose/42?id=43", 1).await.key(), Some("l/42"));
+    let config: Value = serde_json::from_slice(&gateway.admin("/api/v1/config").await.body).expect("JSON");
+    let shown = |name: &str| {
+        let routes = config["routes"].as_array().expect("routes");
+        let fence = routes.iter().find(|route| route["name"] == name).expect(name)["fence"].clone();
+        (fence["sources"].clone(), fence["conflicts"].clone())
+    };
+    assert_eq!(shown("strict"), (json!(["path", "json"]), json!("refuse")));
+    assert_eq!(shown("loose"), (json!([]), json!("pass")));
+    assert_eq!(shown("account"), (json!(["path", "query", "form", "json", "cookie"]), json!("refuse")));
 }
 
 #[tokio::test]

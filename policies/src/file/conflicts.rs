@@ -12,7 +12,7 @@ pub(super) fn conflicts(fence: &mut Block) -> Conflicts {
     let sources = fence.values("sources", source);
     let passes = fence.word("conflicts", &CONFLICTS).unwrap_or_default();
     if !passes {
-        return sources.map_or(Conflicts::RefuseUsual, Conflicts::Refuse);
+        return sources.map_or(Conflicts::RefuseAny, Conflicts::Refuse);
     }
     if fence.is_present("sources") {
         let fault = Diagnostic::new(Code::NoEffect, "`sources` has no effect beside `conflicts: pass`");

@@ -39,10 +39,9 @@ impl RequestSource {
 /// Which other sources of a request are compared with the values of its keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Conflicts {
-    /// Every source, except that a path variable and a member of a JSON body are not compared with each other: public
-    /// APIs have members such as `id` that mean something else than the path does.
+    /// Every source.
     #[default]
-    RefuseUsual,
+    RefuseAny,
     /// These sources, which are all that the service reads.
     Refuse(Vec<RequestSource>),
     /// None.
@@ -52,13 +51,24 @@ pub enum Conflicts {
 impl Conflicts {
     /// True if a value of `other` may not differ from the value of that name in `own`.
     pub(super) fn compares(&self, own: RequestSource, other: RequestSource) -> bool {
-        let pair = |one, two| (own, other) == (one, two) || (own, other) == (two, one);
-        own != other
-            && match self {
-                Self::RefuseUsual => !pair(RequestSource::Path, RequestSource::Json),
-                Self::Refuse(read) => read.contains(&other),
-                Self::Pass => false,
-            }
+        own != other && self.sources().any(|(_, source)| source == other)
+    }
+
+    /// The sources that are compared, each with its word.
+    pub fn sources(&self) -> impl Iterator<Item = (&'static str, RequestSource)> {
+        let counts = |source: &RequestSource| match self {
+            Self::RefuseAny => true,
+            Self::Refuse(read) => read.contains(source),
+            Self::Pass => false,
+        };
+        RequestSource::WORDS.into_iter().filter(move |(_, source)| counts(source))
+    }
+
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::RefuseAny | Self::Refuse(_) => "refuse",
+            Self::Pass => "pass",
+        }
     }
 }
 
@@ -67,15 +77,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_is_compared_unless_it_is_usual_or_said_that_the_service_does_not_read_it() {
+    fn a_source_is_compared_unless_it_is_said_that_the_service_does_not_read_it() {
         use RequestSource::{Cookie, Form, Json, Path, Query};
-        let usual = Conflicts::RefuseUsual;
-        assert!([Query, Form, Cookie].into_iter().all(|other| usual.compares(Path, other)));
-        assert!([Query, Form, Cookie].into_iter().all(|other| usual.compares(Json, other)));
-        assert!(usual.compares(Query, Json) && usual.compares(Query, Path));
-        assert!(!usual.compares(Path, Json) && !usual.compares(Json, Path) && !usual.compares(Path, Path));
+        let any = Conflicts::default();
+        assert!([Query, Form, Json, Cookie].into_iter().all(|other| any.compares(Path, other)));
+        assert!([Path, Query, Form, Cookie].into_iter().all(|other| any.compares(Json, other)));
+        assert!(!any.compares(Path, Path) && !any.compares(Json, Json));
         let listed = Conflicts::Refuse(vec![Path, Json]);
         assert!(listed.compares(Path, Json) && !listed.compares(Path, Query) && !listed.compares(Json, Json));
         assert!(!Conflicts::Pass.compares(Json, Query));
+        let words = |conflicts: Conflicts| conflicts.sources().map(|(word, _)| word).collect::<Vec<_>>();
+        assert_eq!(words(any), ["path", "query", "form", "json", "cookie"]);
+        assert_eq!((words(listed), words(Conflicts::Pass)), (vec!["path", "json"], Vec::new()));
     }
 }

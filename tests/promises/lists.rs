@@ -90,6 +90,8 @@ async fn only_a_list_of_which_each_item_is_named_has_keys() {
         let refused = gateway.send(&with(&body)).await;
         assert_eq!((refused.status, refused.reason().as_str()), (400, reason), "{body}");
     }
+    let config: Value = serde_json::from_slice(&gateway.admin("/api/v1/config").await.body).expect("JSON");
+    assert_eq!(config["routes"][2]["fence"]["only"], 2, "{config}");
     assert_eq!(site.origin.log().records.len(), 0);
     assert_eq!(site.tree().await.locks().await, [""; 0]);
     for (body, key) in [

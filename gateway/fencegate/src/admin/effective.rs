@@ -60,6 +60,13 @@ pub struct EffectiveFence {
     pub queue: usize,
     pub hold: String,
     pub once: Option<&'static str>,
+    /// How many items a list in a body may have of which keys are made; absent if no key is made of an item.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub only: Option<usize>,
+    /// The sources of a request that are compared with the values of its keys: `path`, `query`, `form`, `json`, `cookie`.
+    pub sources: Vec<&'static str>,
+    /// `refuse`, or `pass` if nothing is compared.
+    pub conflicts: &'static str,
     /// `never`, `optional` or `required`.
     pub lease: &'static str,
 }
@@ -181,6 +188,9 @@ fn fence(fence: &Fence) -> EffectiveFence {
             OnceStore::Guard => "guard",
             OnceStore::ZooKeeper => "zookeeper",
         }),
+        only: fence.only,
+        sources: fence.conflicts.sources().map(|(word, _)| word).collect(),
+        conflicts: fence.conflicts.word(),
         lease: fence.lease.word(),
     }
 }

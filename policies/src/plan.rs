@@ -36,7 +36,7 @@ pub use ending::Ending;
 pub use fence::{
     BodyType, Caching, Enforce, Fence, Former, Hold, LargeBodies, LeaseUse, Mode, ModeRule, Nested,
 };
-pub use fields::{ReservedFields, TokenFields};
+pub use fields::{ReservedFields, TokenFields, is_credential};
 pub use gateway::{Gateway, Mixed};
 pub use guard::{Guard, Journal, Missing, Postgres, Probe, Store};
 pub use layout::{Foreign, Layout, LockSite, Placing};

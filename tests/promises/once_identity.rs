@@ -1,7 +1,7 @@
 //! What makes two requests one operation: who asks and what they call it, and never a name in a file.
 
 use fencegate_tests::{
-    client::{Answer, Ask, Outcome},
+    client::{Answer, Ask, Client, Outcome},
     gateway::Gateway,
     guarded::{Guarded, quick},
     origin::{Act, Reply},
@@ -11,7 +11,7 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-use crate::once_kept::swept;
+use crate::{forwarding::sending, once_kept::swept, tls::Keys};
 
 fn pay() -> Ask {
     Ask::post("/pay/7").field("Idempotency-Key", "op-1").body("ten")
@@ -157,6 +157,107 @@ async fn what_was_named_by_its_upstream_in_zookeeper_is_known_under_that_name() 
     swept(&tree, node, &now).await;
     assert_told(&now.send(&pay()).await, 409, Outcome::Done);
     assert_eq!(site.origin.count("/pay/7"), 2);
+}
+
+/// Each of these clients uses the name that another one has used.
+fn strangers() -> [Ask; 6] {
+    let bearer = |token: &str| pay().field("Authorization", token);
+    [
+        bearer("Bearer b"),
+        pay(),
+        bearer("Bearer a").field("Authorization", "Bearer b"),
+        bearer("Bearer a").field("Cookie", "sid=b"),
+        bearer("Bearer a").field("X_Api_Key", "b"),
+        pay().field("Cookie", "sid=a"),
+    ]
+}
+
+/// The service would have asked who he is, and is not asked.
+#[tokio::test]
+async fn an_answer_is_not_replayed_to_a_client_with_other_credentials() {
+    let guarded = Guarded::fresh().await;
+    let guard = quick(guarded.launch().await).start().await;
+    let policy = |name| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", json!({}));
+    let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
+    let origin = &guarded.site.origin;
+    origin.script("/pay/7", [Act::now(Reply::with_body("balance of a"))]);
+    let owner = pay().field("Authorization", "Bearer a");
+    assert_told(&one.send(&owner).await, 200, Outcome::Done);
+    for stranger in strangers() {
+        let told = two.send(&stranger).await;
+        assert!(!String::from_utf8_lossy(&told.body).contains("balance of a"), "{stranger:?}: {told:?}");
+        assert_told(&told, 422, Outcome::NotDispatched);
+        assert_eq!(told.reason(), "idempotency-mismatch");
+    }
+    let replayed = two.send(&owner.clone().field("X-Csrf-Token", "other")).await;
+    assert_told(&replayed, 200, Outcome::Replayed);
+    assert_eq!(replayed.body, "balance of a");
+    assert_eq!(origin.count("/pay/7"), 1);
+}
+
+#[tokio::test]
+async fn a_client_with_other_credentials_is_not_told_that_its_operation_was_done() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/once", json!({}))).await;
+    let owner = pay().field("Authorization", "Bearer a");
+    assert_told(&gateway.send(&owner).await, 200, Outcome::Done);
+    for stranger in strangers() {
+        assert_told(&gateway.send(&stranger).await, 422, Outcome::NotDispatched);
+    }
+    let repeat = gateway.send(&owner).await;
+    assert_told(&repeat, 409, Outcome::Done);
+    assert_eq!((repeat.reason().as_str(), site.origin.count("/pay/7")), ("already-done", 1));
+}
+
+#[tokio::test]
+async fn a_principal_may_repeat_an_operation_with_new_credentials() {
+    let guarded = Guarded::fresh().await;
+    let guard = quick(guarded.launch().await).start().await;
+    let once = json!({"principal": "{header.x-shop}"});
+    let gateway =
+        Gateway::start(&guarded.policy("gw-1", &[guard.public]).with("/routes/0/fence/once", once)).await;
+    let with = |token: &str| pay().field("X-Shop", "blue").field("Authorization", token);
+    assert_told(&gateway.send(&with("Bearer a")).await, 200, Outcome::Done);
+    assert_told(&gateway.send(&with("Bearer b")).await, 200, Outcome::Replayed);
+}
+
+/// The gateway that keeps the key sees no certificate, and is told whose request it is.
+#[tokio::test]
+async fn certificates_tell_clients_apart_also_through_another_gateway() {
+    let (site, keys) = (Site::fresh().await, Keys::new());
+    keys.authority.write(&keys.path("clients.pem"));
+    let tls = json!({
+        "certificates": [keys.write("a", "pay.example")],
+        "client_ca_file": keys.path("clients.pem"),
+        "client_auth": "optional",
+    });
+    let policy = |name| {
+        let policy = sending(&site, name).with("/listeners/public/tls", tls.clone());
+        policy.with("/routes/0/fence/once", json!({}))
+    };
+    let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
+    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    let send = async |gateway: &Gateway, name: Option<&str>, ask: &Ask| {
+        let secure = match name.map(|name| keys.authority.sign(&[name])) {
+            Some(signed) => keys.client().showing(signed.certificate(), signed.key()),
+            None => keys.client(),
+        };
+        let stream = secure.connect(gateway.public, "pay.example").await.expect("accepted");
+        let mut client = Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1");
+        client.send(&ask.clone().field("host", "pay.example")).await.expect("answered")
+    };
+    let (till, other) = (Some("till-7.example"), Some("till-8.example"));
+    // A key that is kept at the first gateway, so that requests at the second one are sent on.
+    let first = send(&one, till, &pay()).await;
+    assert_told(&first, 200, Outcome::Done);
+    for gateway in [&one, &two] {
+        assert_told(&send(gateway, other, &pay()).await, 422, Outcome::NotDispatched);
+        assert_told(&send(gateway, None, &pay()).await, 422, Outcome::NotDispatched);
+        // A new certificate of the same name.
+        assert_told(&send(gateway, till, &pay()).await, 409, Outcome::Done);
+    }
+    let forwarded = two.metrics().await.sum("fencegate_forwarded_total", &["result=\"answered\""]);
+    assert!(forwarded > 0.0, "not exercised: nothing was sent on");
 }
 
 /// One name at two services: two operations where the file says so.

@@ -10,6 +10,7 @@ use std::{
 
 use fencegate_http::{
     course::interim::Saying,
+    peer::Peer,
     upstream::{address::Address, gate::Gate},
 };
 use fencegate_policies::{
@@ -80,6 +81,11 @@ pub struct Notes {
     pub hops: Cell<u32>,
     /// The client of the request, as far as its proxies are trusted.
     pub client: Cell<Option<IpAddr>>,
+    /// The connection of a client that has shown a certificate.
+    pub certified: OnceCell<Rc<Peer>>,
+    /// The digest of the identity in the client's certificate, where it is a part of what the client asks for. Another gateway
+    /// is told it.
+    pub certificate: OnceCell<Arc<str>>,
     pub trace: Cell<Option<Trace>>,
     /// An id of the request that its client can quote.
     pub request_id: OnceCell<HeaderValue>,

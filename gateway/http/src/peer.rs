@@ -61,6 +61,11 @@ impl Peer {
         Self { tls: Some(Box::new(handshake)), ..self }
     }
 
+    /// The identity in the client's certificate, if it has shown one.
+    pub fn certificate(&self) -> Option<&Identity> {
+        self.tls.as_ref()?.client.as_ref()
+    }
+
     /// The IP address; an IPv4 address that is written as IPv6 is given as IPv4.
     pub fn ip(&self) -> IpAddr {
         self.address.ip().to_canonical()

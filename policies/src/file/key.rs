@@ -12,7 +12,7 @@ use crate::{
     diagnose::{Code, Diagnostic},
     key::{BadKeyTemplate, Filter, KeyTemplate, ResourceKey, Source, Variable, Why},
     path::PathTemplate,
-    plan::ReservedFields,
+    plan::{ReservedFields, is_credential},
 };
 
 /// What the key of a route may use.
@@ -73,18 +73,8 @@ pub(super) const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// These fields prove who somebody is, and name no resource.
-const CREDENTIAL_FIELDS: [&str; 9] = [
-    "authorization",
-    "cookie",
-    "api_key",
-    "x_api_key",
-    "x_access_token",
-    "x_auth_token",
-    "x_csrf_token",
-    "x_xsrf_token",
-    "x_amz_security_token",
-];
+/// These fields are secrets beside those that prove who somebody is ([`is_credential`]). Neither names a resource.
+const SECRET_FIELDS: [&str; 2] = ["x_csrf_token", "x_xsrf_token"];
 /// The same for parameters of the query and members of a body. `token` is not among these: it may name a means of
 /// payment.
 const CREDENTIALS: [&str; 9] = [
@@ -250,7 +240,8 @@ fn without_value(naming: &Naming, variable: &Variable) -> Option<Diagnostic> {
 /// The name of a field, parameter or member that holds a secret.
 fn credential(source: &Source) -> Option<&str> {
     let (name, known) = match source {
-        Source::Header(name) => (&**name, &CREDENTIAL_FIELDS[..]),
+        Source::Header(name) if is_credential(name) => return Some(name),
+        Source::Header(name) => (&**name, &SECRET_FIELDS[..]),
         Source::Query(name) => (&**name, &CREDENTIALS[..]),
         Source::Body(pointer) => (pointer.last()?, &CREDENTIALS[..]),
         Source::Path(_) | Source::Host => return None,

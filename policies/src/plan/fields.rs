@@ -36,10 +36,33 @@ impl ReservedFields {
     }
 }
 
+/// Fields that prove who somebody is. Tokens against forged requests are not among these: they may change with each
+/// request.
+const CREDENTIALS: [&str; 7] = [
+    "authorization",
+    "cookie",
+    "api-key",
+    "x-api-key",
+    "x-access-token",
+    "x-auth-token",
+    "x-amz-security-token",
+];
+
+/// True for a field that proves who somebody is, in every spelling that some server takes for it.
+pub fn is_credential(name: &str) -> bool {
+    CREDENTIALS.into_iter().any(|known| is_plain(name, known))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::spelling::are_alike;
+
+    #[test]
+    fn credentials_are_known_in_every_spelling() {
+        assert!(["authorization", "Cookie", "X_Api.Key"].into_iter().all(is_credential));
+        assert!(!["cookies", "x-csrf-token", "authorization-2"].into_iter().any(is_credential));
+    }
 
     #[test]
     fn every_character_but_letters_and_digits_is_one() {

@@ -66,7 +66,7 @@ impl Exchange {
 
     /// The name in a client certificate: its first alternative name, else its subject.
     pub(super) fn client_identity(&self) -> Option<String> {
-        let identity = self.peer.tls.as_ref()?.client.as_ref()?;
+        let identity = self.peer.certificate()?;
         Some(cut(identity.names.first().unwrap_or(&identity.subject)))
     }
 }

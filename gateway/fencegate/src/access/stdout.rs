@@ -98,7 +98,7 @@ impl<'a> Line<'a> {
         let notes = &exchange.notes;
         let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
         let trace = notes.trace.get();
-        let certificate = exchange.peer.tls.as_ref().and_then(|tls| tls.client.as_ref());
+        let certificate = exchange.peer.certificate();
         Self {
             ts: format_rfc3339_millis(exchange.at).to_string(),
             request_id: notes.request_id.get().and_then(|name| name.to_str().ok()),

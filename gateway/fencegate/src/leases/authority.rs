@@ -51,7 +51,7 @@ impl Authority {
     /// so that the time tells nothing.
     pub fn principal(&self, headers: &HeaderMap, peer: &Peer) -> Option<Principal> {
         let token = bearer(headers);
-        let certificate = peer.tls.as_ref().and_then(|tls| tls.client.as_ref());
+        let certificate = peer.certificate();
         let shows = |credential: &Credential| match credential {
             Credential::Bearer(known) => token.is_some_and(|token| known.is(token)),
             Credential::Certificate(name) => certificate.is_some_and(|client| {

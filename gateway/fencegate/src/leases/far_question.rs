@@ -158,7 +158,7 @@ fn addressed(ours: &Ours, question: &Question, way: &Way) -> Option<Request<Body
     let mut http = Request::new(Body::whole(question.body.clone()));
     *http.method_mut() = question.method.clone();
     *http.uri_mut() = question.path.parse().ok()?;
-    let said = field::told(&way.pass, ABOUT_NO_KEY, question.patience, &ours.name);
+    let said = field::told(&way.pass, ABOUT_NO_KEY, question.patience, None, &ours.name);
     let mut said = HeaderValue::from_str(&said).ok()?;
     said.set_sensitive(true);
     let fields: [(HeaderName, HeaderValue); 4] = [

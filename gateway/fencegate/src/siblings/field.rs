@@ -22,6 +22,8 @@ pub struct Forwarded {
     pub key: String,
     /// Until when it would wait, counted from when the head was here.
     pub until: Instant,
+    /// The digest of the identity in the client's certificate.
+    pub certificate: Option<Arc<str>>,
 }
 
 /// Nothing is executed by it, whoever gets it: `OPTIONS *` asks the server itself.
@@ -63,7 +65,7 @@ fn only(headers: &HeaderMap) -> Option<&str> {
 /// The longest wait that is believed.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// `pass=<hex>; key=<key>; wait=<ms>; from=<gateway>`. A key has no space in it, so `; ` separates.
+/// `pass=<hex>; key=<key>; wait=<ms>[; certificate=<hex>]; from=<gateway>`. A key has no space in it, so `; ` separates.
 pub fn believed(presented: &HeaderMap, ours: &Pass) -> Option<Forwarded> {
     let line = only(presented)?;
     let [pass, key, wait, from] = *line.splitn(4, "; ").collect::<Vec<_>>() else { return None };
@@ -72,16 +74,22 @@ pub fn believed(presented: &HeaderMap, ours: &Pass) -> Option<Forwarded> {
         return None;
     }
     let wait = Duration::from_millis(wait.strip_prefix("wait=")?.parse().ok()?);
+    let (certificate, from) = match from.strip_prefix("certificate=") {
+        Some(rest) => rest.split_once("; ").map(|(digest, from)| (Some(digest.into()), from))?,
+        None => (None, from),
+    };
     Some(Forwarded {
         from: from.strip_prefix("from=")?.into(),
         key: key.strip_prefix("key=")?.to_owned(),
         until: Instant::now() + wait.min(LONGEST),
+        certificate,
     })
 }
 
 /// What [`believed`] reads.
-pub fn told(pass: &Pass, key: &str, left: Duration, from: &str) -> String {
-    format!("pass={}; key={key}; wait={}; from={from}", pass.as_str(), left.as_millis())
+pub fn told(pass: &Pass, key: &str, left: Duration, certificate: Option<&str>, from: &str) -> String {
+    let certificate = certificate.map(|digest| format!("; certificate={digest}")).unwrap_or_default();
+    format!("pass={}; key={key}; wait={}{certificate}; from={from}", pass.as_str(), left.as_millis())
 }
 
 #[cfg(test)]
@@ -125,10 +133,13 @@ mod tests {
     #[test]
     fn what_is_told_with_the_pass_is_believed_and_nothing_else() {
         let [ours, other] = [(), ()].map(|()| Pass::new(&SystemRandomness));
-        let line = |pass| told(pass, "a;b=c,pass=x", Duration::from_millis(1500), "gw-1");
+        let line = |pass| told(pass, "a;b=c,pass=x", Duration::from_millis(1500), None, "gw-1");
         let before = Instant::now();
         let read = believed(&presented(&[&line(&ours)]), &ours).expect("believed");
-        assert_eq!((&*read.from, &*read.key), ("gw-1", "a;b=c,pass=x"));
+        assert_eq!((&*read.from, &*read.key, &read.certificate), ("gw-1", "a;b=c,pass=x", &None));
+        let certified = told(&ours, "a", Duration::ZERO, Some("0f"), "gw-1");
+        let known = believed(&presented(&[&certified]), &ours).expect("believed");
+        assert_eq!((&*known.from, known.certificate.as_deref()), ("gw-1", Some("0f")));
         assert!(read.until >= before + Duration::from_millis(1500));
         assert!(read.until <= Instant::now() + Duration::from_millis(1500));
         let hex = ours.as_str();
@@ -140,6 +151,8 @@ mod tests {
             vec![format!("pass={hex}; key=a; wait=-1; from=gw")],
             vec![format!("pass={hex}; key=a; wait=99999999999999999999999; from=gw")],
             vec![format!("pass=; key=a; wait=1; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; certificate=0f")],
+            vec![format!("pass={hex}; key=a; wait=1; certificate=0f; gw")],
         ] {
             let lines: Vec<&str> = bad.iter().map(String::as_str).collect();
             assert_eq!(believed(&presented(&lines), &ours), None, "{bad:?}");
@@ -153,7 +166,7 @@ mod tests {
         #[test]
         fn what_is_told_is_what_is_believed(key in "[!-~]{1,40}", from in "[ -~]{0,20}", wait: u64) {
             let ours = Pass::new(&SystemRandomness);
-            let line = told(&ours, &key, Duration::from_millis(wait), from.trim());
+            let line = told(&ours, &key, Duration::from_millis(wait), None, from.trim());
             let before = Instant::now();
             let read = believed(&presented(&[&line]), &ours).expect("believed");
             prop_assert_eq!((&*read.key, &*read.from), (key.as_str(), from.trim()));

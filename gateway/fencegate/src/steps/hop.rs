@@ -49,6 +49,10 @@ pub fn hop(hop: &Hop, mut request: Clean) -> Result<Clean, Stops> {
     }
     notes.hops.set(hops.end()?);
     let gateway = notes.forwarded.get().is_some();
+    // Another gateway shows its own certificate, and not that of its client.
+    if !gateway && peer.certificate().is_some() {
+        notes.certified.get_or_init(|| peer.clone());
+    }
     notes.client.set(Some(introduce(headers, peer, &hop.plan.listener.trusted, gateway)));
     hop.name.stamp(headers, received);
     // The answer is stamped later, with all other answers.

@@ -137,7 +137,12 @@ fn said(headers: &HeaderMap) -> Said<'_> {
 fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<Option<Operation>, Refusal> {
     let Some(once) = fence.once(routed.http.method().as_str()) else { return Ok(None) };
     let named = once.expand(values).map_err(|bad| Refusal::of_name(&bad))?;
+    let credentials = match &once.principal {
+        None => credentials(routed),
+        Some(_) => name::Credentials::default(),
+    };
     let wanted = name::Content {
+        credentials: &credentials,
         method: routed.http.method().as_str(),
         target: routed.http.uri().path_and_query().map_or("/", |target| target.as_str()),
         body: routed.http.body().bytes().expect("the body of a fenced request is here in full"),
@@ -148,6 +153,21 @@ fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<
         routed.notes.named.get_or_init(|| named);
         operation
     }))
+}
+
+fn credentials(routed: &Routed) -> name::Credentials {
+    let Routed { http, notes, .. } = routed;
+    let certificate = match notes.forwarded.get() {
+        Some(forwarded) => forwarded.certificate.clone(),
+        None => {
+            let shown = notes.certified.get().and_then(|peer| peer.certificate());
+            shown.map(|identity| name::certificate(identity).into())
+        }
+    };
+    if let Some(certificate) = &certificate {
+        notes.certificate.get_or_init(|| certificate.clone());
+    }
+    name::Credentials::of(http.headers(), certificate.as_deref())
 }
 
 fn json(http: &Request<Body>, fence: &Fence) -> Result<json::Body, Refusal> {

@@ -177,7 +177,8 @@ impl<N: Network> Courier<N> {
         (way, key, until): (&Way, &ResourceKey, Instant),
     ) -> Option<Request<Body>> {
         let left = until.saturating_duration_since(Instant::now());
-        let said = field::told(&way.pass, key.as_str(), left, &self.ours.name);
+        let certificate = request.notes.certificate.get().map(|digest| &**digest);
+        let said = field::told(&way.pass, key.as_str(), left, certificate, &self.ours.name);
         let mut said = HeaderValue::from_str(&said).ok()?;
         // Marked as sensitive, so that no library stores or logs it.
         said.set_sensitive(true);

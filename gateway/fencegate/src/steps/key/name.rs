@@ -1,9 +1,12 @@
 //! The name of an operation between gateway and guard: hashes, so that no store holds the names that clients use.
 
 use aws_lc_rs::digest::{Context, SHA256};
-use fencegate_policies::plan::{self, Once};
-
-use fencegate_policies::operation::{Fingerprint, Operation, OperationId};
+use fencegate_http::peer::Identity;
+use fencegate_policies::{
+    operation::{Fingerprint, Operation, OperationId},
+    plan::{self, Once, is_credential, plain},
+};
+use hyper::{HeaderMap, header::COOKIE};
 
 /// The parts that two requests with one name must have in common.
 #[derive(Debug, Clone, Copy)]
@@ -12,16 +15,51 @@ pub struct Content<'a> {
     /// Path and query.
     pub target: &'a str,
     pub body: &'a [u8],
+    /// Who asks, where nothing else tells clients apart.
+    pub credentials: &'a Credentials,
+}
+
+/// What a client proves itself by. Where operations have no principal, only the client that has begun one is told what
+/// came of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Credentials(Vec<Vec<u8>>);
+
+impl Credentials {
+    /// `certificate`: see [`certificate`].
+    pub fn of(headers: &HeaderMap, certificate: Option<&str>) -> Self {
+        let mut shown: Vec<(String, Vec<u8>)> = Vec::new();
+        for (name, value) in headers.iter().filter(|(name, _)| is_credential(name.as_str())) {
+            match shown.iter_mut().find(|(known, _)| *name == COOKIE && known == COOKIE.as_str()) {
+                // HTTP/2 may have a field for each cookie (RFC 9113, 8.2.3).
+                Some((_, cookies)) => cookies.extend([&b"; "[..], value.as_bytes()].concat()),
+                None => shown.push((plain(name.as_str()), value.as_bytes().to_vec())),
+            }
+        }
+        // The order of lines with one name stays as it is.
+        shown.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let certificate = certificate.map(|digest| ("certificate".to_owned(), digest.as_bytes().to_vec()));
+        let parts = shown.into_iter().chain(certificate);
+        Self(parts.flat_map(|(name, value)| [name.into_bytes(), value]).collect())
+    }
+}
+
+/// The digest of the identity in a client's certificate. A renewed certificate has the same.
+pub fn certificate(identity: &Identity) -> String {
+    let Identity { subject, common_names, names, fingerprint: _ } = identity;
+    let parts = [subject].into_iter().chain(common_names).chain(names);
+    OperationId::of(hash(parts.map(String::as_bytes))).to_string()
 }
 
 /// `upstream` is the name of the upstream in the policy. It is no part of the identity, because it may change. In an
 /// earlier build it was, so operations are also looked up under the identity of that build.
 pub fn operation(upstream: &str, once: &Once, named: &plan::OperationName, wanted: Content<'_>) -> Operation {
-    let Content { method, target, body } = wanted;
+    let Content { method, target, body, credentials } = wanted;
+    let parts = [method.as_bytes(), target.as_bytes(), body].into_iter();
+    let parts = parts.chain(credentials.0.iter().map(Vec::as_slice));
     Operation {
         id: identity(&once.scope, named),
         former: (once.scope != upstream).then(|| identity(upstream, named)),
-        fingerprint: Fingerprint::of(hash([method.as_bytes(), target.as_bytes(), body])),
+        fingerprint: Fingerprint::of(hash(parts)),
         keep: once.keep.as_secs(),
         finals: once.finals.clone(),
         askable: once.is_by_header(),
@@ -35,12 +73,12 @@ pub fn identity(scope: &str, named: &plan::OperationName) -> OperationId {
 
 /// The hash under which the operations of a principal are counted.
 pub fn principal(named: &plan::OperationName) -> Option<String> {
-    let hashed = || OperationId::of(hash([b"principal", named.principal.as_bytes(), b""])).reference();
+    let hashed = || OperationId::of(hash([&b"principal"[..], named.principal.as_bytes(), b""])).reference();
     (!named.principal.is_empty()).then(hashed)
 }
 
 /// SHA-256 over the parts, each with its length in front, so that `ab`, `c` differs from `a`, `bc`.
-fn hash(parts: [&[u8]; 3]) -> [u8; 32] {
+fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     for part in parts {
         context.update(&(part.len() as u64).to_be_bytes());
@@ -52,6 +90,7 @@ fn hash(parts: [&[u8]; 3]) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use fencegate_policies::file;
+    use hyper::header::{HeaderName, HeaderValue};
 
     use super::*;
 
@@ -67,7 +106,18 @@ mod tests {
         Once { scope: scope.into(), ..once }
     }
 
-    const WANTED: Content<'_> = Content { method: "POST", target: "/a", body: b"{}" };
+    const NOBODY: &Credentials = &Credentials(Vec::new());
+    const WANTED: Content<'_> = Content { method: "POST", target: "/a", body: b"{}", credentials: NOBODY };
+
+    fn shown(lines: &[(&str, &str)], certificate: Option<&str>) -> Credentials {
+        let line = |(name, value): &(&str, &str)| {
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
+            (name, HeaderValue::from_str(value).expect("a value"))
+        };
+        let mut headers = HeaderMap::new();
+        headers.extend(lines.iter().map(line).map(|(name, value)| (Some(name), value)));
+        Credentials::of(&headers, certificate)
+    }
 
     #[test]
     fn names_of_two_scopes_or_principals_are_two_operations() {
@@ -99,8 +149,53 @@ mod tests {
             Content { method: "PUT", ..WANTED },
             Content { target: "/a?b", ..WANTED },
             Content { body: b"{ }", ..WANTED },
+            Content { credentials: &shown(&[("authorization", "Bearer a")], None), ..WANTED },
         ] {
             assert_ne!(of(other), same);
+        }
+    }
+
+    #[test]
+    fn whoever_proves_another_identity_makes_another_request() {
+        let fingerprint = |credentials: &Credentials| {
+            operation("u", &once(""), &named("n", ""), Content { credentials, ..WANTED }).fingerprint
+        };
+        let all = [
+            shown(&[], None),
+            shown(&[("authorization", "a")], None),
+            shown(&[("authorization", "b")], None),
+            shown(&[("cookie", "a")], None),
+            shown(&[("x-api-key", "a")], None),
+            shown(&[("authorization", "a"), ("cookie", "a")], None),
+            shown(&[("authorization", "a"), ("authorization", "b")], None),
+            shown(&[("authorization", "b"), ("authorization", "a")], None),
+            shown(&[], Some("a")),
+            shown(&[("authorization", "a")], Some("a")),
+        ];
+        for (at, one) in all.iter().enumerate() {
+            assert!(all[..at].iter().all(|other| fingerprint(other) != fingerprint(one)), "{one:?}");
+        }
+        let one = shown(&[("cookie", "a=1; b=2"), ("accept", "*/*"), ("X-API-Key", "k")], None);
+        let same =
+            shown(&[("x_api_key", "k"), ("cookie", "a=1"), ("cookie", "b=2"), ("x-csrf-token", "t")], None);
+        assert_eq!(fingerprint(&one), fingerprint(&same));
+        assert_eq!(shown(&[("accept", "*/*")], None), *NOBODY);
+    }
+
+    #[test]
+    fn a_renewed_certificate_is_the_same_identity() {
+        let identity = |subject: &str, names: &[&str], fingerprint: &str| Identity {
+            subject: subject.into(),
+            common_names: Vec::new(),
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            fingerprint: fingerprint.into(),
+        };
+        let one = certificate(&identity("CN=a", &["DNS:a"], "1"));
+        assert_eq!(one, certificate(&identity("CN=a", &["DNS:a"], "2")));
+        for other in
+            [identity("CN=b", &["DNS:a"], "1"), identity("CN=a", &["DNS:b"], "1"), identity("CN=a", &[], "1")]
+        {
+            assert_ne!(one, certificate(&other));
         }
     }
 }

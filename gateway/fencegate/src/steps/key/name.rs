@@ -110,12 +110,11 @@ mod tests {
     const WANTED: Content<'_> = Content { method: "POST", target: "/a", body: b"{}", credentials: NOBODY };
 
     fn shown(lines: &[(&str, &str)], certificate: Option<&str>) -> Credentials {
-        let line = |(name, value): &(&str, &str)| {
-            let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
-            (name, HeaderValue::from_str(value).expect("a value"))
-        };
         let mut headers = HeaderMap::new();
-        headers.extend(lines.iter().map(line).map(|(name, value)| (Some(name), value)));
+        for (name, value) in lines {
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
+            headers.append(name, HeaderValue::from_str(value).expect("a value"));
+        }
         Credentials::of(&headers, certificate)
     }
 

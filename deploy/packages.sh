@@ -36,6 +36,10 @@ install_missing() {
         need npm command -v npm
         # Another language that services are written in: how it reads a request.
         need php-cli command -v php
+        # Frameworks that merge the sources of a request; Flask comes from PyPI, Express from npm.
+        need ruby-railties ruby -e 'require "rails"'
+        need ruby-webrick ruby -e 'require "webrick"'
+        need golang-github-labstack-echo-dev test -d /usr/share/gocode/src/github.com/labstack/echo
         # The page, in a browser.
         need chromium command -v chromium
         need chromium-driver command -v chromedriver

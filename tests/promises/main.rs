@@ -88,6 +88,7 @@ mod log_words;
 mod looked_at;
 mod manners;
 mod matrix_in_short;
+mod merging;
 mod metrics;
 mod middleware;
 mod middleware_go;

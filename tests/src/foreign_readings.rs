@@ -3,4 +3,5 @@
 
 pub mod asked_programs;
 pub mod made_keys;
+pub mod merged;
 pub mod reading;

@@ -104,7 +104,7 @@ impl Peer {
     /// # Panics
     /// If it does not start.
     pub fn envoy_with(binary: &Path, shipped: &str, port: &str, instead: &[(&str, String)]) -> Self {
-        let command = |home: &Path| {
+        let command = |home: &Path, _| {
             // It goes by the ending of the name.
             let file = home.join("peer.yaml");
             fs::copy(home.join("peer.conf"), &file).expect("a folder of our own");
@@ -120,9 +120,19 @@ impl Peer {
         })
     }
 
+    /// A service that another language has made: `command` has its program and arguments, for the port of 127.0.0.1 at which
+    /// it is to listen.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn service(name: &str, command: impl Fn(u16) -> Vec<String>) -> Self {
+        let words = |_: &Path, address: SocketAddr| ("env", command(address.port()));
+        Self::start(name, words, |_| String::new())
+    }
+
     fn start<P: AsRef<OsStr>>(
         name: &str,
-        command: impl Fn(&Path) -> (P, Vec<String>),
+        command: impl Fn(&Path, SocketAddr) -> (P, Vec<String>),
         configuration: impl Fn(SocketAddr) -> String,
     ) -> Self {
         let mut said = String::new();
@@ -130,7 +140,7 @@ impl Peer {
             let home = scratch::place();
             let address = free_address().expect("a free port");
             fs::write(home.path().join("peer.conf"), configuration(address)).expect("a folder of our own");
-            let (program, arguments) = command(home.path());
+            let (program, arguments) = command(home.path(), address);
             let child = Child::spawn(program, arguments).expect("setpriv");
             let peer = Self { address, child, _home: home };
             if peer.listens() {
@@ -163,7 +173,7 @@ impl Drop for Peer {
 }
 
 /// Killed, a master leaves its workers behind; terminated, it takes them along.
-fn nginx_command(home: &Path) -> (&'static str, Vec<String>) {
+fn nginx_command(home: &Path, _: SocketAddr) -> (&'static str, Vec<String>) {
     let home = home.display().to_string();
     let words = ["--pdeathsig", "TERM", "--", "/usr/sbin/nginx", "-e", "stderr", "-p"];
     let mut words: Vec<String> = words.map(str::to_owned).into();
@@ -172,7 +182,7 @@ fn nginx_command(home: &Path) -> (&'static str, Vec<String>) {
 }
 
 /// What it keeps stays in its home.
-fn caddy_command(home: &Path) -> (&'static str, Vec<String>) {
+fn caddy_command(home: &Path, _: SocketAddr) -> (&'static str, Vec<String>) {
     let at = home.display();
     let file = format!("{at}/peer.conf");
     let kept = ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"].map(|name| format!("{name}={at}"));
@@ -180,7 +190,7 @@ fn caddy_command(home: &Path) -> (&'static str, Vec<String>) {
     ("env", kept.into_iter().chain(words).collect())
 }
 
-fn haproxy_command(home: &Path) -> (&'static str, Vec<String>) {
+fn haproxy_command(home: &Path, _: SocketAddr) -> (&'static str, Vec<String>) {
     let file = home.join("peer.conf").display().to_string();
     ("/usr/sbin/haproxy", vec!["-db".to_owned(), "-q".to_owned(), "-f".to_owned(), file])
 }

@@ -1,0 +1,148 @@
+//! Services in Rails, echo, PHP, Flask and Express read one name out of several sources of a request, each in its own
+//! order. The value that they read is the one that is locked, or the request is refused.
+//!
+//! What Spring and ASP.NET Core read stands in `readings/sources.jsonl` as their documentation says it. `REWRITE=1` asks
+//! the real programs again.
+
+use std::{collections::BTreeMap, env, fs, os::unix::fs::symlink, path::Path};
+
+use fencegate_tests::{
+    client::{Ask, Client},
+    foreign_readings::merged::{Merged, is_astray, services},
+    gateway::Gateway,
+    patience::patiently,
+    peers::Peer,
+    site::Site,
+};
+use serde_json::{Value, json};
+
+use super::{
+    clients::{fetched_by_npm, kept, venv},
+    middleware::run,
+};
+
+fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_owned).into()
+}
+
+/// Debian has the library in a folder without the version that programs import it by.
+fn echo() -> String {
+    let (home, debian) = (kept("echo"), Path::new("/usr/share/gocode"));
+    let library = home.join("src/github.com/labstack/echo");
+    fs::create_dir_all(&library).expect("our own folder");
+    if !library.join("v4").exists() {
+        symlink(debian.join("src/github.com/labstack/echo"), library.join("v4")).expect("our own folder");
+    }
+    let (program, home) = (home.join("echo").display().to_string(), home.display().to_string());
+    let paths = format!("GOPATH={home}:{}", debian.display());
+    let go =
+        ["GO111MODULE=off", &paths, &format!("GOCACHE={home}/cache"), "go", "build", "-o", &program, "."];
+    run(&services().join("echo"), &[&["env"][..], &go].concat());
+    program
+}
+
+/// The real programs.
+async fn started() -> Vec<(&'static str, Peer)> {
+    let file = |name: &str| services().join(name).display().to_string();
+    let python = venv("flask", "flask==3.1.3").await;
+    let modules = fetched_by_npm("express", "express@4.21.2").await;
+    let echo = echo();
+    let start = |name, command: &dyn Fn(u16) -> Vec<String>| (name, Peer::service(name, command));
+    vec![
+        start("rails", &|port| words(["ruby", &file("rails.rb"), &port.to_string()])),
+        start("echo", &|port| words([&echo, &port.to_string()])),
+        start("php", &|port| words(["php", "-n", "-S", &format!("127.0.0.1:{port}"), &file("request.php")])),
+        start("flask", &|port| words([&python, &file("flask_service.py"), &port.to_string()])),
+        start("express", &|port| words([&modules, "node", &file("express.mjs"), &port.to_string()])),
+    ]
+}
+
+/// What the program reads of a request, as it says itself.
+async fn reading(name: &str, program: &Peer, ask: &Ask) -> String {
+    let answer = patiently(name, ask.to(program.address), || name.to_owned()).await.expect("answered");
+    match answer.status {
+        200 => String::from_utf8(answer.body.to_vec()).expect("UTF-8"),
+        // A framework that refuses by itself works on nothing.
+        _ => "!".into(),
+    }
+}
+
+/// By path, by query and by a member of the body, each for the upstream that a field names.
+fn routes(name: &str) -> [Value; 3] {
+    let route = |kind: &str, methods: &[&str], path: &str, key: &str| {
+        json!({
+            "name": format!("{kind}-{name}"),
+            "upstream": name,
+            "match": {"methods": methods, "path": path, "headers": {"x-service": name}},
+            "fence": {"key": format!("{name}/{{{key}}}")},
+        })
+    };
+    [
+        route("path", &["POST", "PUT", "DELETE"], "/accounts/{id}", "path.id"),
+        route("query", &["POST"], "/accounts", "query.id"),
+        route("body", &["PUT"], "/accounts", "body:/id"),
+    ]
+}
+
+#[tokio::test]
+async fn what_a_service_reads_of_a_request_is_what_is_locked_whichever_source_it_reads_first() {
+    let programs = started().await;
+    let mut rows = Merged::stored();
+    for row in &mut rows {
+        let known = row.readings.clone();
+        for (name, program) in &programs {
+            row.readings.insert((*name).to_owned(), reading(name, program, &row.ask()).await);
+        }
+        assert!(
+            env::var_os("REWRITE").is_some() || row.readings == known,
+            "{row:?}: they have read {known:?}"
+        );
+    }
+    if env::var_os("REWRITE").is_some() {
+        Merged::store(&rows);
+    }
+    let merging =
+        |name: &str| rows.iter().any(|row| row.readings.get(name).is_some_and(|read| is_astray(read)));
+    let proving: BTreeMap<&str, bool> = ["rails", "echo", "php", "flask", "express", "spring", "aspnet"]
+        .map(|name| (name, merging(name)))
+        .into();
+    assert!(proving.values().all(|merges| *merges), "these requests prove nothing: {proving:?}");
+
+    let site = Site::fresh().await;
+    let mut policy = site.policy("gw-1");
+    for (name, program) in &programs {
+        let upstream = json!({"endpoints": [format!("http://{}", program.address)], "fencing": "upstream"});
+        policy = policy.with(&format!("/upstreams/{name}"), upstream);
+        for route in routes(name) {
+            policy = policy.route(route);
+        }
+    }
+    let gateway = Gateway::start(&policy).await;
+    let mut client = Client::connect(gateway.public).await.expect("listens");
+    let mut wrong = Vec::new();
+    for row in &rows {
+        for (name, _) in &programs {
+            let answer = client.send(&row.ask().field("x-service", name)).await.expect("answered");
+            let read = String::from_utf8_lossy(&answer.body).into_owned();
+            let is_ours = answer.field("content-type") == Some("application/problem+json");
+            let sound = if is_ours {
+                (answer.status, answer.reason().as_str()) == (400, "key-invalid") && !row.passes
+            } else {
+                answer.status == 200 && !row.goes_astray() && !is_astray(&read)
+            };
+            if !sound {
+                wrong.push(format!(
+                    "{name}: {} {:?} {:?}: {} {read}",
+                    row.request, row.body, row.cookie, answer.status
+                ));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {} requests:\n{}",
+        wrong.len(),
+        rows.len() * programs.len(),
+        wrong.join("\n")
+    );
+}

@@ -57,7 +57,7 @@ async fn orders_of_three_items_are_refused_by_keys_of_two_and_nothing_is_lost() 
     let three = |n: usize| with(&of(&[&format!("A{n}"), &format!("B{n}"), "S7"]));
     let two_of = |n: usize| with(&of(&[&format!("A{n}"), "S7"]));
     let ask = |n: usize| {
-        let gateway = if n % 2 == 0 { &one } else { &two };
+        let gateway = if n.is_multiple_of(2) { &one } else { &two };
         async move { (gateway.send(&three(n)).await, gateway.send(&two_of(n)).await) }
     };
     let answers = join_all((0..30).map(ask)).await;

@@ -42,11 +42,11 @@ impl Pointer {
 
     /// The items of lists on the way of this pointer.
     pub(crate) fn items(&self) -> impl Iterator<Item = ListItem<'_>> {
-        let item = |(at, name): (usize, &Box<str>)| {
-            let index = index(name)?;
+        let item = |at: usize| {
+            let index = index(&self.names[at])?;
             Some(ListItem { list: &self.names[..at], index, rest: &self.names[at + 1..] })
         };
-        self.names.iter().enumerate().filter_map(item)
+        (0..self.names.len()).filter_map(item)
     }
 }
 

@@ -1,11 +1,15 @@
-//! Bodies that are here in full take the memory that they may, and no more: what finds no room is told so, and nobody else
-//! is harmed.
+//! Bodies that are here in full, and heads of requests, take the memory that they may, and no more: what finds no room is
+//! told so, and nobody else is harmed.
 
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::{Ask, Outcome, Raw, Streams},
+    client::{
+        Ask, Outcome, Raw, Streams,
+        frames::{self, Bare, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, frame},
+    },
     gateway::{Gateway, Launch},
+    held::Held,
     history::History,
     origin::{Act, Reply},
     patience::patiently,
@@ -89,6 +93,160 @@ async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
     gateway.gauge_becomes("fencegate_buffered_bytes", 0.0).await;
     assert_eq!(gateway.send(&Ask::post("/pay/7").body(vec![b'z'; MIB])).await.status, 200);
     History::of(&site.origin.log()).assert_holds();
+}
+
+/// A gateway of 512 MiB with a request at work, and room for all others behind it.
+async fn small_gateway() -> (Site, Gateway, Held) {
+    let site = Site::alone().await;
+    let policy = site
+        .policy("gw-1")
+        .with("/zookeeper/session_timeout", "30s")
+        .with("/routes/0/fence/queue", 20_000)
+        .with("/routes/0/fence/wait", "120s")
+        .with("/listeners/public/timeouts/request_headers", "60s");
+    let gateway = Launch::new(&policy).with_memory(512 * MIB).start().await;
+    gateway.becomes_ready().await;
+    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    (site, gateway, holder)
+}
+
+/// Waits until as many requests were refused, or are `kept`, as there are.
+async fn all_told(gateway: &Gateway, all: usize, kept: impl AsyncFn() -> f64) -> (f64, f64) {
+    let settled = async {
+        loop {
+            let (refused, kept) = (counted(gateway).await.0, kept().await);
+            if refused + kept >= all as f64 {
+                return (refused, kept);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(Duration::from_secs(120), settled).await.unwrap_or_else(|_| panic!("{}", gateway.log()))
+}
+
+/// Heads were refused and others kept, and whoever asks with a small head is served.
+async fn others_are_served(gateway: &Gateway, (refused, kept): (f64, f64)) {
+    println!("{refused} refused, {kept} kept, {} MiB at most", gateway.peak() / MIB);
+    assert!(refused > 0.0 && kept > 20.0, "{refused} refused, {kept} kept");
+    let metrics = gateway.metrics().await;
+    let (heads, limit) = (
+        metrics.sum("fencegate_buffered_head_bytes", &[]),
+        metrics.sum("fencegate_buffered_limit_bytes", &[]),
+    );
+    assert!(heads > 0.0 && heads <= limit / 2.0, "{heads} of {limit}");
+    assert_eq!(metrics.sum("fencegate_buffered_without_room_total", &["kind=\"head\""]), refused);
+    for ask in [Ask::get("/x"), Ask::post("/pay/8").body(vec![b'y'; 20_000])] {
+        let answer = gateway.send(&ask).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+}
+
+/// All room comes back when the clients have gone.
+async fn comes_back(site: &Site, gateway: &Gateway, holder: Held) {
+    gateway.gauge_becomes("fencegate_buffered_head_bytes", 0.0).await;
+    gateway.gauge_becomes("fencegate_buffered_bytes", 0.0).await;
+    let large = Ask::post("/pay/8").field("large", &"x".repeat(50_000));
+    assert_eq!(gateway.send(&large).await.status, 200);
+    assert_eq!(holder.finishes().await.status, 200);
+    History::of(&site.origin.log()).assert_holds();
+}
+
+/// A hundred connections with a hundred streams each, all with a head of 57 KB.
+#[tokio::test]
+async fn a_flood_of_large_heads_over_http2_is_refused_in_part_and_kills_nobody() {
+    const CONNECTIONS: usize = 100;
+    let (site, gateway, holder) = small_gateway().await;
+    let fields: Vec<u8> =
+        (0..60).flat_map(|n| frames::literal(&format!("f-{n}"), &"x".repeat(900))).collect();
+    let head = [frames::post("/pay/7"), fields].concat();
+    let mut pieces = head.chunks(16 << 10).peekable();
+    let mut kinds = std::iter::once((HEADERS, END_STREAM)).chain(std::iter::repeat((CONTINUATION, 0)));
+    let mut parts = Vec::new();
+    while let (Some(piece), Some((kind, flags))) = (pieces.next(), kinds.next()) {
+        let flags = if pieces.peek().is_none() { flags | END_HEADERS } else { flags };
+        parts.push((kind, flags, piece));
+    }
+    let mut flood = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut client = Bare::connect(gateway.public).await;
+        for stream in (1..).step_by(2).take(STREAMS) {
+            let head = parts.iter().map(|(kind, flags, piece)| frame(*kind, *flags, stream, piece));
+            let sent = client.try_send(&head.collect::<Vec<_>>()).await;
+            sent.unwrap_or_else(|error| panic!("{error}: {}", gateway.log()));
+        }
+        flood.push(client);
+    }
+    let waiting = async || counted(&gateway).await.1;
+    let told = all_told(&gateway, CONNECTIONS * STREAMS, waiting).await;
+    others_are_served(&gateway, told).await;
+    drop(flood);
+    comes_back(&site, &gateway, holder).await;
+}
+
+/// Heads that have begun and do not end. A byte of such a head can mean a field, so little has to be sent for much memory.
+#[tokio::test]
+async fn http2_heads_that_do_not_end_are_refused_in_part_and_kill_nobody() {
+    const CONNECTIONS: usize = 3000;
+    /// `accept-encoding: gzip, deflate` of the static table.
+    const FIELD: u8 = 0x90;
+    let (site, gateway, holder) = small_gateway().await;
+    let head = [frames::post("/pay/7"), vec![FIELD; 1300]].concat();
+    let mut flood = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut client = Bare::connect(gateway.public).await;
+        client.send(&[frame(HEADERS, END_STREAM, 1, &head)]).await;
+        flood.push(client);
+    }
+    let kept = async || {
+        // Four times the largest head that the HTTP library reads.
+        gateway.metrics().await.sum("fencegate_buffered_head_bytes", &[]) / (4 * (80 << 10)) as f64
+    };
+    let told = all_told(&gateway, CONNECTIONS, kept).await;
+    others_are_served(&gateway, told).await;
+    drop(flood);
+    comes_back(&site, &gateway, holder).await;
+}
+
+/// The head of an HTTP/2 request has to be complete as soon as that of an HTTP/1.1 request.
+#[tokio::test]
+async fn an_http2_head_that_does_not_end_in_time_ends_its_connection() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/listeners/public/timeouts/request_headers", "1s");
+    let gateway = Gateway::start(&policy).await;
+    let mut client = Bare::connect(gateway.public).await;
+    client.send(&[frame(HEADERS, END_STREAM, 1, &frames::post("/pay/7"))]).await;
+    patiently("the end of the connection", client.ends(), || gateway.log()).await;
+    assert_eq!(site.origin.log().records.len(), 0);
+    let metrics = gateway.metrics().await;
+    assert_eq!(metrics.sum("fencegate_client_timeouts_total", &["limit=\"request_headers\""]), 1.0);
+}
+
+/// Each connection has a buffer of its own.
+#[tokio::test]
+async fn large_heads_over_many_http1_connections_are_refused_in_part_and_kill_nobody() {
+    const CONNECTIONS: usize = 3800;
+    let (site, gateway, holder) = small_gateway().await;
+    let fields: String = (0..60).map(|n| format!("F-{n}: {}\r\n", "x".repeat(900))).collect();
+    let head = format!("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n{fields}\r\n");
+    let mut flood = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut client = Raw::connect(gateway.public).await.expect("listens");
+        // Whoever finds no room is closed, maybe before all of it is sent.
+        client.say(&head).await.ok();
+        flood.push(client);
+    }
+    let waiting = async || counted(&gateway).await.1;
+    let told = all_told(&gateway, CONNECTIONS, waiting).await;
+    others_are_served(&gateway, told).await;
+    let refused = async {
+        for client in flood.iter_mut().rev().take(10) {
+            let answer = client.answer().await.expect("answered");
+            assert_eq!(answer.word(1), "503");
+        }
+    };
+    patiently("an answer", refused, || gateway.log()).await;
+    drop(flood);
+    comes_back(&site, &gateway, holder).await;
 }
 
 /// The request was dispatched, so its answer cannot be refused any more.

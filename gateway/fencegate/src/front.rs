@@ -154,7 +154,7 @@ trait Steps {
 impl<S: Serve<Arrived>> Steps for S {
     fn answer(self: Rc<Self>, visited: Visited) -> Answered {
         let Visited { asked, metrics, audience, role, drains, entrance } = visited;
-        let Asked { http, peer, exchange, answering } = asked;
+        let Asked { http, peer, exchange, answering, head } = asked;
         let goes_on = http.version() == Version::HTTP_2;
         // HTTP/1.0 has no interim answers, and other gateways do not wait for them.
         let goes_before = http.version() == Version::HTTP_11 && role != Role::Holder;
@@ -162,6 +162,7 @@ impl<S: Serve<Arrived>> Steps for S {
             let notes = Rc::<Notes>::default();
             notes.of_gateways.set(role == Role::Holder);
             notes.entrance.replace(Some(entrance));
+            notes.head.replace(head);
             let begin = |audience| Entry::begin(audience, http.method(), http.uri(), &peer, &notes);
             let entry = audience.as_ref().map(begin);
             let visit = Visit::begin(metrics, notes.clone(), role, entry);

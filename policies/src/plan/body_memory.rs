@@ -1,15 +1,29 @@
-//! How much memory one body may take from the memory for all buffered bodies.
+//! How much memory one body may take from the memory for all buffered bodies, and how much all heads of requests.
 
-/// Bodies up to here are not counted: they are bounded by the number of requests in flight, and a count that all workers
+/// Bodies and heads up to here are not counted: they are bounded by the number of requests in flight, and a count that all workers
 /// share would cost each small request more than its body does.
 pub const FREE: usize = 4 << 10;
 /// Larger bodies leave a quarter of the memory to smaller ones, so that a sender of large bodies does not keep small
 /// requests out.
 pub const SMALL: usize = 64 << 10;
 
+/// How many of these the heads that were read in full may take. The rest is for reading: an HTTP/2 connection whose head
+/// finds no room while it is read has to end, and one that was read in full gets an answer.
+pub fn complete_heads(all: usize) -> usize {
+    heads(all) / 4 * 3
+}
+
+const LEAST_FOR_HEADS: usize = 4 << 20;
+
 /// How many of `all` bytes may be in use after a body of this size was taken in.
 pub fn bound(all: usize, size: usize) -> usize {
     if size > SMALL { all / 4 * 3 } else { all }
+}
+
+/// How many of `all` bytes the heads of requests may take together. Bodies keep the other half. Where the memory is
+/// small, some heads find room all the same: each is bounded by `max_header`.
+pub fn heads(all: usize) -> usize {
+    (all / 2).max(LEAST_FOR_HEADS)
 }
 
 /// The largest body that fits into an empty memory.

@@ -52,8 +52,19 @@ pub fn literal(name: &str, value: &str) -> Vec<u8> {
     [vec![0], text(name), text(value)].concat()
 }
 
+/// A string without Huffman's code (RFC 7541, 5.1 and 5.2).
 fn text(text: &str) -> Vec<u8> {
-    [&[u8::try_from(text.len()).expect("short")][..], text.as_bytes()].concat()
+    const MOST: usize = 127;
+    let mut bytes = vec![u8::try_from(text.len().min(MOST)).expect("seven bits")];
+    if let Some(mut rest) = text.len().checked_sub(MOST) {
+        while rest >= 128 {
+            bytes.push(u8::try_from(rest % 128 + 128).expect("eight bits"));
+            rest /= 128;
+        }
+        bytes.push(u8::try_from(rest).expect("seven bits"));
+    }
+    bytes.extend(text.as_bytes());
+    bytes
 }
 
 /// A connection.
@@ -89,10 +100,21 @@ impl Bare {
         patiently("the end of the connection", async { while self.next().await.is_ok() {} }, || "open").await;
     }
 
+    /// Returns when the other side has ended the connection.
+    pub async fn ends(&mut self) {
+        while self.next().await.is_ok() {}
+    }
+
     /// # Panics
     /// When the other side hung up.
     pub async fn send(&mut self, frames: &[Vec<u8>]) {
-        self.0.write_all(&frames.concat()).await.expect("connected");
+        self.try_send(frames).await.expect("connected");
+    }
+
+    /// # Errors
+    /// When the other side hung up.
+    pub async fn try_send(&mut self, frames: &[Vec<u8>]) -> io::Result<()> {
+        self.0.write_all(&frames.concat()).await
     }
 
     async fn next(&mut self) -> io::Result<Frame> {

@@ -243,7 +243,7 @@ reasons! {
             [Once(once::Denied::Full)];
         Draining = "draining", 503, NotDispatched, "the gateway is stopping";
         Overloaded = "overloaded", 503, NotDispatched, "too many requests at once"
-            [Listener(responder::Refused::Displaced) | Pool(NotConnected::Full)];
+            [Listener(responder::Refused::Displaced | responder::Refused::NoRoom) | Pool(NotConnected::Full)];
         Loop = "loop", 508, NotDispatched, "the request came back to where it was sent from";
     }
     Gateways {

@@ -177,7 +177,7 @@ pub async fn run<N: Network, R: Staffed<N>>(
     let (open, running) = (TaskTracker::new(), TaskTracker::new());
     let listens = &shared.edition.plan.listener;
     let share = listens.limits.connections / shared.workers;
-    let places = || (share, shared.shares.clone());
+    let places = || (share, shared.shares.clone(), shared.budget.clone());
     let clients = shared.metrics.clients();
     let door =
         Rc::new(Door::new(listens, shared.certificates.clone(), places(), shared.drain.clone(), clients));

@@ -1,4 +1,4 @@
-//! One budget for the bodies of all workers, and the room that each body takes of it.
+//! One budget for the bodies and heads of all workers, and the room that each body takes of it.
 
 use std::sync::{
     Arc,
@@ -16,7 +16,7 @@ use super::{
     metrics::BufferedMetrics,
 };
 
-/// The memory that all bodies together may take. Clones share it.
+/// The memory that all bodies and heads together may take. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Budget(Arc<Shared>);
 
@@ -88,7 +88,11 @@ impl Budget {
 
     /// The largest body that finds room when there is no other one.
     pub fn largest(&self) -> usize {
-        body_memory::largest(usize::try_from(self.0.most.load(Ordering::Relaxed)).unwrap_or(0))
+        body_memory::largest(self.most())
+    }
+
+    pub(super) fn most(&self) -> usize {
+        usize::try_from(self.0.most.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     pub(super) fn room(&self) -> Room {
@@ -103,9 +107,7 @@ impl Room {
         if bytes <= FREE || wanted <= self.bytes {
             return Ok(());
         }
-        let most = self.of.0.most.load(Ordering::Relaxed);
-        let bound =
-            i64::try_from(body_memory::bound(usize::try_from(most).unwrap_or(0), bytes)).unwrap_or(i64::MAX);
+        let bound = i64::try_from(body_memory::bound(self.of.most(), bytes)).unwrap_or(i64::MAX);
         let more = wanted - self.bytes;
         let metrics = &self.of.0.metrics;
         // If two bodies add at once, both may be refused, but never both are admitted beyond the bound.

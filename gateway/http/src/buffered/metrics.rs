@@ -1,36 +1,44 @@
-//! The metrics of buffered bodies.
+//! The metrics of buffered bodies and heads.
 
 use prometheus::{IntCounterVec, IntGauge, Opts};
 
 use fencegate_process::families::Families;
 
-/// The families of buffered bodies; clones count into the same ones.
+/// The families of buffered bodies and heads; clones count into the same ones.
 #[derive(Debug, Clone)]
 pub struct BufferedMetrics {
     bytes: IntGauge,
+    heads: IntGauge,
     limit: IntGauge,
     without_room: IntCounterVec,
 }
 
 const REQUEST: &str = "request";
 const ANSWER: &str = "answer";
+const HEAD: &str = "head";
 
 impl BufferedMetrics {
     pub fn register(families: &Families) -> Self {
         let without_room = Opts::new(
             "buffered_without_room_total",
-            "Bodies that could not be buffered: a request was refused, an answer was passed on unbuffered.",
+            "Bodies and heads without room: a request was refused, an answer was passed on unbuffered.",
         );
         let metrics = Self {
-            bytes: families
-                .register(IntGauge::new("buffered_bytes", "Memory of buffered bodies above 4 KiB.")),
+            bytes: families.register(IntGauge::new(
+                "buffered_bytes",
+                "Memory of buffered bodies and of heads above 4 KiB.",
+            )),
+            heads: families.register(IntGauge::new(
+                "buffered_head_bytes",
+                "The part of the buffered bytes that heads of requests take.",
+            )),
             limit: families.register(IntGauge::new(
                 "buffered_limit_bytes",
-                "Most memory that buffered bodies may take.",
+                "Most memory that buffered bodies and heads may take.",
             )),
             without_room: families.register(IntCounterVec::new(without_room, &["kind"])),
         };
-        for kind in [REQUEST, ANSWER] {
+        for kind in [REQUEST, ANSWER, HEAD] {
             metrics.without_room.with_label_values(&[kind]);
         }
         metrics
@@ -47,12 +55,22 @@ impl BufferedMetrics {
         self.bytes.get()
     }
 
+    /// Adds bytes of heads, and returns their new sum. They count for the other sum as well.
+    pub fn add_to_heads(&self, bytes: i64) -> i64 {
+        self.heads.add(bytes);
+        self.heads.get()
+    }
+
     pub fn limit(&self, bytes: i64) {
         self.limit.set(bytes);
     }
 
     pub fn request_refused(&self) {
         self.without_room.with_label_values(&[REQUEST]).inc();
+    }
+
+    pub fn head_refused(&self) {
+        self.without_room.with_label_values(&[HEAD]).inc();
     }
 
     pub fn answer_passed_on(&self) {

@@ -1,12 +1,14 @@
-//! The memory for buffered bodies: one budget for all workers, and a refusal when it is used up.
+//! The memory for buffered bodies and heads of requests: one budget for all workers, and a refusal when it is used up.
 
 mod allowance;
 mod budget;
+mod head;
 pub mod metrics;
 mod pieces;
 
 pub use self::{
     allowance::{Allowance, allowance},
     budget::{Budget, Full, Room},
+    head::HeadRoom,
     pieces::{NoRoom, Pieces},
 };

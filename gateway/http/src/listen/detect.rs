@@ -21,7 +21,7 @@ pub enum Spoken {
 }
 
 /// What every HTTP/2 client says first (RFC 9113, 3.4). No HTTP/1.1 request begins like this: `PRI` is reserved.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The result of the detection.
 pub(super) enum Told<I> {

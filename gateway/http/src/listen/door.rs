@@ -18,6 +18,7 @@ use super::{
     responder::Answers,
 };
 use crate::{
+    buffered::Budget,
     network::{Accept, Network, Reset, taken_path::BACKLOG},
     peer::Peer,
     share::{Client, Share, Shares},
@@ -35,6 +36,8 @@ pub struct Door {
     /// Whether further connections are closed at once instead.
     turns_away: bool,
     metrics: Rc<ClientMetrics>,
+    /// The memory for heads.
+    budget: Budget,
 }
 
 impl Door {
@@ -42,14 +45,15 @@ impl Door {
     pub fn new(
         listener: &Listener,
         certificates: Option<Arc<Certificates>>,
-        (share, shares): (usize, Shares),
+        (share, shares, budget): (usize, Shares, Budget),
         drain: CancellationToken,
         metrics: &ClientMetrics,
     ) -> Self {
         let metrics = Rc::new(metrics.clone());
-        let entry = Rc::new(Entry::new(listener, certificates, drain.clone(), metrics.clone()));
+        let entry = Entry::new(listener, certificates, drain.clone(), metrics.clone(), budget.clone());
         let places = Places::new(share.max(1));
-        Self { entry: RefCell::new(entry), drain, places, shares, turns_away: false, metrics }
+        let entry = RefCell::new(Rc::new(entry));
+        Self { entry, drain, places, shares, turns_away: false, metrics, budget }
     }
 
     /// Closes connections that find no place at once, instead of letting them wait.
@@ -62,7 +66,8 @@ impl Door {
     pub fn turn_to(&self, listener: &Listener) {
         let certificates = self.entry.borrow().certificates();
         let (drain, metrics) = (self.drain.clone(), self.metrics.clone());
-        self.entry.replace(Rc::new(Entry::new(listener, certificates, drain, metrics)));
+        let budget = self.budget.clone();
+        self.entry.replace(Rc::new(Entry::new(listener, certificates, drain, metrics, budget)));
     }
 
     /// Accepts connections until the drain begins. They live on in `open`, each until its requests are answered.

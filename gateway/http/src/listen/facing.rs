@@ -1,13 +1,14 @@
 //! Serves one connection: hands each request to the [`Answers`].
 
-use std::{convert::Infallible, rc::Rc, time::Duration};
+use std::{convert::Infallible, future::ready, rc::Rc, time::Duration};
 
 use hyper::{Request, body::Incoming, service::Service};
 
-use super::responder::{Answered, Answers, Asked};
+use super::responder::{Answered, Answers, Asked, Refused};
 use crate::course::Course;
 use crate::{
     body::{Body, Reply},
+    buffered::Budget,
     peer::Peer,
 };
 
@@ -17,12 +18,19 @@ pub struct Facing {
     peer: Rc<Peer>,
     course: Rc<Course>,
     pause: Duration,
+    budget: Budget,
 }
 
 impl Facing {
     /// `pause`: how long a client may take for each piece of a request's body.
-    pub fn new(front: Rc<dyn Answers>, peer: Peer, course: Rc<Course>, pause: Duration) -> Self {
-        Self { front, peer: Rc::new(peer), course, pause }
+    pub fn new(
+        front: Rc<dyn Answers>,
+        peer: Peer,
+        course: Rc<Course>,
+        pause: Duration,
+        budget: Budget,
+    ) -> Self {
+        Self { front, peer: Rc::new(peer), course, pause, budget }
     }
 }
 
@@ -34,6 +42,11 @@ impl Service<Request<Incoming>> for Facing {
     fn call(&self, request: Request<Incoming>) -> Answered {
         let (exchange, answering) = self.course.begin();
         let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
-        self.front.answer(Asked { http: Box::new(http), peer: self.peer.clone(), exchange, answering })
+        // Here and not in a step: one look at an HTTP/2 connection hands over all heads that have come, and steps run later.
+        let Ok(head) = self.budget.hold_head(&http) else {
+            let reply = self.front.refuse(Refused::NoRoom, Duration::ZERO);
+            return Box::pin(ready(Ok(reply.map(|body| answering.with(body)))));
+        };
+        self.front.answer(Asked { http: Box::new(http), peer: self.peer.clone(), exchange, answering, head })
     }
 }

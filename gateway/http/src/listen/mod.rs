@@ -10,6 +10,7 @@ mod detect;
 mod door;
 mod facing;
 pub mod farewell;
+mod heads;
 pub mod identity;
 pub mod metrics;
 mod paced;

@@ -19,10 +19,12 @@ use tokio::{
 
 use super::{
     farewell::{close, farewell, words},
+    heads::Heads,
     metrics::ClientMetrics,
     responder::{Answers, Refused},
     time_limit::Limit,
 };
+use crate::buffered::Full;
 use crate::course::{Course, Reading, Writing};
 use crate::network::Reset;
 
@@ -42,6 +44,7 @@ pub(super) struct Paced<I: Reset> {
     /// Whether no line has come yet, so that only the target can be too large. The beginnings of later heads are not
     /// seen here.
     first_line: bool,
+    heads: Heads,
 }
 
 enum Stream<I> {
@@ -57,6 +60,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         course: Rc<Course>,
         timeouts: Timeouts,
         (front, metrics): (Rc<dyn Answers>, Rc<ClientMetrics>),
+        heads: Heads,
     ) -> Self {
         course.unsent.waits(timeouts.response_write);
         Self {
@@ -69,6 +73,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
             stuck: None,
             look: None,
             first_line: true,
+            heads,
         }
     }
 
@@ -97,6 +102,15 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
             _ => self.leave(farewell_without_words),
         }
         self.poll_leaving(cx)
+    }
+
+    /// Ready when an HTTP/2 head takes too long to be complete.
+    fn poll_unfinished(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(since) = self.heads.unfinished() else { return Poll::Pending };
+        ready!(self.poll_timer(cx, since + self.timeouts.request_headers));
+        self.metrics.timed_out(Limit::RequestHeaders);
+        self.course.reset();
+        Poll::Ready(())
     }
 
     fn poll_timer(&mut self, cx: &mut Context<'_>, due: Instant) -> Poll<()> {
@@ -137,9 +151,13 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
     }
 
     /// Bytes have come.
-    fn heard(&mut self, bytes: &[u8]) {
+    fn heard(&mut self, bytes: &[u8]) -> Result<(), Full> {
+        if let Reading::Idle(_) = self.course.reading() {
+            self.heads.begin();
+        }
         self.course.heard();
         self.first_line = self.first_line && !bytes.contains(&b'\n');
+        self.heads.read(bytes, matches!(self.course.reading(), Reading::Head(_)))
     }
 
     fn refuse(&mut self, refused: Refused) {
@@ -252,10 +270,19 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for Paced<I>
         match Pin::new(stream).poll_read(cx, buffer) {
             Poll::Ready(read) => {
                 let heard = &buffer.filled()[before..];
-                if !heard.is_empty() {
-                    this.heard(heard);
+                if heard.is_empty() || this.heard(heard).is_ok() {
+                    return Poll::Ready(read);
                 }
-                Poll::Ready(read)
+                buffer.set_filled(before);
+                this.refuse(Refused::NoRoom);
+                if this.heads.unfinished().is_some() {
+                    // No words can be said in the middle of a head.
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+                }
+                this.poll_leaving(cx).map(Ok)
+            }
+            Poll::Pending if this.poll_unfinished(cx).is_ready() => {
+                Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
             }
             Poll::Pending => this.poll_wait(cx).map(Ok),
         }

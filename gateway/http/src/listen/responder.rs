@@ -7,6 +7,7 @@ use hyper::Request;
 use crate::course::{Answering, Exchange};
 use crate::{
     body::{Body, Reply},
+    buffered::HeadRoom,
     peer::Peer,
 };
 
@@ -26,6 +27,8 @@ pub struct Asked {
     pub exchange: Rc<Exchange>,
     /// To be attached to the answer.
     pub answering: Answering,
+    /// The memory of its head, for as long as the request is not over. `None` where it is small.
+    pub head: Option<HeadRoom>,
 }
 
 /// The one box per request. Not `Send`, on purpose.
@@ -41,6 +44,8 @@ pub enum Refused {
     Slow,
     /// Another connection needed its place.
     Displaced,
+    /// Heads take all the memory that they may.
+    NoRoom,
 }
 
 impl Refused {
@@ -51,6 +56,7 @@ impl Refused {
             Self::TargetTooLarge => "the target of a request",
             Self::HeaderTooLarge => "the head of a request",
             Self::Slow => "no complete head in time",
+            Self::NoRoom => "there is no memory left for its head",
             Self::Displaced => "its place was needed before its head was complete",
         }
     }

@@ -25,6 +25,7 @@ use super::{
     detect::Spoken,
     facing::Facing,
     farewell::{close, farewell, words},
+    heads::{HeadMemory, Heads},
     metrics::ClientMetrics,
     paced::Paced,
     places::Place,
@@ -33,6 +34,7 @@ use super::{
     time_limit::Limit,
 };
 use crate::body::fields::LIBRARYS_MOST;
+use crate::buffered::Budget;
 use crate::course::{Course, Reading};
 use crate::{
     network::Reset,
@@ -45,10 +47,11 @@ pub(super) struct Speech {
     http1: http1::Builder,
     http2: http2::Builder<OnThisWorker>,
     pub(super) timeouts: Timeouts,
+    memory: HeadMemory,
 }
 
 impl Speech {
-    pub(super) fn new(listener: &Listener) -> Self {
+    pub(super) fn new(listener: &Listener, budget: Budget) -> Self {
         let limits = &listener.limits;
         let mut http1 = http1::Builder::new();
         http1
@@ -59,7 +62,8 @@ impl Speech {
             // The library accepts a few fields more than we serve, so that a client with too many gets our answer.
             http1.max_headers(limits.max_fields + SPARE_FIELDS);
         }
-        Self { http1, http2: http2(limits), timeouts: listener.timeouts.clone() }
+        let memory = HeadMemory { budget, unfinished: UNFINISHED * (limits.max_header + SPARE_HEADER) };
+        Self { http1, http2: http2(limits), timeouts: listener.timeouts.clone(), memory }
     }
 
     /// Serves until the client hangs up. During a drain: until the requests that have begun are answered.
@@ -80,9 +84,11 @@ impl Speech {
             Spoken::Http2 => Course::of_http2(),
         };
         place.follows(&course);
-        let facing = Facing::new(front.clone(), peer, course.clone(), self.timeouts.request_body);
+        let budget = self.memory.budget.clone();
+        let facing = Facing::new(front.clone(), peer, course.clone(), self.timeouts.request_body, budget);
         let told = (front.clone(), metrics.clone());
-        let paced = Paced::new(stream, course.clone(), self.timeouts.clone(), told);
+        let heads = Heads::new(spoken, &self.memory);
+        let paced = Paced::new(stream, course.clone(), self.timeouts.clone(), told, heads);
         let (stream, course) = (TokioIo::new(paced), &*course);
         // Each has a box of its own, so that an idle connection only takes memory for the version of HTTP that it speaks.
         match spoken {
@@ -290,7 +296,7 @@ async fn parted(course: &Course, timeouts: &Timeouts, patience: Duration) {
 
 /// HTTP/2 with bounded memory: unread bodies take at most `STREAM_WINDOW` for each request in flight, and untaken
 /// answers at most `SEND_BUFFER`. With the default limits that is less than a gigabyte, and only an attack reaches it.
-/// Buffered bodies have a budget of their own (`crate::buffered`). There is no adaptive window, because clients could
+/// Buffered bodies and large heads have a budget of their own (`crate::buffered`). There is no adaptive window, because clients could
 /// make it large at will.
 fn http2(limits: &Limits) -> http2::Builder<OnThisWorker> {
     let mut http2 = http2::Builder::new(OnThisWorker);
@@ -313,6 +319,8 @@ fn http2(limits: &Limits) -> http2::Builder<OnThisWorker> {
 const SPARE_FIELDS: usize = 156;
 /// Room above our own limit for a head: beyond it the HTTP library answers by itself, without a reason.
 const SPARE_HEADER: usize = 16 << 10;
+/// A head of many small fields takes this many times its size while the HTTP library reads it.
+const UNFINISHED: usize = 4;
 /// The HTTP library takes no smaller buffer.
 const LEAST_BUFFER: usize = 8192;
 const STREAM_WINDOW: u32 = 64 << 10;

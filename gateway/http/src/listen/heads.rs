@@ -1,0 +1,192 @@
+//! The memory of heads that are still being read, below the HTTP library.
+
+use tokio::time::Instant;
+
+use super::detect::{PREFACE, Spoken};
+use crate::buffered::{Budget, Full, HeadRoom};
+
+/// The memory for heads at one listener.
+pub(super) struct HeadMemory {
+    pub(super) budget: Budget,
+    /// What the library may take for an HTTP/2 head that is not complete.
+    pub(super) unfinished: usize,
+}
+
+/// The head that one connection is sending.
+pub(super) struct Heads {
+    room: HeadRoom,
+    how: How,
+}
+
+enum How {
+    /// So many bytes of the present head have come. The library keeps its buffer, so the connection keeps the room of its
+    /// largest head.
+    Http1(usize),
+    Http2 {
+        frames: HeadFrames,
+        unfinished: usize,
+        since: Option<Instant>,
+    },
+}
+
+impl Heads {
+    pub(super) fn new(spoken: Spoken, memory: &HeadMemory) -> Self {
+        let how = match spoken {
+            Spoken::Http1 => How::Http1(0),
+            Spoken::Http2 => {
+                How::Http2 { frames: HeadFrames::new(), unfinished: memory.unfinished, since: None }
+            }
+        };
+        Self { room: HeadRoom::of(&memory.budget), how }
+    }
+
+    /// An HTTP/1 head begins.
+    pub(super) fn begin(&mut self) {
+        if let How::Http1(come) = &mut self.how {
+            *come = 0;
+        }
+    }
+
+    /// Bytes came. `of_head`: an HTTP/1 client has not sent all of its head.
+    pub(super) fn read(&mut self, bytes: &[u8], of_head: bool) -> Result<(), Full> {
+        match &mut self.how {
+            How::Http1(come) if of_head => {
+                *come += bytes.len();
+                self.room.hold(*come)
+            }
+            How::Http1(_) => Ok(()),
+            How::Http2 { frames, unfinished, since } => {
+                frames.read(bytes);
+                if !frames.open {
+                    if since.take().is_some() {
+                        self.room.give_back();
+                    }
+                    return Ok(());
+                }
+                since.get_or_insert_with(Instant::now);
+                self.room.hold(*unfinished)
+            }
+        }
+    }
+
+    /// Since when an HTTP/2 head is not complete. Nothing else can come over the connection meanwhile.
+    pub(super) fn unfinished(&self) -> Option<Instant> {
+        match self.how {
+            How::Http1(_) => None,
+            How::Http2 { since, .. } => since,
+        }
+    }
+}
+
+/// Follows the frames of an HTTP/2 client (RFC 9113, 4.1).
+#[derive(Debug)]
+struct HeadFrames {
+    /// Bytes to pass over: first of the preface, then of a payload.
+    left: usize,
+    head: [u8; FRAME_HEAD],
+    have: usize,
+    /// A head has begun, and its last frame has not.
+    open: bool,
+}
+
+impl HeadFrames {
+    fn new() -> Self {
+        Self { left: PREFACE.len(), head: [0; FRAME_HEAD], have: 0, open: false }
+    }
+
+    fn read(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let payload = self.left.min(bytes.len());
+            self.left -= payload;
+            bytes = &bytes[payload..];
+            let taken = (FRAME_HEAD - self.have).min(bytes.len());
+            self.head[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
+            self.have += taken;
+            bytes = &bytes[taken..];
+            if self.have == FRAME_HEAD {
+                let [a, b, c, kind, flags, ..] = self.head;
+                self.left = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+                self.have = 0;
+                if matches!(kind, HEADERS | CONTINUATION) {
+                    self.open = flags & END_HEADERS == 0;
+                }
+            }
+        }
+    }
+}
+
+const FRAME_HEAD: usize = 9;
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+const END_HEADERS: u8 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffered::metrics::BufferedMetrics;
+
+    fn frame(kind: u8, flags: u8, payload: usize) -> Vec<u8> {
+        let length = u32::try_from(payload).expect("short").to_be_bytes();
+        [&length[1..], &[kind, flags, 0, 0, 0, 1], &vec![9; payload]].concat()
+    }
+
+    #[test]
+    fn a_head_is_open_from_its_first_frame_to_its_last_however_they_are_cut() {
+        let sent = [
+            (PREFACE.to_vec(), false),
+            (frame(4, 0, 0), false),
+            (frame(HEADERS, 1, 300), true),
+            (frame(CONTINUATION, 0, 70_000), true),
+            (frame(CONTINUATION, END_HEADERS, 0), false),
+            (frame(0, END_HEADERS, 5), false),
+            (frame(HEADERS, END_HEADERS, 5), false),
+            (frame(HEADERS, 0, 0), true),
+        ];
+        for cut in [1, 2, 7, 9, 1000, usize::MAX] {
+            let mut frames = HeadFrames::new();
+            for (bytes, open) in &sent {
+                bytes.chunks(cut.min(bytes.len())).for_each(|piece| frames.read(piece));
+                assert_eq!(frames.open, *open, "{cut}: {frames:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn heads_that_are_not_complete_take_room_and_the_last_one_finds_none() {
+        for spoken in [Spoken::Http1, Spoken::Http2] {
+            let budget = Budget::new(1 << 20, BufferedMetrics::nobodys());
+            let memory = HeadMemory { budget: budget.clone(), unfinished: 1 << 20 };
+            let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
+            let bytes = if spoken == Spoken::Http1 { vec![b'x'; 1 << 20] } else { opened };
+            let mut held = Vec::new();
+            let all = loop {
+                let mut heads = Heads::new(spoken, &memory);
+                if heads.read(&bytes, true).is_err() {
+                    break held.len();
+                }
+                held.push(heads);
+            };
+            assert_eq!(all, 4, "{spoken:?}");
+            held.clear();
+            assert_eq!(budget.metrics().add(0), 0, "{spoken:?}");
+        }
+    }
+
+    #[test]
+    fn a_complete_http2_head_gives_its_room_back_and_an_http1_connection_keeps_it() {
+        let budget = Budget::new(1 << 20, BufferedMetrics::nobodys());
+        let memory = HeadMemory { budget: budget.clone(), unfinished: 1 << 20 };
+        let mut http2 = Heads::new(Spoken::Http2, &memory);
+        let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
+        http2.read(&opened, false).expect("room");
+        assert!(http2.unfinished().is_some());
+        http2.read(&frame(CONTINUATION, END_HEADERS, 1), false).expect("room");
+        assert_eq!((http2.unfinished(), budget.metrics().add(0)), (None, 0));
+        let mut http1 = Heads::new(Spoken::Http1, &memory);
+        http1.read(&[b'x'; 30_000], true).expect("room");
+        http1.read(&[b'x'; 90_000], false).expect("a body is counted elsewhere");
+        http1.begin();
+        http1.read(&[b'x'; 20_000], true).expect("room");
+        assert_eq!(budget.metrics().add(0), 30_000);
+    }
+}

@@ -444,3 +444,37 @@ mod era {
         violates("era", "AWAY", "regress");
     }
 }
+
+mod forward_auth {
+    use super::{happens, holds, violates};
+
+    #[test]
+    fn nothing_overlaps_behind_a_proxy_that_keeps_to_its_configuration() {
+        holds("forward_auth", "");
+        for number in [1, 2, 3, 4, 5, 7] {
+            happens("forward_auth", "", number);
+        }
+    }
+
+    #[test]
+    fn without_its_rules_a_request_of_the_proxy_runs_beside_the_next_one() {
+        for switch in ["TTL_SHORT", "END_ON_OWN", "HEAD_ENDS", "ANY_LEASE", "FAIL_OPEN", "FORGETS_RELOAD"] {
+            violates("forward_auth", switch, "overlap");
+        }
+        violates("forward_auth", "COUNT_LATE", "stale");
+        violates("forward_auth", "RETRIES", "twice");
+    }
+
+    #[test]
+    fn a_proxy_that_stands_still_and_repeats_is_refused_where_tokens_are_compared() {
+        holds("forward_auth", "RS=2 STILL COMPARES");
+        holds("forward_auth", "RS=2 STILL COMPARES RETRIES");
+        happens("forward_auth", "RS=2 STILL COMPARES", 6);
+        violates("forward_auth", "RS=2 STILL COMPARES RETRIES EQUAL_PASSES", "twice");
+    }
+
+    #[test]
+    fn a_proxy_that_stands_still_sends_late_where_nobody_compares() {
+        violates("forward_auth", "RS=2 STILL", "stale");
+    }
+}

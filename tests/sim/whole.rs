@@ -136,14 +136,23 @@ fn without_a_filter_what_stands_still_longer_than_the_wait_is_outside_of_the_pro
     assert!(outside > cases / 10, "not exercised: {seen:?}");
 }
 
+fn is_caught_behind_a_filter_without(rule: Rule) {
+    let plays = standstills(WayToUpstream::Filtered, 0, CAUGHT_WITHIN);
+    let (failing, wrong) = first_failing(plays.map(|play| play.without(rule))).expect("caught");
+    eprintln!("behind a filter, without {rule:?}: caught at seed {}: {wrong:?}", failing.seed);
+    let with = Play::of(failing.seed).with_standstills(WayToUpstream::Filtered);
+    assert_eq!(with.run().wrong, Vec::<String>::new(), "the rule makes the difference");
+}
+
 #[test]
 fn a_filter_that_lets_late_requests_pass_is_caught() {
-    let without =
-        standstills(WayToUpstream::Filtered, 0, CAUGHT_WITHIN).map(|play| play.without(Rule::Filter));
-    let (failing, wrong) = first_failing(without).expect("caught");
-    eprintln!("without a filter: caught at seed {}: {wrong:?}", failing.seed);
-    let with = Play::of(failing.seed).with_standstills(WayToUpstream::Filtered);
-    assert_eq!(with.run().wrong, Vec::<String>::new(), "the filter makes the difference");
+    is_caught_behind_a_filter_without(Rule::Filter);
+}
+
+/// What the guard writes into `Fencing-Not-After` is what the filter goes by.
+#[test]
+fn a_guard_that_says_too_late_a_moment_is_caught() {
+    is_caught_behind_a_filter_without(Rule::NotAfter);
 }
 
 /// The most seeds until a build without one of the rules is caught.

@@ -40,6 +40,8 @@ pub(super) const LONGEST_BLOCK: Duration = Duration::from_millis(2500);
 /// The times of the guard.
 pub(super) const MAX_EXECUTION: Duration = Duration::from_secs(8);
 pub(super) const SEND_WITHIN: Duration = Duration::from_secs(2);
+/// The most by which the wall clocks of guard and filter differ.
+pub(super) const CLOCK_ERROR: Duration = Duration::from_millis(300);
 /// The longest execution, if it is begun within `SEND_WITHIN`.
 pub(super) const LONGEST_EXECUTION: Duration = MAX_EXECUTION.saturating_sub(SEND_WITHIN);
 /// The time limit of every upstream, guards included. A gateway with other keys waits as long for a request of unknown

@@ -51,6 +51,8 @@ pub(super) enum Rule {
     Principal,
     /// The filter refuses what comes late.
     Filter,
+    /// A dispatch says the end of the sender's permission, and not when nobody waits for it any more.
+    NotAfter,
     /// A whole answer that a proxy may have made ends no execution.
     Unfinished,
 }
@@ -77,6 +79,7 @@ impl Rule {
             Self::Inheritance => "rule_inheritance",
             Self::Principal => "rule_principal",
             Self::Filter => "rule_filter",
+            Self::NotAfter => "rule_not_after",
             Self::Unfinished => "rule_unfinished",
         }
     }

@@ -1,4 +1,4 @@
-//! CLOCK_BOOTTIME of a machine in simulated time.
+//! The clocks of machines in simulated time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,6 +15,31 @@ impl Clock for SimulatedClock {
     fn now(&self) -> Boot {
         Boot::from_nanos(0) + self.uptime + self.began.elapsed()
     }
+}
+
+/// Another machine, whose wall clock differs from that of the first.
+#[derive(Debug)]
+struct OtherMachine {
+    clock: SharedClock,
+    /// Both in milliseconds.
+    ahead: u64,
+    behind: u64,
+}
+
+impl Clock for OtherMachine {
+    fn now(&self) -> Boot {
+        self.clock.now()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        self.clock.unix_ms() + self.ahead - self.behind
+    }
+}
+
+/// Of a machine whose wall clock is `ahead` of that of `clock`, less `behind`.
+pub(super) fn other_machine(clock: SharedClock, ahead: Duration, behind: Duration) -> SharedClock {
+    let [ahead, behind] = [ahead, behind].map(|time| u64::try_from(time.as_millis()).expect("a short time"));
+    Arc::new(OtherMachine { clock, ahead, behind })
 }
 
 /// Of a machine that was booted some time ago.

@@ -10,9 +10,10 @@ use std::{
 };
 
 use bytes::Bytes;
+use fencegate::steps::filter;
 use fencegate_http::network::Accept as _;
 use fencegate_policies::token::Token;
-use fencegate_process::failpoint;
+use fencegate_process::clock::SharedClock;
 use fencegate_tests::{
     history::{ATTEMPT, Execution},
     origin::Access,
@@ -29,7 +30,7 @@ use tracing::info;
 use super::{
     exchange::sent,
     network::Host,
-    places::{OTHER_PORT, PORT, SEND_WITHIN},
+    places::{CLOCK_ERROR, OTHER_PORT, PORT},
     process::Process,
     schedule::WayToUpstream,
 };
@@ -53,6 +54,8 @@ pub(super) struct Upstream {
     done: RefCell<BTreeSet<String>>,
     busy: Cell<usize>,
     filters: bool,
+    /// The clock of the filter.
+    clock: SharedClock,
     /// The number of requests that the filter has refused.
     refused: Cell<u64>,
     /// For how long it has stood still in all.
@@ -89,7 +92,7 @@ enum Entrance {
 
 impl Upstream {
     /// Listens at both entrances.
-    pub(super) fn open(host: &Host, way: WayToUpstream) -> Rc<Self> {
+    pub(super) fn open(host: &Host, way: WayToUpstream, clock: SharedClock) -> Rc<Self> {
         let upstream = Rc::new(Self {
             host: host.clone(),
             guarded: RefCell::default(),
@@ -97,6 +100,7 @@ impl Upstream {
             done: RefCell::default(),
             busy: Cell::new(0),
             filters: way == WayToUpstream::Filtered,
+            clock,
             refused: Cell::new(0),
             stood_still: Cell::default(),
             stands: Cell::default(),
@@ -188,7 +192,7 @@ impl Upstream {
         }
         let path = head.uri.path().to_owned();
         let sent = taken_of.get();
-        if self.is_late(entrance, sent) {
+        if self.is_refused(entrance, &head.headers) {
             info!(path, "upstream.refuses");
             self.refused.set(self.refused.get() + 1);
             return Err(Refused);
@@ -213,12 +217,10 @@ impl Upstream {
         Ok(answer(200))
     }
 
-    /// In the place of the filter that reads `Fencing-Not-After`: it knows from the network when the guard sent the
-    /// request. The guard has the same time to send.
-    fn is_late(&self, entrance: Entrance, sent: Option<Instant>) -> bool {
-        let filtered =
-            self.filters && matches!(entrance, Entrance::Guarded) && !failpoint::is_off("rule_filter");
-        filtered && sent.is_some_and(|sent| sent.elapsed() >= SEND_WITHIN)
+    /// In the place of a filter. It reads `Fencing-Not-After` as the real one does, on a machine of its own.
+    fn is_refused(&self, entrance: Entrance, headers: &HeaderMap) -> bool {
+        let filtered = self.filters && matches!(entrance, Entrance::Guarded);
+        filtered && !matches!(filter::begun_by(headers, &*self.clock, CLOCK_ERROR), Ok(Some(_)))
     }
 
     /// Works for that long. Time in which it stands still does not count.

@@ -26,7 +26,7 @@ use super::{
     gateway_process::{self, GatewayStart, Order},
     guard_process::{self, Disk, GuardStart},
     network::{Cables, Host},
-    places::{CLIENTS, GATEWAYS, GUARD, Naming, RESPONSE_TIMEOUT, Secrets, T, UPSTREAM},
+    places::{CLIENTS, CLOCK_ERROR, GATEWAYS, GUARD, Naming, RESPONSE_TIMEOUT, Secrets, T, UPSTREAM},
     process::Process,
     schedule::{Ask, Event, Schedule, Trouble, WayToUpstream, What, Who},
     simulated_clock,
@@ -133,12 +133,15 @@ impl World {
         if way != WayToUpstream::Direct {
             cables.relays_to(UPSTREAM);
         }
+        let clock = simulated_clock::since_boot(Duration::from_secs(1000));
+        let ahead = dice.within(&(Duration::ZERO..CLOCK_ERROR * 2));
+        let filter_clock = simulated_clock::other_machine(clock.clone(), ahead, CLOCK_ERROR);
         Self {
-            upstream: Upstream::open(&cables.host(UPSTREAM), way),
+            upstream: Upstream::open(&cables.host(UPSTREAM), way, filter_clock),
             clients: Clients::at(cables.host(CLIENTS)),
             gateways: [0, 1].map(place),
             guard,
-            clock: simulated_clock::since_boot(Duration::from_secs(1000)),
+            clock,
             ensemble,
             cables,
             secrets: Rc::new(Secrets::written(&folder)),

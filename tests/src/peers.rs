@@ -92,11 +92,23 @@ impl Peer {
     /// # Panics
     /// If it does not start; Debian has it as `caddy`.
     pub fn caddy_with(shipped: &str, port: &str, instead: &[(&str, String)]) -> Self {
-        Self::start("caddy", caddy_command, |listen| {
-            let instead: Vec<_> =
-                instead.iter().cloned().chain([(port, format!(":{}", listen.port()))]).collect();
-            exchanged(shipped, &instead)
-        })
+        Self::caddy_of("caddy", shipped, port, instead)
+    }
+
+    /// The same with another program than Debian's.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn caddy_of(program: &str, shipped: &str, port: &str, instead: &[(&str, String)]) -> Self {
+        Self::start(
+            "caddy",
+            |home, _| caddy_command(program, home),
+            |listen| {
+                let instead: Vec<_> =
+                    instead.iter().cloned().chain([(port, format!(":{}", listen.port()))]).collect();
+                exchanged(shipped, &instead)
+            },
+        )
     }
 
     /// The same of Envoy, whose program is `binary`.
@@ -182,11 +194,11 @@ fn nginx_command(home: &Path, _: SocketAddr) -> (&'static str, Vec<String>) {
 }
 
 /// What it keeps stays in its home.
-fn caddy_command(home: &Path, _: SocketAddr) -> (&'static str, Vec<String>) {
+fn caddy_command(program: &str, home: &Path) -> (&'static str, Vec<String>) {
     let at = home.display();
     let file = format!("{at}/peer.conf");
     let kept = ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"].map(|name| format!("{name}={at}"));
-    let words = ["caddy", "run", "--adapter", "caddyfile", "--config", &file].map(str::to_owned);
+    let words = [program, "run", "--adapter", "caddyfile", "--config", &file].map(str::to_owned);
     ("env", kept.into_iter().chain(words).collect())
 }
 

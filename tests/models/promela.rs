@@ -324,6 +324,45 @@ mod journal {
     }
 }
 
+mod permits {
+    use super::{happens, holds, violates};
+
+    #[test]
+    fn never_more_than_permits_are_at_work_and_no_holder_is_refused() {
+        holds("permits", "");
+        holds("permits", "TURNS=4 LOSSES=1 LIES=0");
+        for number in 1..=5 {
+            happens("permits", "", number);
+        }
+    }
+
+    #[test]
+    fn all_who_hold_go_by_one_number() {
+        holds("permits", "OTHER_NUMBER");
+        happens("permits", "OTHER_NUMBER", 6);
+        violates("permits", "OTHER_NUMBER NO_DIFFER", "unlike");
+    }
+
+    #[test]
+    fn a_holder_whose_session_is_lost_while_it_works_is_waited_for() {
+        violates("permits", "NO_GUARD", "crowd");
+        violates("permits", "NO_SETTLE", "crowd");
+        violates("permits", "NO_SECOND_CHECK", "stale");
+    }
+
+    #[test]
+    fn tokens_are_of_the_node_of_the_permit_and_so_are_marks() {
+        violates("permits", "PLACE_TOKEN", "refused");
+        violates("permits", "ONE_MARK", "refused");
+    }
+
+    #[test]
+    fn a_permit_is_taken_in_line_and_one_at_a_time() {
+        violates("permits", "NO_RANK", "passed");
+        violates("permits", "UNKNOWN_FORGOTTEN", "two");
+    }
+}
+
 mod not_after {
     use super::{happens, holds, violates};
 

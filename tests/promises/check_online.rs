@@ -329,6 +329,7 @@ async fn the_file_of_a_guard_is_looked_at_as_well() {
         told.said
     );
     assert!(told.saw("tickets", "verified with") && told.saw("folders", "can be written"), "{:#}", told.said);
+    assert!(told.saw("upstream", "without `health`"), "{:#}", told.said);
     assert!(!home.path().join("guard.redb").exists(), "looking makes no store");
 
     fs::set_permissions(&public, fs::Permissions::from_mode(0o666)).expect("our own file");

@@ -166,6 +166,7 @@ codes! {
     CredentialKey     "FG0407" Error "a key is made of a credential"
     PlainDigest       "FG0408" Warning "the password for ZooKeeper crosses the network as plain text"
     PlainLease        "FG0409" Warning "the tokens of principals and the secrets of leases cross the network as plain text"
+    OpenFilter        "FG0410" Warning "a filter is open to the network, so whoever reaches it can make up a moment"
 
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
     RootOpen          "FG0502" Warning "everybody who reaches ZooKeeper may write the root"

@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Enforce, Expiry, Guard, Missing, Plan, ReservedFields, RouteTable, Store, Unmatched, UpstreamId},
+    plan::{
+        Bind, ClientAuth, Enforce, Expiry, Guard, Listener, Missing, Plan, ReservedFields, RouteTable, Store,
+        Unmatched, UpstreamId,
+    },
 };
 
 /// The default `max_tenure` of a gateway, and some minutes in which other gateways wait for the key.
@@ -42,7 +45,12 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
     };
     let times = Times::read(block);
     match (filter, &upstream) {
-        (Some(_), _) => of_a_store_only(block),
+        (Some(_), _) => {
+            of_a_store_only(block);
+            if let Some(written) = &written {
+                open_filter(block, &written.listener);
+            }
+        }
         (None, Some(upstream)) => {
             times.early_eviction(block);
             times.short_execution(block, upstream);
@@ -105,15 +113,35 @@ fn filter(block: &mut Block) -> Option<Duration> {
 
 /// Fields that only a guard with a store heeds.
 fn of_a_store_only(block: &mut Block) {
-    for field in
-        ["settle", "max_execution", "send_within", "evict_after", "clock_error", "journal", "tickets"]
-    {
+    for field in ["settle", "max_execution", "send_within", "evict_after", "clock_error", "journal"] {
         if block.is_present(field) {
             let message = format!("`{field}` has no effect in a filter, which has no store");
             let fault = Diagnostic::new(Code::NoEffect, message);
             block.fault(field, fault.remedy("leave it out"));
         }
     }
+    if block.is_present("tickets") {
+        let message =
+            "`tickets` has no effect in a filter: the moment of a guard is its own, and no ticket has it";
+        let remedy = "leave it out, and let only guards and gateways reach the filter";
+        block.fault("tickets", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+    }
+}
+
+/// A filter believes the moment that a request says. Whoever reaches it over the network can say any.
+fn open_filter(block: &mut Block, listener: &Listener) {
+    let knows = listener.tls.as_ref().is_some_and(|tls| matches!(tls.client_auth, ClientAuth::Required(_)));
+    let is_near = match &listener.address {
+        Bind::Tcp(address) => address.ip().is_loopback(),
+        Bind::Unix(_) => true,
+    };
+    if knows || is_near {
+        return;
+    }
+    let message =
+        "a filter believes each `Fencing-Not-After`, and whoever reaches this listener can make one up";
+    let remedy = "write an address on loopback or `unix:`, or `tls` with `client_auth: required`";
+    block.fault("listener", Diagnostic::new(Code::OpenFilter, message).remedy(remedy));
 }
 
 struct Times {

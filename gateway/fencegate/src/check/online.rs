@@ -6,7 +6,7 @@ use fencegate_guard::ticket::Verifier;
 use fencegate_lock::state::Memory;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
-    plan::{Gateway, Guard, Level, Verification},
+    plan::{Gateway, Guard, Level, Store, Verification},
 };
 use fencegate_process::said::causes;
 use futures_util::future::{join_all, join3, join4};
@@ -79,6 +79,9 @@ pub(super) fn guard(text: &str, guard: &Guard) -> io::Result<Found> {
     files::socket(&findings, &["listener", "address"], &serving.listener.address);
     files::admin(&findings, &serving.admin);
     files::memory(&findings, &["listener", "limits"], &serving.listener.limits);
+    if guard.store != Store::Stateless && serving.upstreams.iter().any(|one| one.sharing.health.is_none()) {
+        findings.saw("upstream", NO_HEALTH);
+    }
     run(async {
         let upstreams = serving.upstreams.iter().map(|upstream| endpoints::of_guard(&findings, upstream));
         let (tickets, store) =
@@ -87,6 +90,10 @@ pub(super) fn guard(text: &str, guard: &Guard) -> io::Result<Found> {
     })?;
     Ok(found(findings))
 }
+
+/// Said of a guard that does not ask.
+const NO_HEALTH: &str =
+    "without `health`: what is in doubt ends by the clock alone, also while the service stands still";
 
 /// The keys with which tickets are verified.
 async fn keys(findings: &Findings, from: Option<&Verification>) {

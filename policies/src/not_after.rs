@@ -1,8 +1,9 @@
 //! The moment after which a dispatch must not be begun: the value of the field `Fencing-Not-After`.
 //!
 //! The value is an Item of RFC 9651: an Integer, the milliseconds since 1970-01-01 UTC, and two parameters, both or
-//! none. `boot` is the boot id of the sender's kernel, `uptime` the same moment in milliseconds of its CLOCK_BOOTTIME.
-//! On the kernel that `boot` names no clocks have to agree. Unknown parameters are ignored.
+//! none, each once. `boot` is the boot id of the sender's kernel, `uptime` the same moment in milliseconds of its
+//! CLOCK_BOOTTIME. On the kernel that `boot` names no clocks have to agree. Unknown parameters are ignored. Of the numbers
+//! of these three only one spelling is read, without sign and leading zeros: no two readers may differ about a moment.
 
 use std::{fmt, time::Duration};
 
@@ -29,16 +30,16 @@ pub struct BootId([u8; 36]);
 pub enum ParseNotAfterError {
     #[error("longer than {} bytes", NotAfter::LONGEST)]
     TooLong,
-    #[error("not an integer of at most 15 digits")]
-    NotAnInteger,
-    #[error("before 1970")]
-    Negative,
+    #[error("not a number of at most 15 digits, without sign and leading zeros")]
+    NotMillis,
     #[error("a parameter that cannot be read")]
     Parameter,
     #[error("`boot` is not a string")]
     Boot,
     #[error("`uptime` is not a number of milliseconds")]
     Uptime,
+    #[error("`boot` or `uptime` is there twice")]
+    Twice,
     #[error("of `boot` and `uptime` one is missing")]
     OneOfTwo,
     #[error("something stands behind the value")]
@@ -63,35 +64,30 @@ impl NotAfter {
     /// Reads the value of a field.
     ///
     /// # Errors
-    /// Anything but one Item of RFC 9651 with the meaning that is described above. Of a parameter that stands there
-    /// twice the last one counts (RFC 9651, 4.2.3.2).
+    /// Anything but one Item of RFC 9651 of the form that is described above.
     pub fn parse(value: &[u8]) -> Result<Self, ParseNotAfterError> {
         if value.len() > Self::LONGEST {
             return Err(Error::TooLong);
         }
         let mut rest = Rest(value);
-        rest.skip_spaces();
-        let unix_ms = match rest.number().ok_or(Error::NotAnInteger)? {
-            BareItem::Integer(number) => u64::try_from(number).map_err(|_| Error::Negative)?,
-            _ => return Err(Error::NotAnInteger),
-        };
+        let Some(BareItem::Millis(unix_ms)) = rest.number() else { return Err(Error::NotMillis) };
         let (mut boot, mut uptime) = (None, None);
         while rest.take(b';') {
             rest.skip_spaces();
             let key = rest.key().ok_or(Error::Parameter)?;
             let item = if rest.take(b'=') { rest.bare_item() } else { Some(BareItem::Other) };
             let item = item.ok_or(Error::Parameter)?;
-            match (key, item) {
-                (b"boot", BareItem::String(id)) => boot = Some(id),
+            let before = match (key, item) {
+                (b"boot", BareItem::String(id)) => boot.replace(id).is_some(),
                 (b"boot", _) => return Err(Error::Boot),
-                (b"uptime", BareItem::Integer(ms)) => {
-                    uptime = Some(u64::try_from(ms).map_err(|_| Error::Uptime)?);
-                }
+                (b"uptime", BareItem::Millis(ms)) => uptime.replace(ms).is_some(),
                 (b"uptime", _) => return Err(Error::Uptime),
-                _ => {}
+                _ => false,
+            };
+            if before {
+                return Err(Error::Twice);
             }
         }
-        rest.skip_spaces();
         if !rest.0.is_empty() {
             return Err(Error::Trailing);
         }
@@ -171,7 +167,10 @@ impl fmt::Display for NotAfter {
 
 /// A bare item of RFC 9651, as far as its kind matters here.
 enum BareItem<'a> {
-    Integer(i64),
+    /// An Integer without sign and leading zeros.
+    Millis(u64),
+    /// Another Integer.
+    Integer,
     /// The text between the quotes, with its escapes.
     String(&'a [u8]),
     Other,
@@ -221,11 +220,12 @@ impl<'a> Rest<'a> {
             }
             b'@' => {
                 self.take(b'@');
-                matches!(self.number()?, BareItem::Integer(_)).then_some(BareItem::Other)
+                let number = self.number()?;
+                matches!(number, BareItem::Millis(_) | BareItem::Integer).then_some(BareItem::Other)
             }
             b'%' => {
                 self.take(b'%');
-                self.string().map(|_| BareItem::Other)
+                self.display_string()
             }
             first if first.is_ascii_alphabetic() || first == b'*' => {
                 self.take_while(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte));
@@ -247,8 +247,11 @@ impl<'a> Rest<'a> {
             let is_decimal = digits.len() <= 12 && (1..=3).contains(&fraction.len());
             return is_decimal.then_some(BareItem::Other);
         }
-        let value = digits.iter().fold(0_i64, |value, digit| value * 10 + i64::from(digit - b'0'));
-        Some(BareItem::Integer(if negative { -value } else { value }))
+        if negative || (digits.len() > 1 && digits[0] == b'0') {
+            return Some(BareItem::Integer);
+        }
+        let value = digits.iter().fold(0_u64, |value, digit| value * 10 + u64::from(digit - b'0'));
+        Some(BareItem::Millis(value))
     }
 
     /// RFC 9651, 4.2.5.
@@ -269,6 +272,24 @@ impl<'a> Rest<'a> {
         }
         self.0 = &text[length + 1..];
         Some(&text[..length])
+    }
+
+    /// RFC 9651, 4.2.10, but for the rule that its bytes are UTF-8.
+    fn display_string(&mut self) -> Option<BareItem<'a>> {
+        if !self.take(b'"') {
+            return None;
+        }
+        let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        loop {
+            self.take_while(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'%');
+            if self.take(b'"') {
+                return Some(BareItem::Other);
+            }
+            match self.0 {
+                [b'%', first, second, rest @ ..] if is_hex(first) && is_hex(second) => self.0 = rest,
+                _ => return None,
+            }
+        }
     }
 
     /// RFC 9651, 4.2.7.
@@ -310,20 +331,15 @@ mod tests {
         let plain = Ok(NotAfter::new(5, None));
         for text in [
             "5",
-            " 5 ",
-            "005",
             "5;a",
-            "5; a=1.5;b=?0;c=:YWI=:;d=tok/en;e=\"x\\\"y\";f=@-7;g=%\"x\"",
+            "5;a;a=2",
+            "5; a=1.5;b=?0;c=:YWI=:;d=tok/en;e=\"x\\\"y\";f=@-7;g=%\"x%c3%a9\";h=-007;i=@007",
             "5;boot=\"not a kernel\";uptime=7",
         ] {
             assert_eq!(read(text), plain, "{text}");
         }
         let moved = Ok(NotAfter::new(5, Some(Uptime::new(boot(), 9))));
-        for text in [
-            format!("5;uptime=9;boot=\"{ID}\""),
-            format!("5;x=1;boot=\"{ID}\";uptime=9"),
-            format!("5;uptime=8;boot=\"x\";boot=\"{ID}\";uptime=9"),
-        ] {
+        for text in [format!("5;uptime=9;boot=\"{ID}\""), format!("5;x=1;boot=\"{ID}\";uptime=9")] {
             assert_eq!(read(&text), moved, "{text}");
         }
     }
@@ -331,13 +347,17 @@ mod tests {
     #[test]
     fn anything_else_is_malformed_and_never_read_as_late() {
         for (text, error) in [
-            ("", Error::NotAnInteger),
-            ("-1", Error::Negative),
-            ("+1", Error::NotAnInteger),
-            ("1.5", Error::NotAnInteger),
+            ("", Error::NotMillis),
+            ("-1", Error::NotMillis),
+            ("-0", Error::NotMillis),
+            ("005", Error::NotMillis),
+            (" 5", Error::NotMillis),
+            ("5 ", Error::Trailing),
+            ("+1", Error::NotMillis),
+            ("1.5", Error::NotMillis),
             ("1e30", Error::Trailing),
             ("0x10", Error::Trailing),
-            ("1000000000000000", Error::NotAnInteger),
+            ("1000000000000000", Error::NotMillis),
             ("5, 6", Error::Trailing),
             ("5 6", Error::Trailing),
             ("5;", Error::Parameter),
@@ -352,7 +372,14 @@ mod tests {
             ("5;boot=\"x\";uptime=-1", Error::Uptime),
             ("5;boot=\"x\";uptime=1.0", Error::Uptime),
             ("5;boot=\"x\";uptime", Error::Uptime),
-            ("\t5", Error::NotAnInteger),
+            ("5;boot=\"x\";uptime=-0", Error::Uptime),
+            ("5;boot=\"x\";uptime=01", Error::Uptime),
+            ("5;boot=\"x\";uptime=1;uptime=1", Error::Twice),
+            ("5;boot=\"x\";boot=\"x\";uptime=1", Error::Twice),
+            ("5;a=%\"%C3\"", Error::Parameter),
+            ("5;a=%\"%c\"", Error::Parameter),
+            ("5;a=%\"x", Error::Parameter),
+            ("\t5", Error::NotMillis),
         ] {
             assert_eq!(NotAfter::parse(text.as_bytes()), Err(error), "{text}");
         }

@@ -101,6 +101,7 @@ mod names;
 mod nested;
 mod not_after;
 mod not_after_proxies;
+mod not_after_vectors;
 mod once;
 mod once_answers;
 mod once_identity;

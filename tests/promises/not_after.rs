@@ -27,7 +27,7 @@ use tokio::time::sleep;
 const FIELD: &str = "fencing-not-after";
 
 /// A filter before the service at this address, which lets every GET pass.
-fn filter(service: SocketAddr) -> Launch {
+pub(super) fn filter(service: SocketAddr) -> Launch {
     Launch::filter(service).with("/unfenced", json!(["GET"]))
 }
 

@@ -18,7 +18,7 @@ fn text(file: &str) -> String {
 }
 
 /// A service that looks at nothing itself.
-fn service(workers: u16) -> Service {
+pub(super) fn service(workers: u16) -> Service {
     let folder = deploy().join("upstream/python");
     let path = format!("PYTHONPATH={}", folder.join("src").display());
     let program = folder.join("sample/deadline.py").display().to_string();
@@ -30,14 +30,14 @@ fn service(workers: u16) -> Service {
     })
 }
 
-fn nginx(service: &Service) -> Peer {
+pub(super) fn nginx(service: &Service) -> Peer {
     let script = shipped("proxies/not-after/not_after.js");
     let instead =
         [("from not_after.js", format!("from {script}")), (SERVICE, format!("127.0.0.1:{}", service.port))];
     Peer::nginx_with_module("http_js", &text("nginx.conf"), DOOR, &instead)
 }
 
-fn haproxy(service: &Service, instead: &[(&str, String)]) -> Peer {
+pub(super) fn haproxy(service: &Service, instead: &[(&str, String)]) -> Peer {
     let own = [(SERVICE, format!("127.0.0.1:{}", service.port))];
     Peer::haproxy_with(&text("haproxy.cfg"), DOOR, &[&own, instead].concat())
 }

@@ -67,6 +67,9 @@ pub enum Malformed {
     Token(#[from] BadToken),
     #[error("`{0}` stands there more than once")]
     Repeated(&'static str),
+    /// A gateway writes each field in one spelling. Whoever stands behind may not see another one.
+    #[error("`{0}` stands there in another spelling")]
+    Misspelled(&'static str),
     #[error("`{0}` is missing beside the token")]
     Missing(&'static str),
     #[error("`{0}` cannot be read")]

@@ -93,13 +93,16 @@ fn required<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<&'a str,
     one(presented, name)?.ok_or(Refused::TokenMalformed(Malformed::Missing(name)))
 }
 
-/// Every spelling that some server takes for the field counts: two of them are two values.
+/// Every spelling that some server takes for the field counts, and only the one that a gateway writes is read.
 fn one<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Refused> {
     let spelled = |other: &HeaderName| is_plain(other.as_str(), name);
-    let mut values = presented.iter().filter(|(other, _)| spelled(other)).map(|(_, value)| value);
-    let Some(value) = values.next() else { return Ok(None) };
-    if values.next().is_some() {
+    let mut fields = presented.iter().filter(|(other, _)| spelled(other));
+    let Some((own, value)) = fields.next() else { return Ok(None) };
+    if fields.next().is_some() {
         return Err(Refused::TokenMalformed(Malformed::Repeated(name)));
+    }
+    if own != name {
+        return Err(Refused::TokenMalformed(Malformed::Misspelled(name)));
     }
     value.to_str().map(Some).map_err(|_| Refused::TokenMalformed(Malformed::Unreadable(name)))
 }
@@ -157,6 +160,8 @@ mod tests {
             ("too large", vec![("fencing-token", "v1-8000000000000000-00000000-00000001"), key, mode]),
             ("two", vec![("fencing-token", TOKEN), ("fencing-token", TOKEN), key, mode]),
             ("two spellings", vec![("fencing-token", TOKEN), ("fencing_token", TOKEN), key, mode]),
+            ("another spelling", vec![("fencing_token", TOKEN), key, mode]),
+            ("a key in another spelling", vec![("fencing-token", TOKEN), ("fencing.key", "a"), mode]),
             ("other number", vec![("fencing-token", TOKEN), ("fencing-number", "172"), key, mode]),
             ("zeros in the number", vec![("fencing-token", TOKEN), ("fencing-number", "0171"), key, mode]),
             ("no key", vec![("fencing-token", TOKEN), mode]),
@@ -181,6 +186,7 @@ mod tests {
             vec![("fencing-not-after", "soon")],
             vec![("fencing-not-after", "1"), ("fencing-not-after", "1")],
             vec![("fencing-not-after", "1"), ("fencing_not_after", "2")],
+            vec![("fencing_not_after", "1795727217123")],
         ] {
             let refused = not_after(&fields(&bad)).expect_err("malformed");
             assert!(matches!(refused, Refused::TokenMalformed(_)), "{bad:?}: {refused:?}");

@@ -315,6 +315,44 @@ async fn a_holder_that_slept_through_its_session_sends_nothing_of_what_was_sent_
 }
 
 #[tokio::test]
+async fn what_was_sent_on_to_a_frozen_holder_ends_with_its_session() {
+    const SESSION: Duration = Duration::from_secs(4);
+    let site = Site::fresh().await;
+    let [first, second] = ["gw-1", "gw-2"].map(|name| {
+        let policy = sending(&site, name).with("/zookeeper/session_timeout", "4s");
+        policy.with("/routes/0/fence/wait", "10s")
+    });
+    let (one, two) = Gateway::start_both(&first, &second).await;
+    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    keeps(&one).await;
+    // From now on there are kept connections to the holder.
+    let both = [(); 2].map(|()| two.begin(Ask::post("/pay/7")));
+    for asked in both {
+        assert_eq!(asked.answer().await.status, 200);
+    }
+    assert!(site.origin.log().records.iter().all(|record| record.gateway == "gw-1"));
+    one.signal(Signal::STOP);
+    let frozen = std::time::Instant::now();
+
+    let written = two.begin(Ask::post("/pay/7"));
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let later = two.begin(Ask::post("/pay/7"));
+    assert!(!written.is_over() && frozen.elapsed() < SESSION, "not exercised");
+
+    let (written, later) = tokio::join!(written.result(), later.result());
+    let (written, later) = (written.expect("an answer"), later.expect("an answer"));
+    assert!(frozen.elapsed() < SESSION + Duration::from_secs(4), "{:?}", frozen.elapsed());
+    assert_eq!((written.status, written.reason().as_str()), (502, "outcome-unknown"));
+    assert_eq!(written.outcome(), Some(Outcome::Unknown));
+    assert_eq!((later.status, later.outcome()), (200, Some(Outcome::Done)), "sent on over a kept connection");
+    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+    let records = site.origin.log().records.clone();
+    assert!(records.iter().rev().take(2).all(|record| record.gateway == "gw-2"), "{records:?}");
+    one.signal(Signal::CONT);
+    History::of(&site.origin.log()).assert_holds();
+}
+
+#[tokio::test]
 async fn a_holder_that_sleeps_is_not_asked_any_more_when_its_session_is_over() {
     let site = Site::fresh().await;
     let (one, two) = two(&site).await;

@@ -40,7 +40,7 @@ fn a_session_that_is_acknowledged_too_slowly_is_kept_and_that_is_said() {
         let (clock, stop) = (clock(), CancellationToken::new());
         let (view, mut seen) = watch::channel(View::Away("not yet".into()));
         let settings = Rc::new(settings(clock.clone(), T));
-        let chores = chores::of(settings.clone(), Arc::default());
+        let chores = chores::of(settings.clone(), Arc::default(), Arc::default());
         spawn_local(supervise(library, settings, Rc::new(Current::default()), view, stop.clone(), chores));
         seen.wait_for(|view| matches!(view, View::Live { .. })).await.expect("supervised");
         let session = |view: &View| match view {

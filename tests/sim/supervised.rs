@@ -54,7 +54,7 @@ impl Supervised {
         let member = Nameplate::reached_at(PLAN, Some(reach));
         let settings = settings(clock.clone(), session_timeout);
         let settings = Rc::new(session::settings::Settings { member, ..settings });
-        let chores = chores::of(settings.clone(), Arc::default());
+        let chores = chores::of(settings.clone(), Arc::default(), Arc::default());
         let task = spawn_local(supervise(library, settings, current.clone(), view, stop.clone(), chores));
         seen.wait_for(|view| view.is_ready(&clock)).await.expect("supervised");
         Self { ensemble, doctor, current, stop, task, session_timeout }

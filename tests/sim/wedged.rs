@@ -46,7 +46,7 @@ fn a_session_that_answers_nothing_and_does_not_end_is_given_up() {
         let (view, mut seen) = watch::channel(View::Away("not yet".into()));
         let (current, stop) = (Rc::new(Current::default()), CancellationToken::new());
         let settings = Rc::new(settings(clock(), T));
-        let chores = chores::of(settings.clone(), Arc::default());
+        let chores = chores::of(settings.clone(), Arc::default(), Arc::default());
         spawn_local(supervise(library(&doctor), settings, current, view, stop.clone(), chores));
         let first = session(&mut seen).await;
         sleep(T * 3).await;

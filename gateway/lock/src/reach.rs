@@ -26,10 +26,21 @@ pub struct PageAddress {
 }
 
 /// How to send a request on to another gateway: its address, and the pass that it asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Way {
     pub gateway: Arc<str>,
+    /// The member node of the session that has the key.
+    pub member: Arc<str>,
     /// `host:port`.
     pub address: Arc<str>,
     pub pass: Pass,
 }
+
+/// Each process has one pass, so all its sessions are reached in the same way.
+impl PartialEq for Way {
+    fn eq(&self, other: &Self) -> bool {
+        self.address == other.address && self.pass == other.pass
+    }
+}
+
+impl Eq for Way {}

@@ -30,6 +30,7 @@ use super::field;
 struct Lying {
     connection: Connection,
     pass: Pass,
+    since: Instant,
     until: Instant,
 }
 
@@ -40,6 +41,9 @@ pub struct Idle(RefCell<HashMap<Arc<str>, Vec<Lying>>>);
 /// How long an idle connection is kept at most. The other gateway closes idle connections after its own
 /// `timeouts.idle`, 60 s by default. A request that met this end on its way would have an unknown outcome.
 const KEPT: Duration = Duration::from_secs(30);
+/// After this time without an exchange the other gateway is asked again who it is: it may be frozen, and a request that
+/// is written to it then has an unknown outcome.
+const TRUSTED: Duration = Duration::from_secs(1);
 /// How many connections to one gateway are kept.
 const MOST: usize = 64;
 /// To how many gateways connections are kept.
@@ -61,13 +65,13 @@ const MOST_ADDRESSES: usize = 8;
 
 impl Idle {
     /// Takes the newest connection that is ready. Connections to a former process at this address are closed.
-    fn take(&self, way: &Way) -> Option<Connection> {
+    fn take(&self, way: &Way) -> Option<Lying> {
         let mut all = self.0.borrow_mut();
         let lying = all.get_mut(&way.address)?;
         let now = Instant::now();
         lying.retain(|one| one.connection.is_usable() && now < one.until && one.pass == way.pass);
         let ready = lying.iter().rposition(|one| one.connection.is_ready())?;
-        Some(lying.swap_remove(ready).connection)
+        Some(lying.swap_remove(ready))
     }
 
     fn keep(&self, connection: Connection, way: &Way, keep: Duration) {
@@ -77,7 +81,8 @@ impl Idle {
         }
         let lying = all.entry(way.address.clone()).or_default();
         if lying.len() < MOST {
-            lying.push(Lying { connection, pass: way.pass.clone(), until: Instant::now() + keep });
+            let since = Instant::now();
+            lying.push(Lying { connection, pass: way.pass.clone(), since, until: since + keep });
         }
     }
 
@@ -123,14 +128,35 @@ impl<N: Network> Dialling<'_, N> {
     /// # Cancellation
     /// A connection in progress is closed.
     async fn reach(&self, way: &Way) -> io::Result<Connection> {
-        let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-        let longest = (self.left / 2).clamp(AT_LEAST, CONNECT);
         let proven = async {
             let mut connection = self.connect(way).await?;
             prove(&mut connection, way).await?;
             Ok(connection)
         };
-        timeout(longest, proven).await.map_err(late)?
+        self.in_time(proven).await
+    }
+
+    /// As [`Self::reach`], over a connection that has carried exchanges before. `None`: it was closed meanwhile.
+    async fn reach_again(&self, lying: Lying, way: &Way) -> io::Result<Option<Connection>> {
+        let Lying { mut connection, since, .. } = lying;
+        if since.elapsed() < TRUSTED {
+            return Ok(Some(connection));
+        }
+        match self.in_time(prove(&mut connection, way)).await {
+            Ok(()) => Ok(Some(connection)),
+            Err(late) if late.kind() == io::ErrorKind::TimedOut => Err(late),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Whether the process at the other end answers and proves who it is, over a new connection.
+    pub async fn is_there(&self, way: &Way) -> bool {
+        self.reach(way).await.is_ok()
+    }
+
+    async fn in_time<T>(&self, proven: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        let longest = (self.left / 2).clamp(AT_LEAST, CONNECT);
+        timeout(longest, proven).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 
     async fn connect(&self, way: &Way) -> io::Result<Connection> {
@@ -187,7 +213,11 @@ impl Lend {
         fresh: bool,
     ) -> io::Result<Self> {
         let lying = if fresh { None } else { idle.take(way) };
-        let connection = match lying {
+        let again = match lying {
+            Some(lying) => dialling.reach_again(lying, way).await?,
+            None => None,
+        };
+        let connection = match again {
             Some(connection) => connection,
             None => dialling.reach(way).await?,
         };

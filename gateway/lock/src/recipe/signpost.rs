@@ -31,5 +31,10 @@ pub async fn follow<L: Link>(live: &Live<L>, read: Signpost) -> Option<Way> {
     let reach = serde_json::from_slice::<Member>(&data).ok()?.peer?;
     // Each process has one pass, so this also finds nodes of an earlier session of this process.
     let ours = live.reach.as_ref().is_some_and(|ours| ours.pass == reach.pass);
-    (!ours).then(|| Way { gateway: gateway.into(), address: reach.address.into(), pass: reach.pass })
+    (!ours).then(|| Way {
+        gateway: gateway.into(),
+        member: member.into(),
+        address: reach.address.into(),
+        pass: reach.pass,
+    })
 }

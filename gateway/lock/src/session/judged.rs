@@ -66,9 +66,13 @@ pub async fn from_outside(
     look(link, paths, &Nameplate::of(plan), (ours, 0)).await
 }
 
-/// Looks whenever a gateway comes or goes, and each `every`. Publishes the new plan when the process has one. Never
-/// returns.
-pub(crate) async fn watch<L: Link>(live: &Live<L>, every: Duration) -> Infallible {
+/// Looks whenever a gateway comes or goes, and each `every`. Publishes the new plan when the process has one. `sees` gets
+/// the names of the member nodes after each such change. Never returns.
+pub(crate) async fn watch<L: Link>(
+    live: &Live<L>,
+    every: Duration,
+    mut sees: impl FnMut(&[String]),
+) -> Infallible {
     let Some((publishes, _)) = live.publishes() else { return pending().await };
     let mut wanted = publishes.now.subscribe();
     wanted.mark_changed();
@@ -76,7 +80,10 @@ pub(crate) async fn watch<L: Link>(live: &Live<L>, every: Duration) -> Infallibl
         let (members, plans) = (live.paths.members(), live.paths.plans());
         // The watches are set before the look, so that no change in between is missed.
         let stirred = match join(live.link.watch_children(&members), live.link.watch(&plans)).await {
-            (Ok((_, members)), Ok(plans)) => Some((members, plans)),
+            (Ok((there, members)), Ok(plans)) => {
+                sees(&there);
+                Some((members, plans))
+            }
             _ => None,
         };
         let mut stirred = std::pin::pin!(async move {

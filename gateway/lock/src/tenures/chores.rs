@@ -7,16 +7,22 @@ use crate::{
     once::{census::Census, sweep},
     recipe::janitor,
     session::{compare, judged, link::Link, live::Live, open_nodes, settings::Settings},
+    tenures::departed::{Departed, Onlooker},
 };
 
 /// The chores for [`crate::session::supervise::supervise`], which itself knows neither locks nor operations.
-pub fn of<L: Link>(settings: Rc<Settings>, census: Arc<Census>) -> impl AsyncFn(&Live<L>) -> Infallible {
+pub fn of<L: Link>(
+    settings: Rc<Settings>,
+    census: Arc<Census>,
+    departed: Arc<Departed>,
+) -> impl AsyncFn(&Live<L>) -> Infallible {
     async move |live: &Live<L>| {
         let every = live.rhythm().timeout;
         let audited = async {
             open_nodes::once(live, &settings).await;
             pending::<Infallible>().await
         };
+        let mut onlooker = Onlooker::new(&departed);
         let strangers = |unlike| census.strangers(unlike > 0);
         tokio::select! {
             never = audited => never,
@@ -24,7 +30,7 @@ pub fn of<L: Link>(settings: Rc<Settings>, census: Arc<Census>) -> impl AsyncFn(
             never = janitor::leave_unused_parents(live) => never,
             never = sweep::sweep_every(live, &census) => never,
             never = compare::watch(live, &settings, every, strangers) => never,
-            never = judged::watch(live, every) => never,
+            never = judged::watch(live, every, |members| onlooker.sees(members)) => never,
         }
     }
 }

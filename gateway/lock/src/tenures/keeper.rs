@@ -16,6 +16,7 @@ pub use super::lock_refused::Refused;
 use super::{
     ahead::Ahead,
     deadline::Deadline,
+    departed::Departed,
     desk::Desk,
     leased_lock::LeasedLock,
     other_number::Unlike,
@@ -116,6 +117,11 @@ impl Keeper {
     /// No answer came from the gateway at `way`, so no request is sent there for a while.
     pub fn shut(&self, way: &Way) {
         self.table.shut(way);
+    }
+
+    /// Sessions of other gateways that have ended.
+    pub fn departed(&self) -> &Departed {
+        &self.table.departed
     }
 
     async fn cached(&self, key: &ResourceKey, rules: Caching, wish: Wish<'_>) -> Result<Tenure, Refused> {

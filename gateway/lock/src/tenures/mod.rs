@@ -5,7 +5,8 @@
 //! request: [`strict`] is the task, [`own_node`] the worker's side; a client's lease is a [`leased_lock`].
 //! [`lock_refused`] says why there is no tenure; `other_number` asks again for a key whose number of permits has just
 //! changed. Callbacks run inside a [`chain`], by [`calls`]. [`desk`] does the [`work`] on the session's thread,
-//! [`caught`] if it panics; [`ended`] says why a tenure is over. [`ways`] remembers which other gateway keeps a key.
+//! [`caught`] if it panics; [`ended`] says why a tenure is over. [`ways`] remembers which other gateway keeps a key,
+//! and [`departed`] which sessions of others have ended.
 //! For operators: [`survey`] shows the locks of this gateway, with [`roll`]; [`inquiry`] asks ZooKeeper.
 
 pub mod ahead;
@@ -15,6 +16,7 @@ pub mod caught;
 pub mod chain;
 pub mod chores;
 pub mod deadline;
+pub mod departed;
 pub mod desk;
 pub mod ended;
 pub mod inquiry;

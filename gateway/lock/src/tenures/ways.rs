@@ -124,7 +124,7 @@ mod tests {
 
     fn way() -> Way {
         let pass = Pass::new(&SystemRandomness);
-        Way { gateway: "gw-2".into(), address: "gw-2:9910".into(), pass }
+        Way { gateway: "gw-2".into(), member: "gw-2-02".into(), address: "gw-2:9910".into(), pass }
     }
 
     fn millis(millis: u64) -> Boot {

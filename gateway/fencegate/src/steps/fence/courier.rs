@@ -11,7 +11,7 @@ use fencegate_http::{
     network::Network,
     upstream::speak::{NotAnswered, TakesTrailers},
 };
-use fencegate_lock::reach::Way;
+use fencegate_lock::{reach::Way, tenures::departed::Departed};
 use fencegate_policies::{key::ResourceKey, plan::Plan};
 use fencegate_process::clock::SharedClock;
 use hyper::{
@@ -19,7 +19,7 @@ use hyper::{
     body::Incoming,
     header::{CONNECTION, CONTENT_LENGTH, HeaderValue, TE, TRANSFER_ENCODING},
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, warn};
 
 use crate::{
@@ -55,6 +55,7 @@ pub struct Errand<'r> {
     pub request: &'r Keyed,
     /// How long the request may wait there for its key.
     pub left: Duration,
+    pub departed: &'r Departed,
 }
 
 /// The result of sending a request to another gateway.
@@ -71,6 +72,9 @@ pub enum Carried {
 
 /// Added to the time that the other gateway may take by its own limits.
 const MARGIN: Duration = Duration::from_secs(5);
+
+/// How often a gateway whose session has ended is asked whether it still runs, and the longest time for each answer.
+const ASKED: Duration = Duration::from_secs(1);
 
 impl<N: Network> Courier<N> {
     /// Sends a request on, and waits for its answer as long as its client does.
@@ -109,12 +113,12 @@ impl<N: Network> Courier<N> {
 
     async fn send(
         &self,
-        Errand { way, key, request, left }: Errand<'_>,
+        Errand { way, key, request, left, departed }: Errand<'_>,
         client: &mut WaitingClient,
     ) -> Carried {
         let until = Instant::now() + left;
         let due = until + self.patience(request);
-        let dialling = |left| Dialling {
+        let dialling_within = |left| Dialling {
             network: &self.network,
             clock: &self.clock,
             secured: self.ours.secured.as_deref(),
@@ -122,9 +126,10 @@ impl<N: Network> Courier<N> {
             kept: self.plan.listener.timeouts.idle / 2,
             left,
         };
+        let asking = dialling_within(ASKED * 2);
         let mut fresh = false;
         loop {
-            let dialling = dialling(until.saturating_duration_since(Instant::now()));
+            let dialling = dialling_within(until.saturating_duration_since(Instant::now()));
             let lend = tokio::select! {
                 lend = Lend::of(&dialling, &self.idle, way, fresh) => lend,
                 () = client.gone() => return Carried::Refused(gone(Reason::Locked)),
@@ -144,6 +149,10 @@ impl<N: Network> Courier<N> {
             let answered = tokio::select! {
                 answered = answer => answered,
                 ended = ended(client, due) => return ended_early(ended, &mut lend),
+                () = self.is_still(&asking, way, departed) => {
+                    self.idle.forget(way);
+                    return ended_early(Ended::HolderStill, &mut lend);
+                }
             };
             match answered {
                 Ok(response) => return self.answered(response, lend, request, until),
@@ -160,9 +169,18 @@ impl<N: Network> Courier<N> {
         }
     }
 
+    /// Resolves when the session of the other gateway has ended, and its process says nothing any more: it is frozen,
+    /// cut off or gone. A gateway that runs still gives a request back, or has dispatched it and gets its answer.
+    async fn is_still(&self, dialling: &Dialling<'_, N>, way: &Way, departed: &Departed) {
+        departed.has(&way.member).await;
+        while dialling.is_there(way).await {
+            sleep(ASKED).await;
+        }
+    }
+
     /// The longest time that the other gateway may take beside the wait: it takes the body in full, may try the
     /// upstream twice, and takes the answer in full before it sends a byte of it. After that the outcome is unknown.
-    /// A frozen gateway is as silent as a slow one, and nobody should wait for it as long as a tenure may last.
+    /// A gateway that is frozen is left sooner, when its session is over. This is for one whose session lives on.
     fn patience(&self, request: &Keyed) -> Duration {
         let upstream = self.plan.upstream(request.upstream);
         let attempt = upstream.connect_timeout + upstream.response_timeout;
@@ -281,6 +299,8 @@ enum Broken {
 enum Ended {
     ClientGone,
     Late,
+    /// The session of the other gateway has ended, and it does not say that it runs.
+    HolderStill,
 }
 
 async fn ended(client: &mut WaitingClient, due: Instant) -> Ended {
@@ -296,6 +316,11 @@ fn ended_early(ended: Ended, lend: &mut Lend) -> Carried {
     match (ended, lend.give_up()) {
         (Ended::ClientGone, true) => Carried::Refused(gone(Reason::Locked)),
         (Ended::ClientGone, false) => Carried::Refused(gone(Reason::OutcomeUnknown)),
+        (Ended::HolderStill, true) => Carried::Unreached("its session is over, and it does not answer"),
+        (Ended::HolderStill, false) => Carried::Refused(Refusal::new(
+            Reason::OutcomeUnknown,
+            "the session of another gateway is over, and it does not answer",
+        )),
         (Ended::Late, true) => Carried::Unreached("it took nothing of the request in time"),
         (Ended::Late, false) => {
             Carried::Refused(Refusal::new(Reason::OutcomeLate, "another gateway did not answer in time"))

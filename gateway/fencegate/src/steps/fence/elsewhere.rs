@@ -79,7 +79,9 @@ impl<N: Network> Fencing<N> {
             };
             let Some(courier) = &self.courier else { continue };
             let given = left();
-            match self.carry(courier, Errand { way: &way, key, request, left: given }, client).await {
+            let departed = self.keeper.departed();
+            let errand = Errand { way: &way, key, request, left: given, departed };
+            match self.carry(courier, errand, client).await {
                 Carried::Answered(reply) => {
                     self.keeper.confirm(key, &way);
                     return Ok(Waited::Answered(Box::new(reply)));

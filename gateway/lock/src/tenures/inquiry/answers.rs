@@ -276,7 +276,7 @@ async fn holder<L: Link>(live: &Live<L>, member: &str) -> Result<Holder, Untold>
         return Ok(Holder::Here);
     }
     let (gateway, address) = (gateway_of(member).into(), reach.address.into());
-    Ok(Holder::Elsewhere(Way { gateway, address, pass: reach.pass }))
+    Ok(Holder::Elsewhere(Way { gateway, member: member.into(), address, pass: reach.pass }))
 }
 
 async fn operations<L: Link>(live: &Live<L>) -> Result<Vec<Unresolved>, Untold> {

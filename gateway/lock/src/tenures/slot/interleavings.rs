@@ -144,7 +144,8 @@ fn requests_are_served_one_at_a_time_with_growing_tokens() {
 /// The same task, but now and then another gateway is before it.
 fn attend_behind(table: &Table, slot: &Arc<Slot>, served: &AtomicU32, requests: u32) {
     let pass = crate::pass::Pass::new(&fencegate_process::randomness::SystemRandomness);
-    let way = Way { gateway: "gw-2".into(), address: "gw-2:9910".into(), pass };
+    let (member, address) = ("gw-2-02".into(), "gw-2:9910".into());
+    let way = Way { gateway: "gw-2".into(), member, address, pass };
     let mut epoch = 0;
     while served.load(Ordering::SeqCst) < requests || slot.wanted().is_some() {
         let Some(wanted) = slot.wanted() else {

@@ -15,6 +15,7 @@ use crate::{
     reach::Way,
     tenures::{
         chain::NotInside,
+        departed::Departed,
         tenure::{Shared, Tenure},
         ways::Ways,
     },
@@ -25,6 +26,8 @@ pub struct Table {
     shards: [Mutex<HashMap<ResourceKey, Arc<Slot>>>; SHARDS],
     /// Which other gateway keeps a key.
     pub ways: Ways,
+    /// Sessions of other gateways that have ended.
+    pub departed: Arc<Departed>,
     clock: SharedClock,
 }
 
@@ -33,7 +36,8 @@ const SHARDS: usize = 64;
 
 impl Table {
     pub fn new(clock: SharedClock) -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), ways: Ways::default(), clock }
+        let shards = std::array::from_fn(|_| Mutex::default());
+        Self { shards, ways: Ways::default(), departed: Arc::default(), clock }
     }
 
     /// A request wants `key`. If the key is held here and free, the request starts at once.

@@ -65,7 +65,8 @@ impl Bench {
 }
 
 fn way() -> Way {
-    Way { gateway: "gw-2".into(), address: "gw-2:9910".into(), pass: Pass::new(&SystemRandomness) }
+    let pass = Pass::new(&SystemRandomness);
+    Way { gateway: "gw-2".into(), member: "gw-2-02".into(), address: "gw-2:9910".into(), pass }
 }
 
 fn told((answer, _): &mut (Receiver<Answer>, Place)) -> Option<NotGranted> {

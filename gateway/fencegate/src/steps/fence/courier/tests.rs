@@ -45,7 +45,8 @@ fn courier() -> Courier<Sockets> {
 
 fn way(address: SocketAddr) -> Way {
     let address = address.to_string().into();
-    Way { gateway: "gw-2".into(), address, pass: Pass::parse(&"5a".repeat(32)).expect("hex") }
+    let pass = Pass::parse(&"5a".repeat(32)).expect("hex");
+    Way { gateway: "gw-2".into(), member: "gw-2-02".into(), address, pass }
 }
 
 fn keyed(courier: &Courier<Sockets>) -> Keyed {
@@ -73,7 +74,8 @@ async fn as_client(
 ) -> Carried {
     let key = ResourceKey::parse("pay/7").expect("a key");
     let way = way(to);
-    let errand = Errand { way: &way, key: &key, request, left: Duration::from_millis(left) };
+    let (left, departed) = (Duration::from_millis(left), &Departed::default());
+    let errand = Errand { way: &way, key: &key, request, left, departed };
     let carrying = courier.carry(errand, &mut client);
     timeout(Duration::from_secs(20), carrying).await.expect("an end")
 }

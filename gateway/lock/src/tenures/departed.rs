@@ -1,0 +1,103 @@
+//! Sessions of other gateways that were seen to end, so that nobody waits for an answer of a gateway that is frozen or
+//! gone.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
+
+use tokio::sync::watch;
+
+/// Member nodes that were there, and are there no more. A name has the id of a session in it, so none comes back.
+#[derive(Debug, Default)]
+pub struct Departed(watch::Sender<VecDeque<Arc<str>>>);
+
+/// Several times as many as a fleet has sessions. Whoever waits for one is woken as soon as it is noted.
+const MOST: usize = 1024;
+
+impl Departed {
+    fn note(&self, names: impl Iterator<Item = Arc<str>>) {
+        self.0.send_if_modified(|known| {
+            let before = known.len();
+            for name in names {
+                // Each session of this process sees the same.
+                if !known.contains(&name) {
+                    known.push_back(name);
+                }
+            }
+            let grown = known.len() > before;
+            known.drain(..known.len().saturating_sub(MOST));
+            grown
+        });
+    }
+
+    /// Resolves when the session with this member node was seen to end.
+    pub async fn has(&self, member: &str) {
+        let mut known = self.0.subscribe();
+        // The sender lives as long as `self`, so the wait has no other end.
+        if known.wait_for(|known| known.iter().any(|name| **name == *member)).await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+/// What one session of this process has seen below the members. Another session may ask a server that is behind, so
+/// only a name that the same session saw before counts as gone.
+#[derive(Debug)]
+pub struct Onlooker<'d> {
+    departed: &'d Departed,
+    there: HashSet<Arc<str>>,
+}
+
+impl<'d> Onlooker<'d> {
+    pub fn new(departed: &'d Departed) -> Self {
+        Self { departed, there: HashSet::new() }
+    }
+
+    /// These members are there now.
+    pub fn sees(&mut self, members: &[String]) {
+        let there: HashSet<Arc<str>> = members.iter().map(|member| Arc::from(member.as_str())).collect();
+        self.departed.note(self.there.difference(&there).cloned());
+        self.there = there;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn only_what_one_session_saw_come_and_go_has_departed() {
+        let departed = Departed::default();
+        let (mut ahead, mut behind) = (Onlooker::new(&departed), Onlooker::new(&departed));
+        ahead.sees(&names(&["gw-1-01", "gw-2-02"]));
+        behind.sees(&names(&["gw-2-02"]));
+        assert!(departed.has("gw-1-01").now_or_never().is_none(), "a server that is behind");
+        let mut waits = Box::pin(departed.has("gw-1-01"));
+        assert!(waits.as_mut().now_or_never().is_none());
+        ahead.sees(&names(&["gw-2-02"]));
+        assert!(waits.now_or_never().is_some(), "not woken");
+        assert!(departed.has("gw-1-01").now_or_never().is_some(), "not remembered");
+        assert!(departed.has("gw-2-02").now_or_never().is_none());
+    }
+
+    #[test]
+    fn how_many_are_remembered_is_bounded_and_the_newest_are() {
+        let departed = Departed::default();
+        let mut onlooker = Onlooker::new(&departed);
+        let all: Vec<String> = (0..=MOST).map(|session| format!("gw-1-{session:04}")).collect();
+        for gone in &all {
+            onlooker.sees(&[gone.clone()]);
+        }
+        onlooker.sees(&[]);
+        assert_eq!(departed.0.borrow().len(), MOST);
+        assert!(departed.has(&all[MOST]).now_or_never().is_some());
+        assert!(departed.has(&all[0]).now_or_never().is_none());
+    }
+}

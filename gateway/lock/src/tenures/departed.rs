@@ -93,7 +93,7 @@ mod tests {
         let mut onlooker = Onlooker::new(&departed);
         let all: Vec<String> = (0..=MOST).map(|session| format!("gw-1-{session:04}")).collect();
         for gone in &all {
-            onlooker.sees(&[gone.clone()]);
+            onlooker.sees(std::slice::from_ref(gone));
         }
         onlooker.sees(&[]);
         assert_eq!(departed.0.borrow().len(), MOST);

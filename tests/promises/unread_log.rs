@@ -11,6 +11,7 @@ use fencegate_tests::{
     site::Site,
     unread::{Unread, run_unread},
 };
+use futures_util::future::join_all;
 use serde_json::json;
 
 /// Longer than the process waits at its end for a reader of its log.
@@ -30,6 +31,21 @@ async fn gateway_with_an_unread_log_serves_and_ends() {
         assert_eq!((refused.status, refused.reason()), (502, "upstream-connect".to_owned()));
         assert_eq!(Ask::post("/pay/7").to(gateway.public).await.expect("an answer").status, 200);
     }
+    assert!(gateway.ends_within(ENDS).await, "SIGTERM does not end it");
+}
+
+/// As in a container, where one reader takes both: the line of each request finds no room any more.
+#[tokio::test]
+async fn gateway_with_an_unread_access_log_serves_and_ends() {
+    let site = Site::fresh().await;
+    let gateway = Unread::gateway(site.policy("gw-1").with("/log", json!({"access": "stdout"})), &[]).await;
+    let asked = (0..16).map(|_| async {
+        for _ in 0..600 {
+            assert_eq!(Ask::get("/nothing").to(gateway.public).await.expect("an answer").status, 404);
+        }
+    });
+    join_all(asked).await;
+    assert_eq!(Ask::post("/pay/7").to(gateway.public).await.expect("an answer").status, 200);
     assert!(gateway.ends_within(ENDS).await, "SIGTERM does not end it");
 }
 

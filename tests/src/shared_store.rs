@@ -25,6 +25,7 @@ pub const FLOOR: u64 = 10;
 pub const TERMS: Terms = Terms {
     send_within: Duration::from_secs(2),
     max_execution: Duration::from_secs(3),
+    begun_within: Duration::ZERO,
     evict_after: Duration::from_secs(10),
 };
 

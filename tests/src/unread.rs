@@ -1,4 +1,4 @@
-//! Processes whose log nobody reads: stderr is a pipe that is full from the start.
+//! Processes whose log nobody reads: stdout and stderr are one pipe that is full from the start.
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
@@ -20,7 +20,7 @@ pub struct Unread {
 }
 
 /// The pipe keeps 64 KiB, and its reader takes nothing. The reader ends with the process.
-const SCRIPT: &str = r#"mkfifo "$0" && { setpriv --pdeathsig KILL sleep 600 < "$0" & } && head -c 65536 /dev/zero > "$0" && exec "$@" 2> "$0""#;
+const SCRIPT: &str = r#"mkfifo "$0" && { setpriv --pdeathsig KILL sleep 600 < "$0" & } && head -c 65536 /dev/zero > "$0" && exec "$@" > "$0" 2>&1"#;
 
 /// Runs our binary with these arguments and a log that nobody reads.
 ///

@@ -42,6 +42,9 @@ pub(crate) struct InMemory {
     pub(crate) register: Register,
     pub(crate) underway: Underway,
     awake: Awake,
+    /// When it was locked. Who has the lock decides by this moment and by no other: a later one may be behind a time in
+    /// which this process stood still, and which nobody has noticed.
+    now: Boot,
 }
 
 impl Alone {
@@ -58,7 +61,12 @@ impl Alone {
             register.watch(watch, clock.now());
         }
         Self {
-            state: Mutex::new(InMemory { register, underway: Underway::default(), awake: Awake::default() }),
+            state: Mutex::new(InMemory {
+                register,
+                underway: Underway::default(),
+                awake: Awake::default(),
+                now: clock.now(),
+            }),
             store,
             committer,
             time: Time::new(remembered, clock.now(), rules.longest_execution()),
@@ -72,6 +80,7 @@ impl Alone {
         // A poisoned lock does no harm: every change of the state is one call that keeps its invariants.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();
+        state.now = now;
         // Before anybody decides by the clock.
         if let Some(slept) = state.awake.look(now) {
             state.register.slept(slept, now);
@@ -89,7 +98,8 @@ impl Alone {
 
     pub(crate) fn seen_running(&self, place: &Place, answer: Answer) -> bool {
         let mut state = self.lock();
-        state.register.seen_running(place, answer, self.now())
+        let now = state.now;
+        state.register.seen_running(place, answer, now)
     }
 
     pub(crate) fn place(&self, keys: &[ResourceKey], token: Token) -> Option<Place> {
@@ -105,15 +115,19 @@ impl Alone {
     }
 
     pub(crate) fn resolve(&self, keys: &[ResourceKey], token: Token) -> bool {
-        self.lock().register.resolve(keys, token, self.now())
+        let mut state = self.lock();
+        let now = state.now;
+        state.register.resolve(keys, token, now)
     }
 
     pub(crate) fn seen(&self, key: &ResourceKey) -> Option<Seen> {
-        self.lock().register.seen(key, self.now())
+        let state = self.lock();
+        state.register.seen(key, state.now)
     }
 
     pub(crate) fn doubts(&self) -> Vec<InDoubt> {
-        self.lock().register.open_doubts(self.now())
+        let state = self.lock();
+        state.register.open_doubts(state.now)
     }
 
     pub(crate) fn reach(&self) -> Reach {
@@ -122,7 +136,8 @@ impl Alone {
     }
 
     pub(crate) fn quarantine(&self) -> Option<Quarantined> {
-        self.lock().register.quarantine(self.now())
+        let state = self.lock();
+        state.register.quarantine(state.now)
     }
 
     pub(crate) async fn failed(&self) -> NotDurable {

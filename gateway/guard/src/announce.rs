@@ -33,7 +33,8 @@ pub struct Announcement {
     pub highest: u64,
     /// Milliseconds.
     pub settle: u64,
-    /// Milliseconds.
+    /// How long an execution may take from its last byte on, in milliseconds: `max_execution`, and with
+    /// `not_after: enforced` also `send_within`, since a relay may deliver it until then.
     pub max_execution: u64,
     /// The guard only observes: it refuses nothing, so it promises nothing.
     pub observes: bool,
@@ -64,7 +65,7 @@ impl Guard {
             floor,
             highest,
             settle: millis(self.rules.settle),
-            max_execution: millis(self.rules.max_execution),
+            max_execution: millis(self.rules.longest_execution()),
             observes: self.rules.enforce == Enforce::Observe,
             up: Some(millis(self.now().since(self.since))),
         })

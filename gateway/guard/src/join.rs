@@ -65,6 +65,7 @@ impl Guard {
         let terms = Terms {
             send_within: rules.send_within,
             max_execution: rules.max_execution,
+            begun_within: rules.begun_within(),
             evict_after: rules.evict_after,
         };
         let named = (place.clone(), clock.clone(), instance.clone());

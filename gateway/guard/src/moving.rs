@@ -211,7 +211,7 @@ impl Move {
             era: remembered.era,
             time: remembered.time,
             closed: closing.filter(|closing| closing.every_key).map(|closing| closing.left),
-            terms: Terms { send_within, max_execution, evict_after },
+            terms: Terms { send_within, max_execution, begun_within: self.rules.begun_within(), evict_after },
         }
     }
 

@@ -78,12 +78,17 @@ impl Rules {
         }
     }
 
-    /// How long after the end of this process all is over that it has sent. What is refused when it comes too late may
-    /// come, and be begun, until `send_within` after its admission.
+    /// How long after the end of this process all is over that it has sent.
     pub(crate) fn longest_execution(&self) -> Duration {
+        self.begun_within() + self.max_execution
+    }
+
+    /// How long after its last byte an execution may still begin. What is refused when it comes too late may come, and be
+    /// begun, until `send_within` after its admission.
+    pub(crate) fn begun_within(&self) -> Duration {
         match self.expiry {
-            plan::Expiry::Ignored => self.max_execution,
-            plan::Expiry::Enforced => self.max_execution + self.send_within,
+            plan::Expiry::Ignored => Duration::ZERO,
+            plan::Expiry::Enforced => self.send_within,
         }
     }
 

@@ -164,18 +164,31 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// A clock that the caller moves, for tests and simulations.
 #[derive(Debug, Default)]
-pub struct ManualClock(AtomicU64);
+pub struct ManualClock {
+    now: AtomicU64,
+    leap: AtomicU64,
+}
 
 impl ManualClock {
     pub fn go(&self, by: Duration) {
-        self.0.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
+        self.now.fetch_add(nanos(by), Ordering::SeqCst);
+    }
+
+    /// Goes on when somebody has read it once more, as if the reader stood still with what it has read.
+    pub fn go_after_next_reading(&self, by: Duration) {
+        self.leap.store(nanos(by), Ordering::SeqCst);
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Boot {
-        Boot(self.0.load(Ordering::SeqCst))
+        let leap = self.leap.swap(0, Ordering::SeqCst);
+        Boot(self.now.fetch_add(leap, Ordering::SeqCst))
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -6,17 +6,42 @@
 
 use std::{
     io::{self, BufWriter, Write, stderr, stdout},
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::{Mutex, OnceLock, PoisonError, mpsc},
+    thread,
+    time::Duration,
 };
 
-use tracing_appender::non_blocking::NonBlockingBuilder;
-pub use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, WorkerGuard};
+pub use tracing_appender::non_blocking::{ErrorCounter, NonBlocking};
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 
 /// The most lines that wait for the reader of an output.
 const QUEUED_LINES: usize = 8192;
 
+/// For so long whoever ends a queue waits for its lines to be written.
+const FLUSH: Duration = Duration::from_millis(1500);
+
+/// Writes what is queued when it is dropped, for [`FLUSH`] at most.
+#[derive(Debug)]
+pub struct FlushGuard(Option<WorkerGuard>);
+
+impl Drop for FlushGuard {
+    fn drop(&mut self) {
+        let Some(guard) = self.0.take() else { return };
+        let (flushed, is_flushed) = mpsc::channel();
+        // The library prints to stdout where the queue is full, and nobody may read that either. So a thread waits there
+        // that the process does not wait for.
+        let flushing = thread::Builder::new().name("log-flush".into()).spawn(move || {
+            drop(guard);
+            flushed.send(()).ok();
+        });
+        if flushing.is_ok() {
+            is_flushed.recv_timeout(FLUSH).ok();
+        }
+    }
+}
+
 /// The queue of the process log, until [`flush_stderr`].
-static STDERR: Mutex<Option<(NonBlocking, WorkerGuard)>> = Mutex::new(None);
+static STDERR: Mutex<Option<(NonBlocking, FlushGuard)>> = Mutex::new(None);
 
 /// The lines of the process log that were dropped.
 static STDERR_DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
@@ -61,7 +86,7 @@ pub fn dropped_lines() -> u64 {
 ///
 /// # Panics
 /// If the machine has no thread for it.
-pub fn queued_stdout() -> (NonBlocking, WorkerGuard) {
+pub fn queued_stdout() -> (NonBlocking, FlushGuard) {
     queued(BufWriter::new(stdout()), "access-log")
 }
 
@@ -70,9 +95,10 @@ pub fn dropped(counter: &ErrorCounter) -> u64 {
     counter.dropped_lines() as u64
 }
 
-fn queued(output: impl Write + Send + 'static, thread: &str) -> (NonBlocking, WorkerGuard) {
+fn queued(output: impl Write + Send + 'static, thread: &str) -> (NonBlocking, FlushGuard) {
     let builder = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUED_LINES);
-    builder.thread_name(thread).finish(output)
+    let (writer, guard) = builder.thread_name(thread).finish(output);
+    (writer, FlushGuard(Some(guard)))
 }
 
 #[cfg(test)]

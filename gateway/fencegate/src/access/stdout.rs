@@ -3,7 +3,7 @@
 
 use std::{fmt, io::Write, net::IpAddr, sync::Arc, time::Duration};
 
-use fencegate_process::log_writer::{NonBlocking, WorkerGuard, queued_stdout};
+use fencegate_process::log_writer::{FlushGuard, NonBlocking, queued_stdout};
 use humantime::format_rfc3339_millis;
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ use crate::{
 pub(super) struct AccessLog {
     lines: NonBlocking,
     /// Writes what is queued when the last clone is dropped.
-    _writes: Arc<WorkerGuard>,
+    _writes: Arc<FlushGuard>,
 }
 
 impl AccessLog {

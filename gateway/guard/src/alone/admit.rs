@@ -47,7 +47,7 @@ impl Alone {
     pub(crate) async fn let_pass(&self, claim: &Claim, admitted: &mut Admitted) -> Result<Boot, Refused> {
         let (written, now) = {
             let mut state = self.lock();
-            let now = self.now();
+            let now = state.now;
             let mut changes = state.register.raise(claim, now);
             let (id, at_work) = state.register.register(claim, now);
             *admitted = Admitted::Alone(id);
@@ -61,7 +61,7 @@ impl Alone {
     pub(crate) fn end(&self, claim: &Claim, admitted: Admitted, ended: Ended, sent: Option<Sent>) {
         let Admitted::Alone(id) = admitted else { return };
         let mut state = self.lock();
-        let now = self.now();
+        let now = state.now;
         let (Ended::InDoubt { until }, Some(Sent { place, last })) = (ended, sent) else {
             state.register.end(claim, id, ended, now);
             return;
@@ -75,14 +75,15 @@ impl Alone {
     /// keys at work and journal entry are one transaction.
     fn announce(&self, claim: &Claim, admitting: Option<Admitting<'_>>) -> Result<Settling, Refused> {
         let mut state = self.lock();
-        let now = self.now();
+        let now = state.now;
         let raised = state.register.announce(claim, now)?;
         self.settling(&mut state, claim, admitting, raised, now)
     }
 
     /// A later look, after a wait.
     fn settle(&self, claim: &Claim, admitting: Option<Admitting<'_>>) -> Result<Settling, Refused> {
-        let (mut state, now) = (self.lock(), self.now());
+        let mut state = self.lock();
+        let now = state.now;
         self.settling(&mut state, claim, admitting, Vec::new(), now)
     }
 

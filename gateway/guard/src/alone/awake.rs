@@ -21,7 +21,7 @@ pub(super) struct Awake {
 /// A gap that is longer than this is a sleep. Somebody looks every 100 ms; a busy machine may be late by less.
 const ASLEEP: Duration = Duration::from_secs(1);
 
-/// The sleeps that are remembered. A dispatch that is older than all of them ends no earlier for it.
+/// The sleeps that are remembered. The two oldest become one with the time between them, so no wait gets shorter.
 const MOST: usize = 64;
 
 impl Awake {
@@ -46,7 +46,10 @@ impl Awake {
         }
         self.sleeps.push_back((last, now));
         if self.sleeps.len() > MOST {
-            self.sleeps.pop_front();
+            let oldest = self.sleeps.pop_front();
+            if let (Some((from, _)), Some(next)) = (oldest, self.sleeps.front_mut()) {
+                next.0 = from;
+            }
         }
         Some(gap)
     }
@@ -75,5 +78,16 @@ mod tests {
         assert_eq!(awake.look(at(75)), Some(Duration::from_secs(14)));
         assert_eq!(awake.slept_since(at(70)), Duration::from_secs(5));
         assert_eq!(awake.slept_since(at(76)), Duration::ZERO);
+    }
+
+    #[test]
+    fn however_often_it_slept_no_sleep_is_forgotten() {
+        let mut awake = Awake::default();
+        awake.begin(at(0));
+        for n in 1..=300 {
+            assert_eq!(awake.look(at(2 * n)), Some(Duration::from_secs(2)));
+        }
+        assert_eq!((awake.slept_since(at(0)), awake.sleeps.len()), (Duration::from_secs(600), MOST));
+        assert_eq!(awake.slept_since(at(599)), Duration::from_secs(1));
     }
 }

@@ -15,9 +15,15 @@ use crate::{
 };
 
 impl Alone {
+    pub(crate) fn looks_regularly(&self) {
+        let mut state = self.lock();
+        let now = state.now;
+        state.awake.begin(now);
+    }
+
     /// Does this work for as long as it is polled.
     pub(crate) async fn tend(&self) {
-        self.lock().awake.begin(self.now());
+        self.looks_regularly();
         let _looking = Looking(self);
         let resting = async {
             loop {
@@ -44,7 +50,8 @@ impl Alone {
     pub(crate) fn rest(&self) {
         failpoint::pass("guard_rests");
         let mut state = self.lock();
-        let changes = state.register.rest(LINGER, MOST_AT_ONCE, self.now());
+        let now = state.now;
+        let changes = state.register.rest(LINGER, MOST_AT_ONCE, now);
         self.committer.submit(changes);
     }
 
@@ -56,8 +63,9 @@ impl Alone {
     pub(crate) async fn sweep(&self) -> Result<(), Refused> {
         self.durable(self.committer.submit(self.passed())).await?;
         let mut round = {
-            let idle_since = self.now() - self.rules.evict_after;
-            self.lock().register.round(idle_since, MOST_KEYS)
+            let state = self.lock();
+            let idle_since = state.now - self.rules.evict_after;
+            state.register.round(idle_since, MOST_KEYS)
         };
         while self.evict(&mut round).await? {}
         while self.forget_outlived().await? {}
@@ -68,7 +76,8 @@ impl Alone {
     async fn evict(&self, round: &mut Round) -> Result<bool, Refused> {
         let (moment, more) = {
             let mut state = self.lock();
-            let Forgotten { changes, more } = state.register.evict(round, MOST_AT_ONCE, self.now());
+            let now = state.now;
+            let Forgotten { changes, more } = state.register.evict(round, MOST_AT_ONCE, now);
             (self.committer.submit(changes), more)
         };
         self.durable(moment).await.map(|()| more)
@@ -102,8 +111,8 @@ impl Alone {
     /// Sets the gauges.
     pub(crate) fn count(&self) {
         let (doubts, silent, keys, at_work, quarantine) = {
-            let InMemory { register, .. } = &*self.lock();
-            let quarantine = register.quarantine(self.now());
+            let InMemory { register, now, .. } = &*self.lock();
+            let quarantine = register.quarantine(*now);
             (register.doubts(), register.silent(), register.len(), register.at_work(), quarantine)
         };
         self.metrics.not_seen(silent);
@@ -133,7 +142,11 @@ impl Alone {
     /// The marker was not written, so the next start assumes a crash.
     pub(crate) async fn leave(&self) -> Result<(), Refused> {
         loop {
-            let changes = self.lock().register.rest(Duration::ZERO, MOST_AT_ONCE, self.now());
+            let changes = {
+                let mut state = self.lock();
+                let now = state.now;
+                state.register.rest(Duration::ZERO, MOST_AT_ONCE, now)
+            };
             let more = changes.len() >= MOST_AT_ONCE;
             self.durable(self.committer.submit(changes)).await?;
             if !more {
@@ -150,7 +163,10 @@ impl Alone {
                 break;
             }
         }
-        let stop = clean_stop(&self.lock().register, self.now(), self.time.longest_execution(self.now()));
+        let stop = {
+            let InMemory { register, now, .. } = &*self.lock();
+            clean_stop(register, *now, self.time.longest_execution(*now))
+        };
         let mut last = self.passed();
         last.push(Change::CleanStop(stop));
         self.durable(self.committer.submit(last)).await?;

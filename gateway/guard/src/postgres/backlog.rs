@@ -186,23 +186,25 @@ impl Pending {
         }
     }
 
-    /// The database will never take this question. Tells the caller that it failed. Returns what is left of the end of
-    /// a dispatch: the end with the right given back, and nothing written of the operation. The key would stay in
-    /// flight otherwise.
+    /// The database will never take this question. Tells the caller that it failed. Returns what is left to be said, or a
+    /// key would stay in flight. Of the end of a dispatch: the end with the right given back, and nothing written of the
+    /// operation. Of a registration whose first answer was lost: that it is taken back.
     pub(super) fn refused(mut self, unavailable: &Unavailable) -> Option<Self> {
         if let Some(reply) = self.reply.take() {
             drop(reply.send(Err(unavailable.clone())));
         }
-        let Item::End { dispatch, ended, at_least, operation } = self.item else { return None };
-        let operation = match operation? {
-            (_, Writing::Nothing) => None,
-            (right, Writing::Entry(_) | Writing::Forget) => Some((right, Writing::Nothing)),
+        let item = match self.item {
+            Item::Look { .. } | Item::Reserve(_) if self.again => undone(self.item)?,
+            Item::End { dispatch, ended, at_least, operation } => {
+                let operation = match operation? {
+                    (_, Writing::Nothing) => None,
+                    (right, Writing::Entry(_) | Writing::Forget) => Some((right, Writing::Nothing)),
+                };
+                Item::End { dispatch, ended, at_least, operation }
+            }
+            _ => return None,
         };
-        Some(Self {
-            item: Item::End { dispatch, ended, at_least, operation },
-            reply: None,
-            again: self.again,
-        })
+        Some(Self { item, reply: None, again: self.again })
     }
 
     /// Whether it is the end of a dispatch. Its place in the queue decides nothing.

@@ -169,7 +169,8 @@ impl Postgres {
         if timeout(LEAVE, instance.backlog.is_idle()).await.is_err() {
             tracing::warn!("guard.store_leave: not everything could be said");
         }
-        let slack = millis(instance.passed().unwritten(instance.clock.now()));
+        // The database counts the length of an execution alone.
+        let slack = millis(instance.passed().unwritten(instance.clock.now()) + instance.terms.begun_within);
         instance.lease.end();
         instance.rows("SELECT $$.leave($1, $2)", &[&instance.id, &slack]).await.map(drop)
     }

@@ -71,22 +71,29 @@ pub(super) async fn run(instance: Arc<Instance>) {
                 instance.backlog.put_back(batch.into_iter().filter_map(Pending::lost).collect());
                 None
             }
-            Err(refused) if refused.may_pass() => {
-                if refused.was_too_much() {
-                    room.refused(batch.len());
+            Err(refused) => {
+                let asked = batch.len();
+                let refused = if refused.may_pass() {
+                    put_back(&instance, batch);
+                    Some((refused, asked))
+                } else {
+                    one_by_one(&instance, &open, batch).await.map(|refused| (refused, 1))
+                };
+                match refused {
+                    None => Some(open),
+                    Some((refused, asked)) => {
+                        if refused.was_too_much() {
+                            room.refused(asked);
+                        }
+                        given_up += 1;
+                        if given_up >= TRIES {
+                            instance.backlog.fail(&refused.into());
+                        }
+                        sleep(PAUSE).await;
+                        // A server that keeps refusing may not be the primary any more, so connect anew.
+                        (given_up < TRIES).then_some(open)
+                    }
                 }
-                put_back(&instance, batch);
-                given_up += 1;
-                if given_up >= TRIES {
-                    instance.backlog.fail(&refused.into());
-                }
-                sleep(PAUSE).await;
-                // A server that keeps refusing may not be the primary any more, so connect anew.
-                (given_up < TRIES).then_some(open)
-            }
-            Err(_) => {
-                one_by_one(&instance, &open, batch).await;
-                Some(open)
             }
         };
     }
@@ -124,8 +131,9 @@ fn put_back(instance: &Instance, mut batch: Vec<Pending>) {
     }
 }
 
-/// Asks each question of a batch by itself, because one of them has made the batch fail.
-async fn one_by_one(instance: &Instance, open: &Deciding, batch: Vec<Pending>) {
+/// Asks each question of a batch by itself, because one of them has made the batch fail. Gives a refusal that may pass,
+/// before which all that was not answered is put back.
+async fn one_by_one(instance: &Instance, open: &Deciding, batch: Vec<Pending>) -> Option<Unanswered> {
     let mut left = batch.into_iter();
     while let Some(pending) = left.next() {
         let alone = vec![pending];
@@ -133,11 +141,13 @@ async fn one_by_one(instance: &Instance, open: &Deciding, batch: Vec<Pending>) {
             Ok(answers) => deliver(instance, alone, answers),
             Err(Unanswered::Lost(_)) => {
                 let again = alone.into_iter().filter_map(Pending::lost);
-                return instance.backlog.put_back(again.chain(left).collect());
+                instance.backlog.put_back(again.chain(left).collect());
+                return None;
             }
             Err(refused) if refused.may_pass() => {
-                instance.backlog.put_back(alone.into_iter().chain(left).collect());
-                return sleep(PAUSE).await;
+                instance.backlog.put_back(left.collect());
+                put_back(instance, alone);
+                return Some(refused);
             }
             Err(Unanswered::Refused { code, why }) => {
                 tracing::error!(code, error = why, "guard.store_refuses");
@@ -147,6 +157,7 @@ async fn one_by_one(instance: &Instance, open: &Deciding, batch: Vec<Pending>) {
             }
         }
     }
+    None
 }
 
 /// Gives each caller its answer. Registrations whose callers have gone are taken back.

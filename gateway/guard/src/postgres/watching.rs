@@ -29,16 +29,17 @@ use crate::{
 
 /// Moves the ends of these rows ahead, and tells which of them are still there. Rows that are locked are about to be
 /// changed by the statement that has the lock, so they are left for the next beat: waiting for them could be a deadlock.
-/// The names of all that are there are read without a lock.
+/// The names of all that are there are read without a lock. A row without an end is one of which a failover has lost the
+/// end, or whose end is on its way.
 const PROLONG: &str = "WITH unseen AS (SELECT * FROM unnest($2::text[], $3::bigint[]) AS u (id, remains)),
     there AS (
         SELECT DISTINCT w.id FROM $$.at_work w JOIN unseen u ON u.id = w.id WHERE w.instance = $1),
     free AS (
         SELECT w.key, w.id, u.remains FROM $$.at_work w JOIN unseen u ON u.id = w.id
-        WHERE w.instance = $1 AND w.until IS NOT NULL FOR UPDATE OF w SKIP LOCKED),
+        WHERE w.instance = $1 FOR UPDATE OF w SKIP LOCKED),
     prolonged AS (
         UPDATE $$.at_work w SET until = greatest(w.until, s.time + $4::bigint + f.remains) FROM free f, $$.store s
-        WHERE w.key = f.key AND w.id = f.id AND w.until IS NOT NULL RETURNING w.id)
+        WHERE w.key = f.key AND w.id = f.id RETURNING w.id)
     SELECT coalesce(array_agg(id), '{}') FROM there";
 
 impl Postgres {

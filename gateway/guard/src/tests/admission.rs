@@ -135,3 +135,17 @@ async fn a_claim_that_waits_in_vain_leaves_its_mark_and_no_operation() {
     // The operation is not reserved any more.
     site.done(1, 60).await.expect("done");
 }
+
+/// A guard that stood still between its look at the clock and its decision.
+#[tokio::test]
+async fn a_time_in_which_nobody_ran_ends_no_doubt() {
+    let site = in_doubt(Duration::from_secs(20)).await;
+    let alone = site.alone();
+    alone.looks_regularly();
+    site.clock.go_after_next_reading(Duration::from_secs(60));
+    alone.rest();
+    let left = |site: &Site| site.alone().doubts().first().map(|doubt| doubt.until.since(site.guard.now()));
+    assert_eq!(left(&site), Some(Duration::from_secs(20)));
+    let refused = admitted(&site, Site::claim("a", 51), Duration::ZERO, Staying).await;
+    assert!(matches!(refused.err(), Some(refused::Refused::InDoubt { .. })));
+}

@@ -75,9 +75,11 @@ impl Terms {
     pub(super) fn rests(&self, hold: &Rc<HeldTenure>, notes: &Notes, end: End, now: Boot) {
         let gate = notes.gate.borrow();
         let Some(gate) = gate.as_ref() else { return };
-        let not_after = notes.not_after.get().filter(|_| self.expiry == Expiry::Enforced);
+        // A guard always refuses what comes too late.
+        let refuses = self.expiry == Expiry::Enforced || self.level == Level::Guard;
+        let not_after = notes.not_after.get().filter(|_| refuses);
         let begun_by = not_after.map(|not_after| Instant::now() + not_after.since(now));
-        if let Some(until) = self.in_doubt_until(gate, end) {
+        if let Some(until) = self.in_doubt_until((gate, begun_by), end) {
             let running = hold.running.clone();
             // Not among those that a stopping process waits for: the next process knows nothing of it either.
             spawn_local(async move {
@@ -132,7 +134,9 @@ impl Terms {
 
     /// Until when the upstream may be at work behind whoever closes the key by its name. `response_timeout` is longer
     /// than a guard may take to settle and execute: a gateway sends nothing to a guard of which that is not true.
-    fn in_doubt_until(&self, gate: &Gate, end: End) -> Option<Instant> {
+    ///
+    /// `begun_by` as in [`Self::until`]: what a relay still has may arrive until then.
+    fn in_doubt_until(&self, (gate, begun_by): (&Gate, Option<Instant>), end: End) -> Option<Instant> {
         let longest = match self.level {
             Level::Guard => self.response_timeout,
             Level::Delay(delay) => delay.max(self.response_timeout),
@@ -147,7 +151,8 @@ impl Terms {
             End::Broken | End::Unfinished => true,
             End::Undispatched | End::Complete => false,
         };
-        in_doubt.then(|| gate.last_write() + longest)
+        let last = gate.last_write();
+        in_doubt.then(|| begun_by.map_or(last, |begun_by| last.max(begun_by)) + longest)
     }
 }
 
@@ -258,7 +263,7 @@ mod tests {
         for level in [Level::Guard, Level::Upstream, Level::Delay(LIMIT)] {
             assert_eq!(until(level, End::Unfinished), None, "{level:?}: others see to it");
         }
-        let in_doubt = |level| terms(level).in_doubt_until(&gate, End::Unfinished);
+        let in_doubt = |level| terms(level).in_doubt_until((&gate, None), End::Unfinished);
         assert_eq!(in_doubt(Level::Guard), Some(gate.last_write() + LIMIT));
         assert_eq!(in_doubt(Level::Delay(LIMIT * 2)), Some(gate.last_write() + LIMIT * 2));
         assert_eq!(in_doubt(Level::Upstream), None, "tokens are compared under every name");
@@ -267,7 +272,7 @@ mod tests {
     #[tokio::test]
     async fn a_doubt_that_a_guard_keeps_by_name_is_kept_from_keys_of_other_names() {
         let (gate, _, _) = ended(b"x", Why::Abandoned).await;
-        let until = |level, end| terms(level).in_doubt_until(&gate, end);
+        let until = |level, end| terms(level).in_doubt_until((&gate, None), end);
         for end in [End::Left, End::Broken] {
             assert_eq!(until(Level::Guard, end), Some(gate.last_write() + LIMIT), "{end:?}");
             let delay = Level::Delay(LIMIT * 2);
@@ -285,7 +290,7 @@ mod tests {
             "the guard has answered in full that it does not know"
         );
         let (gate, _, _) = ended(b"", Why::Abandoned).await;
-        assert_eq!(terms(Level::Guard).in_doubt_until(&gate, End::Left), None, "nothing was sent");
+        assert_eq!(terms(Level::Guard).in_doubt_until((&gate, None), End::Left), None, "nothing was sent");
     }
 
     #[tokio::test]
@@ -306,6 +311,12 @@ mod tests {
         }
         for end in [End::Complete, End::Undispatched] {
             assert_eq!(until(Level::Delay(LIMIT), end, begun_by), None, "{end:?}: nothing runs");
+        }
+        // By another name the resource is as long in doubt, where nothing else waits for it.
+        for level in [Level::Delay(LIMIT), Level::Guard] {
+            let in_doubt = |begun_by| terms(level).in_doubt_until((&gate, begun_by), End::Left);
+            assert_eq!(in_doubt(Some(begun_by)), Some(begun_by + LIMIT), "{level:?}");
+            assert_eq!(in_doubt(Some(before)), in_doubt(None), "{level:?}");
         }
     }
 

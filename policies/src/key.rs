@@ -15,6 +15,7 @@ mod parse;
 mod pointer;
 mod query;
 mod resource;
+mod search;
 mod sources;
 mod taken_apart;
 mod template;

@@ -111,6 +111,29 @@ async fn every_source_that_a_service_may_read_over_a_query_or_a_path_has_the_sam
 }
 
 #[tokio::test]
+async fn bodies_in_xml_of_two_kinds_or_of_none_count_and_ordinary_uploads_pass() {
+    let site = Site::fresh().await;
+    let gateway = gateway(&site, &[]).await;
+    let hidden =
+        "X-Content-Disposition: form-data; name=\"id\"\r\nContent-Disposition: form-data; name=\"x\"";
+    let bad = [
+        with("application/xml", "/accounts/42", "<a><ID>43</ID></a>"),
+        with(FORM, "/accounts/42", "id=43&x=\u{e9}").field("Content-Type", FORM),
+        Ask::post("/accounts/42").body("id=43&x=\u{e9}".to_owned()),
+        with(PARTS, "/accounts/42", &format!("--b\r\n{hidden}\r\n\r\n43\r\n--b--\r\n")),
+    ];
+    refused(&site, &gateway, &bad).await;
+    let image = "--b\r\nContent-Type: application/json\r\n\r\n{}\r\n\
+                 --b\r\nContent-Type: image/png\r\n\r\n\0\\=?\r\n--b--\r\n";
+    let fine = [
+        with("application/xml", "/accounts/42", "<a><width>43</width></a>"),
+        with("multipart/related; boundary=b", "/accounts/42", image),
+        Ask::post("/accounts/42").body("\0\u{e9}&x=43".to_owned()),
+    ];
+    passed(&gateway, &fine).await;
+}
+
+#[tokio::test]
 async fn the_policy_says_which_sources_count() {
     let site = Site::fresh().await;
     let gateway = gateway(
@@ -143,7 +166,10 @@ async fn the_policy_says_which_sources_count() {
     };
     assert_eq!(shown("strict"), (json!(["path", "json"]), json!("refuse")));
     assert_eq!(shown("loose"), (json!([]), json!("pass")));
-    assert_eq!(shown("account"), (json!(["path", "query", "form", "json", "cookie"]), json!("refuse")));
+    assert_eq!(
+        shown("account"),
+        (json!(["path", "query", "form", "json", "xml", "cookie"]), json!("refuse"))
+    );
 }
 
 #[tokio::test]

@@ -4,14 +4,17 @@
 //! Such a service would work on another resource than the one that is locked. What one reader could take for the
 //! same name counts as that name.
 
+use std::cell::Cell;
+
 use super::{
     declared::Said,
     expand::apply,
     form::{self, MOST},
     members::{Member, members},
-    multipart,
+    multipart::{self, Part},
     no_key::{BadKey, BadValue},
     query::Folded,
+    search,
     sources::{Conflicts, RequestSource},
     template::{KeyTemplate, Source, Variable},
     values::{Field, Values},
@@ -21,10 +24,12 @@ const IN_PATH: &str = "stands in the path, too, with another value";
 const IN_QUERY: &str = "stands in the query, too, with another value";
 const IN_FORM: &str = "stands in a form in the body, too, with another value";
 const IN_JSON: &str = "stands in the JSON body, too, with another value";
+const IN_XML: &str = "may stand in the body, too, which is XML, where values are not compared";
 const IN_COOKIE: &str = "stands in a cookie, too, with another value";
 const BROKEN: &str = "may stand in the body, too, which servers read differently";
 const ENCODED: &str = "may stand in the body, too, which is compressed";
 const CHARSET: &str = "may stand in the body, too, which is in another character set than UTF-8";
+const KIND: &str = "may stand in the body, too, which has no single `Content-Type`";
 const MANY: &str = "may stand in another source, too, which has more than 10000 fields";
 
 /// The sources of a request beside the query, which [`Values::query`] has.
@@ -70,26 +75,28 @@ pub(crate) fn compare<'t>(
     let query = values.query().unwrap_or_default();
     compared(RequestSource::Query).fields(query.as_bytes(), IN_QUERY)?;
     let cookies = compared(RequestSource::Cookie);
-    sent.cookies.iter().try_for_each(|line| cookies.cookies(line))?;
+    cookies.cookies(sent.cookies)?;
     match sent.content.filter(|content| !content.bytes.is_empty()) {
         Some(content) => {
             // A body out of which a key is taken is JSON for the service as well.
             let reads_json = wanted.iter().any(|wanted| wanted.own == RequestSource::Json);
-            let form = compared(RequestSource::Form);
-            content
-                .compare(&if reads_json { Compared::default() } else { form }, &compared(RequestSource::Json))
+            let unless_json = |other| if reads_json { Compared::default() } else { compared(other) };
+            content.compare(
+                &unless_json(RequestSource::Form),
+                &compared(RequestSource::Json),
+                &unless_json(RequestSource::Xml),
+            )
         }
         None => Ok(()),
     }
 }
 
-/// A value of a key, and the name under which it may stand elsewhere.
+/// A value of a key.
 struct Wanted<'t> {
     variable: &'t Variable,
     own: RequestSource,
+    /// The name under which it may stand elsewhere.
     folded: Folded,
-    /// The name, or the first one of several within each other.
-    name: &'t str,
     /// As it stands in the key.
     value: String,
 }
@@ -97,19 +104,17 @@ struct Wanted<'t> {
 impl<'t> Wanted<'t> {
     fn of(variable: &'t Variable, values: &dyn Values) -> Option<Self> {
         let own = RequestSource::of(&variable.source)?;
-        let (name, folded) = match &variable.source {
-            Source::Path(name) | Source::Query(name) => {
-                (name.split('[').next().unwrap_or_default(), Folded::of(name.as_bytes()))
-            }
+        let folded = match &variable.source {
+            Source::Path(name) | Source::Query(name) => Folded::of(name.as_bytes()),
             Source::Body(pointer) => {
                 let (first, rest) = pointer.names().split_first()?;
                 let rest: String = rest.iter().map(|name| format!("[{name}]")).collect();
-                (&**first, Folded::of(format!("{first}{rest}").as_bytes()))
+                Folded::of(format!("{first}{rest}").as_bytes())
             }
             Source::Header(_) | Source::Host => return None,
         };
         let value = variable.value(values).ok()?;
-        Some(Self { variable, own, folded: folded.without_indexes(), name, value })
+        Some(Self { variable, own, folded: folded.without_indexes(), value })
     }
 
     fn is(&self, other: &str) -> bool {
@@ -128,21 +133,23 @@ struct Compared<'w, 't> {
     wanted: Vec<&'w Wanted<'t>>,
 }
 
-impl Compared<'_, '_> {
+impl<'t> Compared<'_, 't> {
     fn is_empty(&self) -> bool {
         self.wanted.is_empty()
     }
 
+    /// The values that somebody could find under `name`.
+    fn named<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a Wanted<'t>> {
+        let folded = (!Folded::is_plain(name)).then(|| Folded::of(name).without_indexes());
+        self.wanted.iter().copied().filter(move |wanted| match &folded {
+            Some(folded) => wanted.folded.is_like(folded),
+            None => wanted.folded.is_like_plain(name),
+        })
+    }
+
     fn field(&self, name: &[u8], value: &[u8], why: &'static str) -> Result<(), BadKey> {
-        if self.is_empty() {
-            return Ok(());
-        }
-        let folded = Folded::of(name).without_indexes();
-        let value = std::str::from_utf8(value).ok();
-        let unlike = |wanted: &&&Wanted<'_>| {
-            wanted.folded.is_like(&folded) && !value.is_some_and(|value| wanted.is(value))
-        };
-        self.wanted.iter().find(unlike).map_or(Ok(()), |wanted| Err(wanted.bad(why)))
+        let value = |wanted: &&Wanted<'_>| !std::str::from_utf8(value).is_ok_and(|value| wanted.is(value));
+        self.named(name).find(value).map_or(Ok(()), |wanted| Err(wanted.bad(why)))
     }
 
     /// A query or a form.
@@ -154,14 +161,39 @@ impl Compared<'_, '_> {
             if count == MOST {
                 return self.refuse(MANY);
             }
-            self.field(&name, &value, why)?;
+            self.field(&form::decoded(name), &form::decoded(value), why)?;
+        }
+        Ok(())
+    }
+
+    /// Any bytes that somebody may take for a form. In an image there are more fields than anybody writes, but few are short: what
+    /// is counted are names that take time.
+    fn bare_fields(&self, bytes: &[u8]) -> Result<(), BadKey> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let mut left = MOST + bytes.len() / 32;
+        for (name, value) in form::fields(bytes) {
+            if !Folded::is_plain(name) {
+                if left == 0 {
+                    return self.refuse(MANY);
+                }
+                left -= 1;
+            }
+            self.field(&form::decoded(name), &form::decoded(value), IN_FORM)?;
         }
         Ok(())
     }
 
     /// Some readers decode a name or a value, and others do not.
-    fn cookies(&self, line: &[u8]) -> Result<(), BadKey> {
-        for (name, value) in form::cookies(line) {
+    fn cookies(&self, lines: &[&[u8]]) -> Result<(), BadKey> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        for (count, (name, value)) in lines.iter().flat_map(|line| form::cookies(line)).enumerate() {
+            if count == MOST {
+                return self.refuse(MANY);
+            }
             let (named, read) = (form::decoded(name), form::decoded(value));
             for name in [name, &named] {
                 self.field(name, value, IN_COOKIE)?;
@@ -173,20 +205,28 @@ impl Compared<'_, '_> {
 
     fn multipart(&self, kind: &str, body: &[u8]) -> Result<(), BadKey> {
         let Some(parts) = multipart::parts(kind, body, MOST) else { return self.broken(body) };
-        for (name, value) in parts {
-            self.field(name.as_bytes(), value, IN_FORM)?;
-            self.field(&form::decoded(name.as_bytes()), value, IN_FORM)?;
+        for part in parts {
+            match part {
+                Part::Named(names, value) => {
+                    for name in names {
+                        self.field(name.as_bytes(), value, IN_FORM)?;
+                        self.field(&form::decoded(name.as_bytes()), value, IN_FORM)?;
+                    }
+                }
+                Part::Unclear(head) => self.broken(head)?,
+            }
         }
         Ok(())
     }
 
     fn json(&self, body: &[u8]) -> Result<(), BadKey> {
         let mut compared = Ok(());
-        let is_like = |name: &str| {
-            let folded = Folded::of(name.as_bytes()).without_indexes();
-            self.wanted.iter().any(|wanted| wanted.folded.is_like(&folded))
+        let count = Cell::new(0);
+        let is_named = |name: &str| {
+            count.set(count.get() + 1);
+            count.get() <= MOST && self.named(name.as_bytes()).next().is_some()
         };
-        let read = members(body, is_like, |name, member| {
+        let read = members(body, is_named, |name, member| {
             let given = match &member {
                 Member::Null => return,
                 Member::Text(text) => text.as_bytes(),
@@ -198,17 +238,30 @@ impl Compared<'_, '_> {
             }
         });
         compared?;
+        if count.get() > MOST {
+            return self.refuse(MANY);
+        }
         if read.is_ok() { Ok(()) } else { self.broken(body) }
+    }
+
+    /// No element and no attribute may have the name, with any value.
+    fn xml(&self, body: &[u8]) -> Result<(), BadKey> {
+        let is_spelt = body.contains(&0) || has(body, b"<!doctype") || !is_xml_like_ascii(body);
+        let named = |wanted: &&&Wanted<'_>| {
+            let name = wanted.folded.innermost();
+            is_spelt || name.is_empty() || !name.is_ascii() || search::has_xml_name(body, &name)
+        };
+        self.wanted.iter().find(named).map_or(Ok(()), |wanted| Err(wanted.bad(IN_XML)))
     }
 
     /// A body that two readers could take for two bodies is refused if it names a value, or may do so in another spelling.
     fn broken(&self, body: &[u8]) -> Result<(), BadKey> {
-        let has = |text: &[u8]| {
-            !text.is_empty() && body.windows(text.len()).any(|part| part.eq_ignore_ascii_case(text))
+        let is_spelt =
+            body.contains(&0) || [&b"\\"[..], b"=?", b"name*"].into_iter().any(|sign| has(body, sign));
+        let named = |wanted: &&&Wanted<'_>| {
+            let kernel = wanted.folded.kernel();
+            is_spelt || !kernel.is_ascii() || search::has(body, kernel)
         };
-        let is_spelt = body.contains(&0) || [&b"\\"[..], b"=?", b"name*"].into_iter().any(has);
-        let named =
-            |wanted: &&&Wanted<'_>| is_spelt || has(wanted.name.as_bytes()) || !wanted.name.is_ascii();
         self.wanted.iter().find(named).map_or(Ok(()), |wanted| Err(wanted.bad(BROKEN)))
     }
 
@@ -217,21 +270,51 @@ impl Compared<'_, '_> {
     }
 }
 
+/// In any case. `text` is not empty.
+fn has(body: &[u8], text: &[u8]) -> bool {
+    body.windows(text.len()).any(|part| part.eq_ignore_ascii_case(text))
+}
+
+/// Character sets in which the characters of ASCII are their bytes, and no others are.
+const LIKE_ASCII: [&str; 5] = ["utf-8", "utf8", "us-ascii", "iso-8859-1", "windows-1252"];
+
+/// True unless the first line of an XML document names another character set.
+fn is_xml_like_ascii(body: &[u8]) -> bool {
+    let end = body.windows(2).position(|part| part == b"?>").unwrap_or(0);
+    let declared = String::from_utf8_lossy(&body[..end]).to_ascii_lowercase();
+    declared.split("encoding").skip(1).all(|behind| {
+        let quoted = behind.trim_start().strip_prefix('=').unwrap_or_default();
+        quoted.split(['"', '\'']).nth(1).is_some_and(|charset| LIKE_ASCII.contains(&charset))
+    })
+}
+
 /// As what a service may read a body.
 struct Readings {
     form: bool,
     multipart: bool,
     json: bool,
+    xml: bool,
+    /// Nobody has said what the body is.
+    unsaid: bool,
 }
 
 impl Content<'_> {
-    fn compare(&self, form: &Compared<'_, '_>, json: &Compared<'_, '_>) -> Result<(), BadKey> {
-        if form.is_empty() && json.is_empty() {
+    fn compare(
+        &self,
+        form: &Compared<'_, '_>,
+        json: &Compared<'_, '_>,
+        xml: &Compared<'_, '_>,
+    ) -> Result<(), BadKey> {
+        if form.is_empty() && json.is_empty() && xml.is_empty() {
             return Ok(());
         }
         let kind = match self.said.kind {
             Field::One(kind) => String::from_utf8_lossy(kind),
-            Field::Absent | Field::Several | Field::Respelled => "".into(),
+            Field::Absent => "".into(),
+            // Some readers take the first one, others the last one or none.
+            Field::Several | Field::Respelled => {
+                return [form, json, xml].into_iter().try_for_each(|compared| compared.refuse(KIND));
+            }
         };
         let said = kind.to_ascii_lowercase();
         let readings = self.readings(&said);
@@ -239,36 +322,47 @@ impl Content<'_> {
             if readings.form || readings.multipart {
                 form.refuse(why)?;
             }
-            if readings.json { json.refuse(why) } else { Ok(()) }
+            if readings.json {
+                json.refuse(why)?;
+            }
+            if readings.xml { xml.refuse(why) } else { Ok(()) }
         })?;
         if readings.form {
-            form.fields(self.bytes, IN_FORM)?;
+            if readings.unsaid { form.bare_fields(self.bytes)? } else { form.fields(self.bytes, IN_FORM)? }
         }
         if readings.multipart && !form.is_empty() {
             form.multipart(&kind, self.bytes)?;
         }
-        if readings.json && !json.is_empty() { json.json(self.bytes) } else { Ok(()) }
+        if readings.json && !json.is_empty() {
+            json.json(self.bytes)?;
+        }
+        if readings.xml && !xml.is_empty() { xml.xml(self.bytes) } else { Ok(()) }
     }
 
-    /// `said`: the content type in lower case, empty where nobody knows it.
+    /// `said`: the content type in lower case, empty where there is none.
     fn readings(&self, said: &str) -> Readings {
-        let is_text = || self.bytes.iter().all(|byte| matches!(byte, b'\t' | b'\r' | b'\n' | b' '..=b'~'));
         let unsaid = said.trim().is_empty();
         let begins = |text: &[u8]| {
             let bytes = self.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(self.bytes);
             bytes.trim_ascii_start().starts_with(text)
         };
+        // `openxmlformats` are archives.
+        let says_xml = || {
+            said.match_indices("xml")
+                .any(|(at, _)| !said[..at].ends_with(|before: char| before.is_alphanumeric()))
+        };
         Readings {
-            form: said.contains("x-www-form-urlencoded") || unsaid && is_text(),
+            form: said.contains("x-www-form-urlencoded") || unsaid,
             multipart: said.contains("multipart/") || unsaid && begins(b"--"),
             // Some services read every body as JSON, whatever is said of it.
             json: said.contains("json") || begins(b"{"),
+            xml: says_xml() || unsaid && begins(b"<"),
+            unsaid,
         }
     }
 
     /// The error says why the bytes are not what the service reads.
     fn is_plain(&self, said: &str) -> Result<(), &'static str> {
-        const LIKE_ASCII: [&str; 5] = ["utf-8", "utf8", "us-ascii", "iso-8859-1", "windows-1252"];
         match self.said.coding {
             Field::Absent => {}
             Field::One(coding) if coding.trim_ascii().eq_ignore_ascii_case(b"identity") => {}

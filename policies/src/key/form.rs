@@ -1,21 +1,20 @@
 //! Reads queries, forms and cookies as lenient services do, to find every field in which one of them could see a name.
 
+use std::borrow::Cow;
+
 use crate::path::escape;
 
 /// The most fields of one source that are looked at. A service takes at most a thousand of them unless it is told otherwise.
 pub(super) const MOST: usize = 10_000;
 
-/// Names and values of a form or query, decoded. Some readers separate at semicolons as well, so their fields come besides.
-pub(super) fn fields(text: &[u8]) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+/// Names and values of a form or query, as they stand there. Some readers separate at semicolons as well, so their fields come besides.
+pub(super) fn fields(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let pieces = text.split(|byte| *byte == b'&').flat_map(|piece| {
         let parts = piece.split(|byte| *byte == b';');
         let more = piece.contains(&b';');
         std::iter::once(piece).chain(parts.filter(move |_| more))
     });
-    pieces.filter(|piece| !piece.is_empty()).map(|piece| {
-        let (name, value) = pair(piece);
-        (decoded(name), decoded(value))
-    })
+    pieces.filter(|piece| !piece.is_empty()).map(pair)
 }
 
 /// Names and values of one `Cookie` line, as they stand there. Some readers separate at commas as well.
@@ -36,9 +35,9 @@ fn pair(piece: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// An escape without two digits stands for itself.
-pub(super) fn decoded(raw: &[u8]) -> Vec<u8> {
+pub(super) fn decoded(raw: &[u8]) -> Cow<'_, [u8]> {
     if !raw.iter().any(|byte| matches!(byte, b'%' | b'+')) {
-        return raw.to_vec();
+        return raw.into();
     }
     let mut decoded = Vec::with_capacity(raw.len());
     let mut rest = raw;
@@ -56,7 +55,7 @@ pub(super) fn decoded(raw: &[u8]) -> Vec<u8> {
             other => *other,
         });
     }
-    decoded
+    decoded.into()
 }
 
 #[cfg(test)]
@@ -67,7 +66,7 @@ mod tests {
 
     fn all(text: &str) -> Vec<(String, String)> {
         let text = fields(text.as_bytes());
-        let read = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let read = |bytes: &[u8]| String::from_utf8_lossy(&decoded(bytes)).into_owned();
         text.map(|(name, value)| (read(name), read(value))).collect()
     }
 

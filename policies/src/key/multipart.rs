@@ -1,15 +1,24 @@
 //! Finds the fields of a `multipart/form-data` body (RFC 7578), where every reader finds the same ones.
 //!
-//! Readers disagree about broken bodies: about line ends, repeated boundaries, folded lines and escapes in names. Such a body is
-//! given up. Nothing is decoded.
+//! Readers disagree about broken bodies: about line ends, repeated boundaries, folded lines and escapes in names. Such a body, or
+//! such a part of it, is given up. Nothing is decoded.
 
 /// The longest boundary (RFC 2046, 5.1.1).
 const LONGEST_BOUNDARY: usize = 70;
 
-/// The name and the content of each part; `None` where two readers could find other ones.
+/// A part of a body.
+#[derive(Debug)]
+pub(super) enum Part<'b> {
+    /// Every name that some reader gives to the part, and its content.
+    Named(Vec<String>, &'b [u8]),
+    /// The head of a part in which two readers could find two names.
+    Unclear(&'b [u8]),
+}
+
+/// The parts; `None` where two readers could find other ones.
 ///
 /// `kind` is the value of `Content-Type`.
-pub(super) fn parts<'b>(kind: &str, body: &'b [u8], most: usize) -> Option<Vec<(&'b str, &'b [u8])>> {
+pub(super) fn parts<'b>(kind: &str, body: &'b [u8], most: usize) -> Option<Vec<Part<'b>>> {
     let delimiter = format!("--{}", boundary(kind)?);
     let delimiter = delimiter.as_bytes();
     let mut parts = Vec::new();
@@ -27,7 +36,7 @@ pub(super) fn parts<'b>(kind: &str, body: &'b [u8], most: usize) -> Option<Vec<(
             return None;
         }
         match begun {
-            Some(start) => parts.push(part(body.get(start..content_end)?)?),
+            Some(start) => parts.push(part(body.get(start..content_end)?)),
             // What stands before the first delimiter is nothing, or a line end.
             None if content_end == 0 => {}
             None => return None,
@@ -47,13 +56,23 @@ fn find(body: &[u8], wanted: &[u8], from: usize) -> Option<usize> {
 }
 
 /// The boundary, where it is there once and needs no unquoting in which readers differ.
+///
+/// Some readers take what stands behind the first or the last `boundary`, wherever that is.
 fn boundary(kind: &str) -> Option<&str> {
+    let has = |text: &str, word| text.to_ascii_lowercase().contains(word);
     let mut found = None;
-    for parameter in kind.split(';').skip(1).map(str::trim).filter(|parameter| !parameter.is_empty()) {
+    let mut pieces = kind.split(';');
+    if pieces.next().is_some_and(|kind| has(kind, "boundary")) {
+        return None;
+    }
+    for parameter in pieces.map(str::trim).filter(|parameter| !parameter.is_empty()) {
         let (name, value) = parameter.split_once('=')?;
-        if name.to_ascii_lowercase().starts_with("boundary")
-            && (name.len() != "boundary".len() || found.replace(value).is_some())
-        {
+        if name.eq_ignore_ascii_case("boundary") {
+            // Browsers have the word in the value as well, without a sign behind it.
+            if has(value, "boundary=") || found.replace(value).is_some() {
+                return None;
+            }
+        } else if has(parameter, "boundary") {
             return None;
         }
     }
@@ -63,22 +82,47 @@ fn boundary(kind: &str) -> Option<&str> {
     (!bare.is_empty() && bare.len() <= LONGEST_BOUNDARY && bare.bytes().all(is_plain)).then_some(bare)
 }
 
-fn part(part: &[u8]) -> Option<(&str, &[u8])> {
-    let end = part.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let head = std::str::from_utf8(&part[..end]).ok()?;
-    let mut name = None;
+fn part(part: &[u8]) -> Part<'_> {
+    let Some(end) = part.windows(4).position(|window| window == b"\r\n\r\n") else {
+        return Part::Unclear(part);
+    };
+    let (head, content) = (&part[..end], &part[end + 4..]);
+    match names(&String::from_utf8_lossy(head)) {
+        Some(names) => Part::Named(names, content),
+        None => Part::Unclear(head),
+    }
+}
+
+/// The names of a part with this head. `None` where two readers could find two names.
+fn names(head: &str) -> Option<Vec<String>> {
+    const NAMING: [&str; 3] = ["content-disposition", "content-id", "content-type"];
+    let mut disposed = None;
+    // Some readers take one of these for the name of a part without a disposition.
+    let mut others = Vec::new();
+    // Some readers look for a disposition anywhere in the head.
+    if head.to_ascii_lowercase().matches(NAMING[0]).count() > 1 {
+        return None;
+    }
     for line in head.split("\r\n") {
         if line.starts_with([' ', '\t']) || line.contains(['\r', '\n', '\0']) {
             return None;
         }
         let (field, value) = line.split_once(':')?;
-        if field.trim().eq_ignore_ascii_case("content-disposition")
-            && (field.trim() != field || name.replace(named(value)?).is_some())
-        {
-            return None;
+        match &*field.to_ascii_lowercase() {
+            "content-disposition" => disposed = Some(named(value)?),
+            "content-id" | "content-type" => others.push(value.trim()),
+            _ if NAMING.iter().any(|naming| line.to_ascii_lowercase().contains(naming)) => return None,
+            _ => {}
         }
     }
-    Some((name?, &part[end + 4..]))
+    if let Some(name) = disposed {
+        return Some(vec![name.to_owned()]);
+    }
+    let spelt = |value: &&str| {
+        let bare = value.split(';').next().unwrap_or_default().trim();
+        [(*value).to_owned(), bare.trim_start_matches('<').trim_end_matches('>').to_owned()]
+    };
+    Some(others.iter().flat_map(spelt).collect())
 }
 
 /// The parameter `name` of a `Content-Disposition`.
@@ -127,10 +171,13 @@ mod tests {
     const KIND: &str = "multipart/form-data; boundary=X-1";
 
     fn found(kind: &str, body: &str) -> Option<Vec<(String, String)>> {
-        let parts = parts(kind, body.as_bytes(), 4)?;
-        let text =
-            |(name, value): (&str, &[u8])| (name.to_owned(), String::from_utf8_lossy(value).into_owned());
-        Some(parts.into_iter().map(text).collect())
+        let mut found = Vec::new();
+        for part in parts(kind, body.as_bytes(), 4)? {
+            let Part::Named(names, content) = part else { return None };
+            let content = String::from_utf8_lossy(content);
+            found.extend(names.into_iter().map(|name| (name, content.clone().into_owned())));
+        }
+        Some(found)
     }
 
     fn one(disposition: &str) -> Option<String> {
@@ -150,6 +197,18 @@ mod tests {
         }
         assert_eq!(found(KIND, &format!("\r\n{body}")), Some(wanted.to_vec()));
         assert_eq!(found(KIND, "--X-1--\r\n"), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_part_without_a_disposition_has_the_names_that_readers_give_it() {
+        let names = |head: &str| {
+            let body = format!("--X-1\r\n{head}\r\n\r\n7\r\n--X-1--\r\n");
+            found(KIND, &body).map(|parts| parts.into_iter().map(|(name, _)| name).collect::<Vec<_>>())
+        };
+        assert_eq!(names("Content-Length: 1"), Some(Vec::new()));
+        assert_eq!(names("content-id: <id>"), Some(vec!["<id>".into(), "id".into()]));
+        assert_eq!(names("Content-Type: a/b; c=d"), Some(vec!["a/b; c=d".into(), "a/b".into()]));
+        assert_eq!(names("X-Content-ID: id"), None);
     }
 
     #[test]

@@ -95,13 +95,46 @@ impl Folded {
 
     /// One is the other, or the whole of which the other is a member.
     pub(super) fn is_like(&self, other: &Self) -> bool {
-        let joined = |name: &Self| {
-            let members: Vec<&str> =
-                name.0.iter().map(String::as_str).filter(|member| !member.is_empty()).collect();
-            members.join("_")
-        };
-        self.0.starts_with(&other.0) || other.0.starts_with(&self.0) || joined(self) == joined(other)
+        self.0.starts_with(&other.0) || other.0.starts_with(&self.0) || self.joined().eq(other.joined())
     }
+
+    /// The same for a [plain](Self::is_plain) name, which is folded while it is compared.
+    pub(super) fn is_like_plain(&self, name: &[u8]) -> bool {
+        let folded = || {
+            name.iter().map(|byte| if is_plain_separator(*byte) { b'_' } else { byte.to_ascii_lowercase() })
+        };
+        self.first().bytes().eq(folded()) || self.joined().eq(folded())
+    }
+
+    /// True for a name in which nothing but case and separators is folded.
+    pub(super) fn is_plain(name: &[u8]) -> bool {
+        name.len() <= LONGEST_NAME
+            && name.iter().all(|byte| byte.is_ascii_alphanumeric() || is_plain_separator(*byte))
+    }
+
+    fn joined(&self) -> impl Iterator<Item = u8> {
+        let members = self.0.iter().filter(|member| !member.is_empty()).enumerate();
+        members.flat_map(|(at, member)| (at > 0).then_some(b'_').into_iter().chain(member.bytes()))
+    }
+
+    fn first(&self) -> &str {
+        self.0.first().map_or("", String::as_str)
+    }
+
+    /// What stands in every name that is like this one: the longest part of the name that has no separator in it.
+    pub(super) fn kernel(&self) -> &str {
+        self.first().split('_').max_by_key(|part| part.len()).unwrap_or_default()
+    }
+
+    /// The innermost member, without separators.
+    pub(super) fn innermost(&self) -> String {
+        let last = self.0.iter().rev().find(|member| !member.is_empty());
+        last.map(|member| member.replace('_', "")).unwrap_or_default()
+    }
+}
+
+fn is_plain_separator(byte: u8) -> bool {
+    matches!(byte, b'.' | b'-' | b'_')
 }
 
 fn is_separator(character: char) -> bool {
@@ -219,6 +252,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_plain_name_is_like_what_it_is_like_when_it_is_folded(
+            (wanted, name) in ("[abA._\\[\\]-]{0,5}", "[abAB._-]{0,5}"),
+        ) {
+            prop_assert!(Folded::is_plain(name.as_bytes()));
+            let wanted = Folded::of(wanted.as_bytes()).without_indexes();
+            let folded = Folded::of(name.as_bytes()).without_indexes();
+            prop_assert_eq!(wanted.is_like_plain(name.as_bytes()), wanted.is_like(&folded));
+        }
+
         #[test]
         fn a_value_is_read_back_however_it_is_spelt_and_wherever_it_stands(
             value in "\\PC{0,12}",

@@ -13,15 +13,18 @@ pub enum RequestSource {
     Form,
     /// Members of the outermost object of a JSON body.
     Json,
+    /// Elements and attributes of an XML body. Their values are not read: none may have the name.
+    Xml,
     Cookie,
 }
 
 impl RequestSource {
-    pub const WORDS: [(&str, Self); 5] = [
+    pub const WORDS: [(&str, Self); 6] = [
         ("path", Self::Path),
         ("query", Self::Query),
         ("form", Self::Form),
         ("json", Self::Json),
+        ("xml", Self::Xml),
         ("cookie", Self::Cookie),
     ];
 
@@ -78,16 +81,16 @@ mod tests {
 
     #[test]
     fn a_source_is_compared_unless_it_is_said_that_the_service_does_not_read_it() {
-        use RequestSource::{Cookie, Form, Json, Path, Query};
+        use RequestSource::{Cookie, Form, Json, Path, Query, Xml};
         let any = Conflicts::default();
-        assert!([Query, Form, Json, Cookie].into_iter().all(|other| any.compares(Path, other)));
+        assert!([Query, Form, Json, Xml, Cookie].into_iter().all(|other| any.compares(Path, other)));
         assert!([Path, Query, Form, Cookie].into_iter().all(|other| any.compares(Json, other)));
         assert!(!any.compares(Path, Path) && !any.compares(Json, Json));
         let listed = Conflicts::Refuse(vec![Path, Json]);
         assert!(listed.compares(Path, Json) && !listed.compares(Path, Query) && !listed.compares(Json, Json));
         assert!(!Conflicts::Pass.compares(Json, Query));
         let words = |conflicts: Conflicts| conflicts.sources().map(|(word, _)| word).collect::<Vec<_>>();
-        assert_eq!(words(any), ["path", "query", "form", "json", "cookie"]);
+        assert_eq!(words(any), ["path", "query", "form", "json", "xml", "cookie"]);
         assert_eq!((words(listed), words(Conflicts::Pass)), (vec!["path", "json"], Vec::new()));
     }
 }

@@ -50,7 +50,7 @@ fn single(reader: &str) -> Value {
         | "holders::permits"
         | "zookeeper::sessions" => count,
         "listener::protocol" => json!({"enum": ["http1", "http2"]}),
-        "conflicts::source" => json!({"enum": ["path", "query", "form", "json", "cookie"]}),
+        "conflicts::source" => json!({"enum": ["path", "query", "form", "json", "xml", "cookie"]}),
         "fence::locked_status" => one_of(&[423, 409, 429, 503]),
         "once::final_status" | "probe::status" | "upstream::unfinished_status" => count,
         "balancing::statuses" => json!({

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::key::json;
 
+mod hidden_names;
+
 /// A request for the resource 42.
 #[derive(Default)]
 struct Asked<'a> {
@@ -12,6 +14,8 @@ struct Asked<'a> {
     path: Option<(&'a str, &'a str)>,
     cookie: Option<&'a str>,
     kind: Option<&'a str>,
+    /// In the place of `kind`: no field of its own, or several.
+    unclear: Option<Field<'a>>,
     coding: Option<&'a str>,
     body: &'a [u8],
     read: Option<json::Body>,
@@ -43,7 +47,8 @@ impl Asked<'_> {
             self.read = Some(json::Body::parse(self.body, key.pointers()).expect("JSON"));
         }
         key.expand(&self).expect("a key");
-        let said = Said { kind: field(self.kind), coding: field(self.coding) };
+        let said =
+            Said { kind: self.unclear.unwrap_or_else(|| field(self.kind)), coding: field(self.coding) };
         let (path, cookie) = (self.path.as_slice(), self.cookie.map(str::as_bytes));
         let content = Some(Content { said, bytes: self.body });
         let sent = Sent { path, cookies: cookie.as_slice(), content };
@@ -123,7 +128,7 @@ fn forms_and_cookies_over_a_query_or_a_path_are_refused_unless_they_are_equal() 
         (PARTS, parts("name=\"x\"; name=\"id\"", "43"), Some(BROKEN)),
         (PARTS, parts("name*=utf-8''%69d", "43"), Some(BROKEN)),
         (Some("text/plain"), "id=43".into(), None),
-        (None, "id=43\0".into(), None),
+        (None, "id=43\0".into(), Some(IN_FORM)),
     ] {
         assert_eq!(by_query(kind, body.as_bytes()).usual("a/{query.id}"), why, "{body}");
         assert_eq!(Asked { kind, body: body.as_bytes(), ..by_path() }.usual("a/{path.id}"), why, "{body}");

@@ -1,0 +1,213 @@
+//! Bodies in which a service finds a name that a plain search for its letters does not, and bodies beside them that pass.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+
+fn named<'a>(name: &'a str, kind: &'a str, body: &'a [u8]) -> Asked<'a> {
+    Asked { path: Some((name, "42")), kind: Some(kind), body, ..Asked::default() }
+}
+
+/// Refused by path and by query.
+#[track_caller]
+fn assert_refused(name: &str, kind: &str, body: &[u8]) {
+    let text = String::from_utf8_lossy(body);
+    assert!(named(name, kind, body).usual(&format!("a/{{path.{name}}}")).is_some(), "{kind}: {text}");
+    let query = format!("{name}=42");
+    let asked = Asked { query: Some(&query), ..by_query(Some(kind), body) };
+    assert!(asked.usual(&format!("a/{{query.{name}}}")).is_some(), "{kind}: {text}");
+}
+
+#[track_caller]
+fn assert_passes(name: &str, kind: &str, body: &[u8]) {
+    let refused = named(name, kind, body).usual(&format!("a/{{path.{name}}}"));
+    assert_eq!(refused, None, "{kind}: {}", String::from_utf8_lossy(body));
+}
+
+fn part(head: &str, value: &str) -> String {
+    format!("--b\r\n{head}\r\n\r\n{value}\r\n--b--\r\n")
+}
+
+#[test]
+fn a_boundary_that_a_reader_takes_from_elsewhere_hides_no_name() {
+    let inner = "--EVIL\r\nContent-Disposition: form-data; name=\"id\"\r\n\r\n43\r\n--EVIL--\r\n";
+    let body = part("Content-Disposition: form-data; name=\"x\"", inner);
+    for kind in [
+        "multipart/form-data; xboundary=EVIL; boundary=b",
+        "multipart/form-data; x=boundary=EVIL; boundary=b",
+        "multipart/form-data; x=\"Boundary=EVIL\"; boundary=b",
+        "multipart/form-data; boundary=b; x-BOUNDARY=EVIL",
+        "multipart/boundary=EVIL; boundary=b",
+    ] {
+        assert_refused("id", kind, body.as_bytes());
+    }
+    let body = body.replace("--b", "--boundary=EVIL");
+    assert_refused("id", "multipart/form-data; boundary=boundary=EVIL", body.as_bytes());
+    // As Chrome and Safari write it.
+    let own = part("Content-Disposition: form-data; name=\"x\"", "id=43")
+        .replace("--b", "------WebKitFormBoundaryX1");
+    assert_passes("id", "multipart/form-data; boundary=----WebKitFormBoundaryX1", own.as_bytes());
+}
+
+#[test]
+fn a_disposition_that_a_reader_finds_anywhere_in_a_head_hides_no_name() {
+    for head in [
+        "X-Content-Disposition: form-data; name=\"id\"\r\nContent-Disposition: form-data; name=\"x\"",
+        "X: content-disposition: form-data; name=\"id\"\r\nContent-Disposition: form-data; name=\"x\"",
+        "Content-Disposition: form-data; name=\"x\"\r\nX-Content-Disposition: form-data; name=\"id\"",
+        "Content-Disposition: form-data; a=\"Content-Disposition: form-data; name=id\"; name=x",
+        // Rack takes these for the name of a part without one.
+        "Content-ID: id",
+        "Content-ID: <id>",
+        "X-Content-ID: id",
+        "Content-Type: id",
+        "Content-Disposition: form-data; filename=\"id\"",
+    ] {
+        assert_refused("id", "multipart/form-data; boundary=b", part(head, "43").as_bytes());
+    }
+}
+
+#[test]
+fn a_body_that_is_cut_in_two_ways_is_searched_as_names_are_compared() {
+    let parts = |name: &str| {
+        format!("preamble\r\n{}", part(&format!("Content-Disposition: form-data; name=\"{name}\""), "43"))
+    };
+    for name in [
+        "account.id",
+        "account id",
+        "account-id",
+        "account[id",
+        "ACCOUNT[][id]",
+        "account[0][id]",
+        "%61ccount_id",
+        "account%5Bid",
+    ] {
+        assert_refused("account_id", "multipart/form-data; boundary=b", parts(name).as_bytes());
+    }
+    let json = |bytes: &[u8]| [&b"{\"\xff\":1,"[..], bytes].concat();
+    for name in ["u\u{17f}er_id", "USER_ID", "user-id", "u\u{17f}er.id"] {
+        assert_refused("user_id", "application/json", &json(format!("\"{name}\":\"43\"}}").as_bytes()));
+    }
+    assert_refused("key", "application/json", &json("\"\u{212a}ey\":\"43\"}".as_bytes()));
+    assert_refused("id", "application/json", &json(b"\"i\xffd\":\"43\"}"));
+    assert_passes("user_id", "application/json", &json(b"\"other\":\"43\"}"));
+    assert_passes("user_id", "multipart/form-data; boundary=b", parts("other").as_bytes());
+}
+
+#[test]
+fn a_body_in_xml_that_has_the_name_is_refused() {
+    for kind in ["application/xml", "text/xml; charset=UTF-8", "application/vnd.a+xml", "Application/XML"] {
+        for body in [
+            "<a><ID>43</ID></a>",
+            "<a><n:id>43</n:id></a>",
+            "<a Id='43'/>",
+            "<a>\n<i\u{17f}/><\u{131}d/><id/></a>",
+            "<!DOCTYPE a [<!ENTITY x '&#60;&#105;d>43&#60;/&#105;d>'>]><a>&x;</a>",
+            "<?xml version='1.0' encoding='utf-7'?><a>+ADw-i+AGQ-</a>",
+            "<a>\0i\0d</a>",
+        ] {
+            assert_refused("id", kind, body.as_bytes());
+        }
+        for body in ["<a><width>43</width><aid/></a>", "<?xml version=\"1.0\" encoding=\"UTF-8\"?><a>42</a>"]
+        {
+            assert_passes("id", kind, body.as_bytes());
+        }
+    }
+    for name in ["accountId", "account-id", "account_id", "Account.ID"] {
+        assert_refused("account_id", "text/xml", format!("<a><{name}>43</{name}></a>").as_bytes());
+    }
+    let asked = Asked {
+        query: Some("a[id]=42"),
+        kind: Some("text/xml"),
+        body: b"<a><id>43</id></a>",
+        ..Asked::default()
+    };
+    assert!(asked.usual("a/{query.a[id]}").is_some());
+    // Office documents are no XML, but archives.
+    assert_passes("id", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", b"PK\0id");
+    let zipped = Asked { coding: Some("gzip"), ..named("id", "text/xml", b"\x1f\x8b") };
+    assert!(zipped.usual("a/{path.id}").is_some());
+}
+
+#[test]
+fn a_body_of_an_unclear_kind_is_looked_at_as_any_that_it_may_be() {
+    let form = "id=43&x=\u{e9}".as_bytes();
+    let unclear = |unclear, body| Asked { unclear: Some(unclear), body, ..by_path() }.usual("a/{path.id}");
+    for kind in [Field::Several, Field::Respelled] {
+        assert!(unclear(kind, form).is_some(), "{kind:?}");
+        assert_eq!(unclear(kind, b""), None, "{kind:?}");
+    }
+    assert_eq!(unclear(Field::Absent, form), Some(IN_FORM));
+    assert_eq!(unclear(Field::Absent, b"\xff\0=1&\xffid=43&id=\xff"), Some(IN_FORM));
+    assert_eq!(unclear(Field::Absent, "x=\u{e9}&id=42".as_bytes()), None);
+    // Nobody limits what nobody has called a form.
+    let many = [vec![b"a&".as_slice(); 2 * MOST].concat(), b"id=43".to_vec()].concat();
+    assert_eq!(unclear(Field::Absent, &many), Some(IN_FORM));
+}
+
+#[test]
+fn bodies_of_a_megabyte_without_a_kind_are_looked_at_fast() {
+    // A xorshift generator: as bytes of an image.
+    let mut state = 88_172_645_463_325_252_u64;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[3]
+    })
+    .take(1 << 20)
+    .collect();
+    for (body, why) in [
+        (noise, None),
+        (b"a;".repeat(1 << 19), None),
+        (b"a&".repeat(1 << 19), None),
+        (b"%&".repeat(1 << 19), Some(MANY)),
+    ] {
+        let begun = Instant::now();
+        assert_eq!(Asked { body: &body, ..by_path() }.usual("a/{path.id}"), why);
+        // Without optimisation, on a machine that does other things as well.
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn members_and_cookies_are_counted() {
+    let members = |count| format!("{{{}}}", vec!["\"a\":1"; count].join(","));
+    assert_eq!(named("id", "application/json", members(MOST).as_bytes()).usual("a/{path.id}"), None);
+    assert_eq!(
+        named("id", "application/json", members(MOST + 1).as_bytes()).usual("a/{path.id}"),
+        Some(MANY)
+    );
+    let cookies = |count| vec!["a"; count].join(";");
+    let sent = |cookie: &str| Asked { cookie: Some(cookie), ..by_path() }.usual("a/{path.id}");
+    assert_eq!((sent(&cookies(MOST)), sent(&cookies(MOST + 1))), (None, Some(MANY)));
+}
+
+#[test]
+fn ordinary_uploads_pass() {
+    let image = b"\xff\xd8\xff\xe0\0\x10JFIF\0\\ =?id?= name*=\r\n\r\n\xff\xd9";
+    let upload = |heads: [&[u8]; 2]| {
+        [
+            &b"--b\r\n"[..],
+            heads[0],
+            b"\r\n\r\n{\"a\":1}\r\n--b\r\n",
+            heads[1],
+            b"\r\n\r\n",
+            image,
+            b"\r\n--b--\r\n",
+        ]
+        .concat()
+    };
+    let related = upload([b"Content-Type: application/json", b"Content-Type: image/jpeg"]);
+    assert_passes("id", "multipart/related; boundary=b", &related);
+    let form = upload([
+        b"Content-Disposition: form-data; name=\"a\"",
+        b"Content-Disposition: form-data; name=\"file\"; filename=\"\xe9id.jpg\"\r\nContent-Type: image/jpeg",
+    ]);
+    assert_passes("id", "multipart/form-data; boundary=b", &form);
+    let odd = upload([
+        b"Content-Disposition: form-data; name=\"a\"",
+        b"Content-Disposition: attachment; filename=\"a.jpg\"",
+    ]);
+    assert_passes("id", "multipart/form-data; boundary=b", &odd);
+}

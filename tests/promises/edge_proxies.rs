@@ -55,6 +55,14 @@ async fn names_client_itself(
         assert_eq!(request.field("x-forwarded-for"), Some("127.0.0.1, 127.0.0.1"), "{forged:?}: {request:?}");
         assert_eq!(request.field("x-forwarded-proto"), Some("http"), "{forged:?}");
     }
+    // What only begins like one of these says nothing of an address.
+    let others = [("x-client-id", "shop"), ("x-realm", "test"), ("x-client-version", "7")];
+    let ask = others.iter().fold(Ask::get("/others"), |ask, (name, value)| ask.field(name, value));
+    ask.to(peer.address).await.expect("an answer");
+    let request = site.origin.request("/others", 1).await.request;
+    for (name, value) in others {
+        assert_eq!(request.field(name), Some(value), "{request:?}");
+    }
     assert!(!gateway.log().contains("198.51.100.7"), "counted as another client");
 }
 

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fencegate_policies::file;
 use fencegate_tests::{
     client::{Answer, Ask},
     gateway::Gateway,
@@ -144,4 +145,34 @@ async fn an_answer_that_says_nothing_of_the_service_keeps_the_lock() {
     let refused = pay(&peer).await;
     assert_eq!((refused.status, refused.field("fencing-outcome")), (503, Some("not-dispatched")));
     assert_eq!(site.origin.count("/pay/7"), 1);
+}
+
+/// The seconds of a time limit as a file has it: `name 5s;`, `name: 5s`, or `name = 5000` in milliseconds.
+#[track_caller]
+fn limit(file: &str, name: &str) -> Duration {
+    let text = text(&format!("proxies/forward-auth/{file}"));
+    let (_, behind) = text.split_once(name).unwrap_or_else(|| panic!("`{name}` is not in {file}"));
+    let behind = behind.trim_start_matches([' ', ':', '=']);
+    let end = behind.find(|c: char| !c.is_ascii_digit()).expect("something follows");
+    let number: u64 = behind[..end].parse().unwrap_or_else(|_| panic!("`{name}` of {file} is no number"));
+    if behind[end..].starts_with('s') { Duration::from_secs(number) } else { Duration::from_millis(number) }
+}
+
+/// A gateway that dies keeps a lock no longer than its session less the margin; one that lives keeps it for `ttl_ms`.
+#[test]
+fn the_shipped_limits_end_before_the_lock_may() {
+    let minimal = include_str!("../../policies/examples/minimal.yaml");
+    let zookeeper = file::load(minimal).plan.expect("sound").zookeeper;
+    let proven = zookeeper.session_timeout - zookeeper.margin(zookeeper.session_timeout);
+    let limits = |file: &str, names: &[&str]| names.iter().map(|name| limit(file, name)).sum::<Duration>();
+    let nginx = limits("nginx.conf", &["proxy_connect_timeout", "proxy_send_timeout", "proxy_read_timeout"]);
+    assert!(nginx < proven && nginx < limit("nginx.conf", "ttl_ms="), "nginx: {nginx:?} of {proven:?}");
+    let haproxy = limits("haproxy.cfg", &["timeout connect", "timeout server"]);
+    assert!(
+        haproxy < proven && haproxy < limit("fence.lua", "local held"),
+        "HAProxy: {haproxy:?} of {proven:?}"
+    );
+    // Connecting is a part of it.
+    let envoy = limit("envoy.yaml", "{cluster: service, timeout");
+    assert!(envoy < proven, "Envoy: {envoy:?} of {proven:?}");
 }

@@ -1,7 +1,8 @@
 -- Asks a gateway for the lock of a request, stamps what it answers, and tells the end.
 
 local url, token = os.getenv("FENCEGATE_URL"), os.getenv("FENCEGATE_TOKEN")
--- Above `timeout server`: a request that takes longer loses its lock while it runs.
+-- The lock is held for `held`, above `timeout connect` and `timeout server` together: a request that takes longer loses its
+-- lock while it runs.
 local place = url .. "/.fencegate/v1/auth"
 local held = 20000
 local stamped = { "fencing-token", "fencing-number", "fencing-key", "fencing-mode", "fencing-ticket" }

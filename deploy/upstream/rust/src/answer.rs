@@ -1,6 +1,6 @@
 //! The answers that replace a handler's answer, and their place in the log.
 
-use std::fmt;
+use std::{fmt, future::ready, pin::Pin};
 
 use http::{HeaderValue, Method, Response, StatusCode, header::CONTENT_TYPE};
 
@@ -33,6 +33,14 @@ pub trait Answers<B> {
     fn log(&self, unclaimed: &Unclaimed<'_>) {
         eprintln!("{unclaimed}");
     }
+}
+
+/// What a service of ours returns.
+pub(crate) type Answered<B, E> = Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>>;
+
+/// An answer without a handler.
+pub(crate) fn answered<B: Send + 'static, E: Send + 'static>(answer: Response<B>) -> Answered<B, E> {
+    Box::pin(ready(Ok(answer)))
 }
 
 /// Answers as `application/problem+json` (RFC 9457).

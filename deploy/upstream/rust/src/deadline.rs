@@ -1,7 +1,6 @@
 //! A tower layer that refuses requests which come too late to be begun. It needs no database.
 
 use std::{
-    pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
@@ -14,7 +13,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::{
-    answer::{Answers, Problems, Refusal},
+    answer::{Answered, Answers, Problems, Refusal, answered},
     clock::Clock,
     not_after::{self, NOT_AFTER, NotAfter},
     stamp::{KEY, are_alike},
@@ -83,6 +82,13 @@ impl Timing {
         if deadline.is_over() { Err(Refusal::Expired) } else { Ok(Some(deadline)) }
     }
 
+    /// The answer to a request that is not begun.
+    pub(crate) fn refused<B>(&self, answers: &impl Answers<B>, refusal: Refusal) -> Response<B> {
+        let mut answer = answers.answer(refusal);
+        self.stamp(&mut answer);
+        answer
+    }
+
     /// Tells the clock on an answer.
     pub(crate) fn stamp<B>(&self, answer: &mut Response<B>) {
         let (wall, error) = (self.clock.now().wall_ms, self.clock_error.as_millis());
@@ -135,8 +141,6 @@ impl<S, A: Clone> Layer<S> for DeadlineLayer<A> {
     }
 }
 
-type Answered<B, E> = Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>>;
-
 impl<S, A, Q, B> Service<Request<Q>> for DeadlineService<S, A>
 where
     S: Service<Request<Q>, Response = Response<B>>,
@@ -158,15 +162,11 @@ where
         match self.layer.read(request.method(), request.headers()) {
             Ok(Some(deadline)) => request.extensions_mut().insert(deadline),
             Ok(None) => return Box::pin(self.inner.call(request)),
-            Err(refusal) => {
-                let mut answer = self.layer.answers.answer(refusal);
-                timing.stamp(&mut answer);
-                return Box::pin(std::future::ready(Ok(answer)));
-            }
+            Err(refusal) => return answered(timing.refused(&self.layer.answers, refusal)),
         };
-        let answered = self.inner.call(request);
+        let handled = self.inner.call(request);
         Box::pin(async move {
-            let mut answer = answered.await?;
+            let mut answer = handled.await?;
             timing.stamp(&mut answer);
             Ok(answer)
         })

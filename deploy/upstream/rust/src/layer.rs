@@ -1,7 +1,6 @@
 //! A tower layer around the handlers of fenced routes: gives each request its fence, and checks that it was claimed.
 
 use std::{
-    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -11,7 +10,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::{
-    answer::{Answers, Problems, Refusal, Unclaimed},
+    answer::{Answered, Answers, Problems, Refusal, Unclaimed, answered},
     deadline::Timing,
     fence::Fence,
     stamp::{Compare, Settings},
@@ -33,8 +32,6 @@ pub struct Fenced<S, A = Problems> {
     inner: S,
     layer: FenceLayer<A>,
 }
-
-type Answered<B, E> = Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>>;
 
 impl Default for FenceLayer {
     fn default() -> Self {
@@ -86,20 +83,18 @@ where
         if let Some(timing) = &self.layer.timing
             && let Err(refusal) = timing.read(request.headers())
         {
-            let mut answer = answers.answer(refusal);
-            timing.stamp(&mut answer);
-            return Box::pin(std::future::ready(Ok(answer)));
+            return answered(timing.refused(&answers, refusal));
         }
         let stamp = match self.layer.settings.read(request.method(), request.headers()) {
             Ok(Some(stamp)) => stamp,
             Ok(None) => return Box::pin(self.inner.call(request)),
-            Err(refusal) => return Box::pin(std::future::ready(Ok(answers.answer(refusal)))),
+            Err(refusal) => return answered(answers.answer(refusal)),
         };
         let fence = Fence::new(stamp, self.layer.compare);
         request.extensions_mut().insert(fence.clone());
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        let answered = self.inner.call(request);
-        Box::pin(async move { judged(&fence, answered.await, &answers, (&method, &uri)) })
+        let handled = self.inner.call(request);
+        Box::pin(async move { judged(&fence, handled.await, &answers, (&method, &uri)) })
     }
 }
 

@@ -12,6 +12,7 @@ use std::{
 };
 
 use fencegate::demo::child::Signal;
+use fencegate_process::clock::MachineClock;
 use fencegate_tests::{
     client::Ask,
     gateway::{Gateway, Launch},
@@ -24,6 +25,7 @@ use fencegate_tests::{
     policy::Policy,
     process::Process,
     scratch,
+    shared_store::SharedStore,
     site::Site,
     terminator::{Authority, Clients, Terminator},
 };
@@ -34,10 +36,10 @@ use tokio::{io::copy_bidirectional, net::TcpStream, task::JoinHandle};
 const SENDS: Duration = Duration::from_secs(2);
 
 /// The way to a service, on which packets vanish. What arrives is passed on at once.
-struct Way {
+pub(super) struct Way {
     namespaces: Namespaces,
     /// The end at which a process finds the service.
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     /// Connections that the process has reset.
     resets: Arc<AtomicUsize>,
     passing: JoinHandle<()>,
@@ -45,7 +47,7 @@ struct Way {
 
 impl Way {
     /// `None` where this machine has no network namespaces.
-    async fn to(service: SocketAddr) -> Option<Self> {
+    pub(super) async fn to(service: SocketAddr) -> Option<Self> {
         let namespaces = match Namespaces::of(1).await {
             Ok(namespaces) => namespaces,
             Err(why) => {
@@ -74,11 +76,11 @@ impl Way {
     }
 
     /// From now on what is sent to the service vanishes.
-    fn breaks(&self) {
+    pub(super) fn breaks(&self) {
         self.namespaces.loses_what_comes(0);
     }
 
-    fn heals(&self) {
+    pub(super) fn heals(&self) {
         self.namespaces.mends();
     }
 
@@ -99,7 +101,7 @@ impl Way {
 
     /// Waits until something was written that does not arrive, or until nothing of it is left. The kernel sends no
     /// event.
-    async fn has(&self, undelivered: bool) {
+    pub(super) async fn has(&self, undelivered: bool) {
         let reached = async {
             while (self.undelivered() > 0) != undelivered {
                 tokio::time::sleep(Duration::from_millis(2)).await;
@@ -292,4 +294,24 @@ async fn a_process_that_ends_in_order_resets_no_connection() {
     site.origin.when("the ends of its connections", ended).await;
     tokio::time::sleep(QUIET).await;
     assert_eq!(way.resets.load(SeqCst), 0);
+}
+
+/// The same of what a guard asks its database.
+#[tokio::test]
+async fn a_statement_is_given_up_when_its_guard_gives_it_up() {
+    let store = SharedStore::fresh().await;
+    let Some(way) = Way::to(store.database.address).await else { return };
+    let guard = store.at(&[way.address]).guard(Arc::new(MachineClock), "cut").await;
+    guard.beat().await.expect("the way is free");
+    way.breaks();
+    let lost = guard.beat();
+    let (lost, begun) = tokio::join!(lost, async {
+        way.has(true).await;
+        let begun = Instant::now();
+        way.has(false).await;
+        begun
+    });
+    assert!(lost.is_err(), "nothing arrives");
+    let after = begun.elapsed();
+    assert!(after < SENDS * 2, "given up after {after:?}");
 }

@@ -88,6 +88,11 @@ impl Connection {
         let failed = |error: tokio_postgres::Error| place.failed(&error);
         let mut config = place.config.clone();
         config.application_name(purpose.application(instance));
+        if purpose != For::Making {
+            // The kernel gives a statement up when we do, also after the end of the process. A server that makes tables may
+            // read nothing for longer.
+            config.tcp_user_timeout(ANSWER);
+        }
         let warned = Arc::<AtomicBool>::default();
         let (tell, told) = mpsc::unbounded_channel();
         let (client, driver) = match &place.tls {

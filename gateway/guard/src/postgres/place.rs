@@ -59,6 +59,16 @@ pub const SCHEMA: &str = "fencegate";
 /// A host that does not answer within this is passed over for the next one.
 const CONNECT: Duration = Duration::from_secs(1);
 
+/// A connection on which nothing comes for this long is probed, so that one whose server has vanished is given up before
+/// others take this guard for dead.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// How often it is probed.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// So many probes without an answer, and the connection is over.
+const PROBES: u32 = 2;
+
 impl Place {
     /// Reads a URL in libpq's form (`postgresql://user@host1,host2/database`). `tls`: encrypt connections, and check
     /// the server's certificate. The text of a place never shows the password.
@@ -82,7 +92,9 @@ impl Place {
         };
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         config.connect_timeout(CONNECT);
-        config.keepalives_idle(Duration::from_secs(10));
+        config.keepalives_idle(IDLE);
+        config.keepalives_interval(PROBE);
+        config.keepalives_retries(PROBES);
         let shown = shown(&config, schema).into();
         Ok(Self { config, tls, schema: schema.into(), shown })
     }

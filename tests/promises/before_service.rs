@@ -41,7 +41,7 @@ fn text(name: &str) -> String {
     fs::read_to_string(shipped(&format!("proxies/before-service/{name}"))).expect("it is shipped")
 }
 
-fn nginx(service: SocketAddr, changed: &[(&'static str, String)]) -> Peer {
+pub(super) fn nginx(service: SocketAddr, changed: &[(&'static str, String)]) -> Peer {
     let instead = [&[(SERVICE, service.to_string())], changed].concat();
     Peer::nginx_with(&text("nginx.conf"), LISTENS, &instead)
 }

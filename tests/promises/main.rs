@@ -22,6 +22,7 @@ mod clients_share;
 mod comparing;
 mod decisions;
 mod delay;
+mod delivered_late;
 mod demo_compared;
 mod differential;
 mod door;

@@ -13,7 +13,7 @@ use fencegate_policies::not_after::{BootId, NotAfter};
 use fencegate_process::randomness::SystemRandomness;
 use fencegate_tests::{
     client::{Answer, Ask, Outcome},
-    gateway::{self, Gateway},
+    gateway::Gateway,
     guard::{Beside, Dispatch, Guard, Launch, assert_refused},
     guarded::Guarded,
     holding_relay::HoldingRelay,
@@ -47,7 +47,7 @@ fn boot_id() -> BootId {
 }
 
 /// Asks until the guard lets the next dispatch of this epoch in.
-async fn let_in(guard: &Guard, epoch: u64) {
+pub(super) async fn let_in(guard: &Guard, epoch: u64) {
     for dispatch in 1..400 {
         let answer = guard.send(&Dispatch::new("a", epoch).g(dispatch).post("/new")).await;
         if answer.status == 200 {
@@ -221,10 +221,14 @@ async fn a_filter_that_stood_still_sends_nothing_late() {
 }
 
 /// A guard whose executions are short, before what listens there.
-async fn short(beside: &Beside, endpoint: SocketAddr) -> Launch {
-    let launch = beside.launch().await.with("/upstream/endpoint", format!("http://{endpoint}"));
-    let launch = launch.with("/upstream/response_timeout", "500ms").with("/send_within", "500ms");
-    launch.with("/max_execution", "1s").with("/settle", "300ms")
+pub(super) fn short(launch: Launch, endpoint: SocketAddr, not_after: &str) -> Launch {
+    launch
+        .with("/upstream/endpoint", format!("http://{endpoint}"))
+        .with("/upstream/response_timeout", "500ms")
+        .with("/send_within", "500ms")
+        .with("/max_execution", "1s")
+        .with("/settle", "300ms")
+        .with("/upstream/not_after", not_after)
 }
 
 /// A relay before the service has acknowledged the request, and delivers it when its way is back. Without a filter the
@@ -236,9 +240,8 @@ async fn what_a_relay_delivers_late_is_not_begun_behind_a_filter() {
         let service = beside.origin.door("service");
         let filter = filter(service).start().await;
         let relay = HoldingRelay::before(if filtered { filter.public } else { service }).await;
-        let launch = short(&beside, relay.address).await;
-        let guard = launch.with("/upstream/not_after", if filtered { "enforced" } else { "ignored" });
-        let guard = guard.start().await;
+        let heeded = if filtered { "enforced" } else { "ignored" };
+        let guard = short(beside.launch().await, relay.address, heeded).start().await;
         relay.holds();
         let old = guard.begin(Dispatch::new("a", 20).post("/old"));
         relay.has(b"\r\n\r\n").await;
@@ -261,8 +264,7 @@ async fn an_instance_that_stood_still_begins_nothing_behind_a_filter() {
     let beside = Beside::fresh().await;
     let [one, two] = ["one", "two"].map(|name| beside.origin.door(name));
     let (frozen, other) = (filter(one).start().await, filter(two).start().await);
-    let launch = short(&beside, frozen.public).await.with("/upstream/not_after", "enforced");
-    let guard = launch.start().await;
+    let guard = short(beside.launch().await, frozen.public, "enforced").start().await;
     frozen.signal(Signal::STOP);
     let answer = guard.send(&Dispatch::new("a", 20).post("/old")).await;
     assert_eq!(answer.outcome(), Some(Outcome::Unknown), "{answer:?}");
@@ -308,32 +310,6 @@ async fn at_levels_without_a_guard_a_relay_is_late_as_well() {
         let bodies: Vec<_> = site.origin.log().on("/pay/7").filter_map(|record| record.whole).collect();
         assert_eq!(bodies.len(), if filtered { 1 } else { 2 }, "{level}, filtered: {filtered}");
     }
-}
-
-/// A gateway and a guard stand still together, as on a host that sleeps. Meanwhile the session ends, and the key is
-/// somebody else's, of whom the guard knows nothing.
-#[tokio::test]
-async fn a_guard_that_stood_still_begins_nothing_of_a_gateway_that_did_as_well() {
-    let guarded = Guarded::fresh().await;
-    let guard = guarded.guard().await;
-    // One worker, so that the request goes out on the connection of the one before.
-    let gateway = gateway::Launch::new(&guarded.policy("gw-1", &[guard.public])).workers(1).start().await;
-    gateway.becomes_ready().await;
-    assert_eq!(gateway.send(&Ask::post("/pay/1")).await.status, 200, "it has a connection");
-    let tree = guarded.site.tree().await;
-    guard.signal(Signal::STOP);
-    let old = gateway.begin(Ask::post("/pay/7"));
-    tree.locks_become("that of the request", |locks| locks.iter().any(|lock| lock.contains("%2F7"))).await;
-    // What the gateway sends it sends at once, and nothing tells of it.
-    sleep(Duration::from_millis(300)).await;
-    gateway.signal(Signal::STOP);
-    tree.no_lock_is_left().await;
-    guard.signal(Signal::CONT);
-    guard.decides("expired", 1.0).await;
-    assert_eq!(guarded.site.origin.count("/pay/7"), 0, "a job may have the lock");
-    gateway.signal(Signal::CONT);
-    assert_eq!(old.answer().await.status, 200, "sent once more under a new token");
-    assert_eq!(guarded.site.origin.count("/pay/7"), 1);
 }
 
 /// The filter stands still until the moment has passed, and answers while the guard still waits.

@@ -7,6 +7,7 @@ mod beside_requests;
 mod clocks;
 mod kept;
 mod unlike_plans;
+mod without_a_right;
 
 use std::time::{Duration, Instant};
 

@@ -60,3 +60,13 @@ pub async fn last_zxid(server: SocketAddr) -> u64 {
     let zxid = answer.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
     u64::from_str_radix(zxid.expect("a server that serves"), 16).expect("hexadecimal")
 }
+
+/// The number of packets that a server has received.
+///
+/// # Panics
+/// If the server does not answer.
+pub async fn received(server: SocketAddr) -> u64 {
+    let answer = ask(server, "srvr").await.expect("the server is up");
+    let received = answer.lines().find_map(|line| line.strip_prefix("Received: "));
+    received.expect("a server that serves").parse().expect("a number")
+}

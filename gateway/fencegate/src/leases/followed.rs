@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::sync::watch;
@@ -11,7 +11,14 @@ use super::lease_json::ElectionDocument;
 
 /// The elections with followers at this gateway.
 #[derive(Clone, Default)]
-pub struct Followed(Arc<Mutex<HashMap<String, Arc<watch::Sender<Seen>>>>>);
+pub struct Followed(Arc<Mutex<Elections>>);
+
+#[derive(Default)]
+struct Elections {
+    watched: HashMap<String, Arc<watch::Sender<Seen>>>,
+    /// The number of followers of each principal.
+    followers: HashMap<Arc<str>, usize>,
+}
 
 /// The last state; `None` before the first look.
 #[derive(Default)]
@@ -21,25 +28,63 @@ pub struct Seen(Option<ElectionDocument>);
 pub struct Follower {
     seen: watch::Receiver<Seen>,
     first: bool,
+    _counted: Counted,
+}
+
+/// A follower counts for its principal until this is dropped.
+struct Counted {
+    among: Followed,
+    principal: Arc<str>,
 }
 
 impl Followed {
-    /// Follows an election. If nobody watches it yet, `watch` gets the channel to report to.
-    pub fn follow(&self, name: &str, watch: impl FnOnce(Arc<watch::Sender<Seen>>)) -> Follower {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Follows an election for a principal; `None` where it has `most` followers already. If nobody watches the
+    /// election yet, `watch` gets the channel to report to.
+    pub fn follow(
+        &self,
+        name: &str,
+        (principal, most): (&Arc<str>, usize),
+        watch: impl FnOnce(Arc<watch::Sender<Seen>>),
+    ) -> Option<Follower> {
+        let mut all = self.elections();
+        let followers = all.followers.get(principal).copied().unwrap_or_default();
+        if followers >= most {
+            return None;
+        }
+        all.followers.insert(principal.clone(), followers + 1);
         // The mutex keeps others from beginning at the same time. A watch whose last follower has left is closed.
-        all.retain(|_, told| !told.is_closed());
-        let seen = match all.get(name) {
+        all.watched.retain(|_, told| !told.is_closed());
+        let seen = match all.watched.get(name) {
             Some(told) => told.subscribe(),
             None => {
                 let (told, seen) = watch::channel(Seen::default());
                 let told = Arc::new(told);
-                all.insert(name.to_owned(), told.clone());
+                all.watched.insert(name.to_owned(), told.clone());
                 watch(told);
                 seen
             }
         };
-        Follower { seen, first: true }
+        let counted = Counted { among: self.clone(), principal: principal.clone() };
+        Some(Follower { seen, first: true, _counted: counted })
+    }
+
+    /// The number of elections that somebody follows.
+    pub fn watched(&self) -> usize {
+        self.elections().watched.values().filter(|told| !told.is_closed()).count()
+    }
+
+    fn elections(&self) -> MutexGuard<'_, Elections> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut all = self.among.elections();
+        if let Some(followers) = all.followers.get_mut(&self.principal) {
+            *followers -= 1;
+        }
+        all.followers.retain(|_, followers| *followers > 0);
     }
 }
 
@@ -109,15 +154,21 @@ mod tests {
     #[tokio::test]
     async fn one_looks_for_all_who_follow() {
         let (followed, mut looks) = (Followed::default(), Vec::new());
-        let mut one = followed.follow("primary", |told| looks.push(told));
-        let mut other = followed.follow("primary", |_| panic!("a second one looks"));
+        let jobs: Arc<str> = "jobs".into();
+        let by = (&jobs, 2);
+        let mut one = followed.follow("primary", by, |told| looks.push(told)).expect("the first");
+        let mut other = followed.follow("primary", by, |_| panic!("a second one looks")).expect("the second");
+        assert!(followed.follow("other", by, |_| panic!("a third one looks")).is_none());
+        assert_eq!(followed.watched(), 1);
         looks[0].send_modify(|seen| assert!(seen.replaced_by(led_by(Some(1)))));
         for follower in [&mut one, &mut other] {
             assert_eq!(follower.next().await.and_then(|told| told.leader?.number), Some(1));
         }
         drop((one, other));
         assert!(looks[0].is_closed(), "somebody looks for nobody");
-        followed.follow("primary", |told| looks.push(told));
+        assert_eq!(followed.watched(), 0);
+        let again = followed.follow("primary", by, |told| looks.push(told));
+        assert!(again.is_some(), "those that have left count");
         assert_eq!(looks.len(), 2);
     }
 }

@@ -179,7 +179,13 @@ fn others(api: &mut Described) {
         "Who, if anybody. With `Accept: text/event-stream` the same at each change, as events.",
     )
     .refuses(&ANY)
-    .refuses(&[Reason::KeyInvalid, Reason::LeaseCredentials, Reason::LockService])
+    .refuses(&[
+        Reason::KeyInvalid,
+        Reason::LeaseCredentials,
+        Reason::LeaseForbidden,
+        Reason::LeaseLimit,
+        Reason::LockService,
+    ])
     .end();
     api.asked(
         "get",

@@ -82,9 +82,19 @@ impl Keeper {
         }
     }
 
-    /// The gateway that has registered the session with this member node.
+    /// The gateway that has registered the session with this member node. Clients may name any: for names of nobody
+    /// ZooKeeper is asked a few times a second, however many there are.
     pub async fn holder(&self, member: String) -> Result<Holder, Untold> {
-        self.ask_any(|answer| Question::Holder { member, answer }).await
+        let look = async || self.ask_any(|answer| Question::MemberNames { answer }).await;
+        let known = timeout(PATIENCE, self.member_names.contain(&member, look)).await;
+        if !known.map_err(|_elapsed| Untold::Late(PATIENCE))?? {
+            return Ok(Holder::Gone);
+        }
+        let found = self.ask_any(|answer| Question::Holder { member: member.clone(), answer }).await;
+        if matches!(found, Ok(Holder::Gone)) {
+            self.member_names.forget(&member);
+        }
+        found
     }
 
     /// Operations with an unknown outcome.

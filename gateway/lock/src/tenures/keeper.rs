@@ -19,6 +19,7 @@ use super::{
     departed::Departed,
     desk::Desk,
     leased_lock::LeasedLock,
+    member_names::MemberNames,
     other_number::Unlike,
     own_node::{self, OwnNode},
     queue::Patience,
@@ -47,6 +48,7 @@ pub struct Keeper {
     occupancy: Arc<Occupancy>,
     /// Requests with a lock node of their own.
     pub(super) roll: Arc<Roll>,
+    pub(super) member_names: Arc<MemberNames>,
     pub(super) clock: SharedClock,
 }
 
@@ -66,8 +68,14 @@ pub fn keeper(clock: SharedClock, sessions: usize) -> (Keeper, Vec<Desk>) {
             (SessionHandle { work, view }, Desk::new(asked, seen, table.clone(), census.clone()))
         })
         .unzip();
-    let keeper =
-        Keeper { desks: lines.into(), table, occupancy: Arc::default(), roll: Arc::default(), clock };
+    let keeper = Keeper {
+        desks: lines.into(),
+        table,
+        occupancy: Arc::default(),
+        roll: Arc::default(),
+        member_names: Arc::default(),
+        clock,
+    };
     (keeper, desks)
 }
 

@@ -6,7 +6,7 @@
 //! [`lock_refused`] says why there is no tenure; `other_number` asks again for a key whose number of permits has just
 //! changed. Callbacks run inside a [`chain`], by [`calls`]. [`desk`] does the [`work`] on the session's thread,
 //! [`caught`] if it panics; [`ended`] says why a tenure is over. [`ways`] remembers which other gateway keeps a key,
-//! and [`departed`] which sessions of others have ended.
+//! [`departed`] which sessions of others have ended, and `member_names` which are there.
 //! For operators: [`survey`] shows the locks of this gateway, with [`roll`]; [`inquiry`] asks ZooKeeper.
 
 pub mod ahead;
@@ -24,6 +24,7 @@ pub mod keeper;
 pub mod leased_lock;
 mod leftovers;
 pub mod lock_refused;
+mod member_names;
 pub mod occupancy;
 mod other_number;
 pub mod own_node;

@@ -28,6 +28,7 @@ pub enum Question {
     Members { answer: Told<Vec<RegisteredGateway>> },
     Published { answer: Told<Fleet> },
     Operations { answer: Told<Vec<Unresolved>> },
+    MemberNames { answer: Told<Vec<String>> },
     Holder { member: String, answer: Told<Holder> },
     Resolve { resolution: Resolution, answer: Told<Resolved> },
 }

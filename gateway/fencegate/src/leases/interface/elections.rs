@@ -33,6 +33,9 @@ use crate::{
 /// How often ZooKeeper is asked for the leader while somebody follows the election. Nobody could report a change: the
 /// leader may be a lease of any gateway, or another program.
 const LOOK: Duration = Duration::from_millis(250);
+/// The least time between two looks on average, over all elections: the more are followed, the less often is each
+/// looked at.
+const LOOK_OF_ANY: Duration = Duration::from_millis(20);
 
 pub(super) async fn show(
     State(interface): State<Interface>,
@@ -44,9 +47,9 @@ pub(super) async fn show(
     if applicant.sent_on {
         return Ok(json(&interface.seen_here(&name, &key)));
     }
-    applicant.known()?;
+    let principal = applicant.may_look_at(&key)?;
     if streams(&headers) {
-        return Ok(followed(interface, name, key));
+        return followed(interface, &principal.name, name, key);
     }
     interface.election(&name, &key).await.map(|document| json(&document))
 }
@@ -69,19 +72,29 @@ fn key(name: &str) -> Result<ResourceKey, Refusal> {
 }
 
 /// Reports each new leader.
-fn followed(interface: Interface, name: String, key: ResourceKey) -> Response {
+fn followed(
+    interface: Interface,
+    principal: &Arc<str>,
+    name: String,
+    key: ResourceKey,
+) -> Result<Response, Refusal> {
     let drain = interface.drain.clone();
     let elections = interface.elections.clone();
-    let seen = elections.follow(&name.clone(), |told| {
+    let most = interface.leases.terms().bounds.as_ref().map_or(0, |bounds| bounds.per_principal);
+    let seen = elections.follow(&name.clone(), (principal, most), |told| {
         drop(tokio::spawn(interface.watch_election(name, key, told)));
     });
+    let seen = seen.ok_or_else(|| {
+        Refusal::new(Reason::LeaseLimit, format!("`{principal}` follows as many elections as it may"))
+            .advising("Too many followers of elections for this principal.")
+    })?;
     let events = stream::unfold((seen, drain), async |(mut seen, drain)| {
         tokio::select! {
             told = seen.next() => Some((Ok(event(&told?)), (seen, drain))),
             () = drain.cancelled() => None,
         }
     });
-    sse(events)
+    Ok(sse(events))
 }
 
 fn event(told: &ElectionDocument) -> Event {
@@ -97,8 +110,9 @@ impl Interface {
             if let Ok(document) = self.election(&name, &key).await {
                 told.send_if_modified(|seen| seen.replaced_by(document));
             }
+            let followed = u32::try_from(self.elections.watched()).unwrap_or(u32::MAX);
             tokio::select! {
-                () = sleep(LOOK) => {}
+                () = sleep(LOOK.max(LOOK_OF_ANY.saturating_mul(followed))) => {}
                 () = told.closed() => {}
                 () = self.drain.cancelled() => {}
             }

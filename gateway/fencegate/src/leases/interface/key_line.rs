@@ -11,7 +11,6 @@ use fencegate_policies::key::ResourceKey;
 use super::setting::{Applicant, Interface, json};
 use crate::{
     leases::{
-        authority::may_take,
         lease::{Lease, Stood},
         lease_json::{KeyDocument, LineNode, millis},
     },
@@ -23,11 +22,9 @@ pub(super) async fn show(
     Extension(applicant): Extension<Applicant>,
     Path(key): Path<String>,
 ) -> Result<Response, Refusal> {
-    let known = applicant.known()?;
+    applicant.known()?;
     let key = ResourceKey::parse(&key).map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))?;
-    if !known.operator && !may_take(known, std::slice::from_ref(&key)) {
-        return Err(Refusal::new(Reason::LeaseForbidden, format!("`{}` may not take this key", known.name)));
-    }
+    applicant.may_look_at(&key)?;
     let leases = &interface.leases;
     let line = leases.keeper.line_of(&key, leases.site(&key)).await.map_err(untold)?;
     let ours = leases.holder(&key);

@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Method, Uri},
     response::{IntoResponse, Response},
 };
-use fencegate_policies::plan::Principal;
+use fencegate_policies::{key::ResourceKey, plan::Principal};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +16,7 @@ use crate::{
     headers::FENCING_LEASE,
     in_force::InForce,
     leases::{
+        authority::may_take,
         far_question::{Question, RemoteAnswer},
         followed::Followed,
         holdings::Leases,
@@ -149,6 +150,19 @@ pub fn shown(headers: &HeaderMap) -> Result<LeaseId, Refusal> {
 }
 
 impl Applicant {
+    /// The caller, if it may see who holds this key: operators and those who may take it.
+    ///
+    /// # Errors
+    /// It may not, or the request shows no known credential.
+    pub(super) fn may_look_at(&self, key: &ResourceKey) -> Result<&Principal, Refusal> {
+        let known = self.known()?;
+        if known.operator || may_take(known, std::slice::from_ref(key)) {
+            Ok(known)
+        } else {
+            Err(Refusal::new(Reason::LeaseForbidden, format!("`{}` may not take this key", known.name)))
+        }
+    }
+
     /// # Errors
     /// The request shows no known credential.
     pub fn known(&self) -> Result<&Principal, Refusal> {

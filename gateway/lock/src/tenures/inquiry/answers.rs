@@ -71,6 +71,7 @@ pub async fn answer<L: Link>(current: Rc<Current<L>>, turns: Turns, question: Qu
         }
         Question::Members { answer } => read(answer, members(&live)).await,
         Question::Published { answer } => read(answer, published(&live)).await,
+        Question::MemberNames { answer } => read(answer, children(&live, &live.paths.members())).await,
         Question::Holder { member, answer } => read(answer, holder(&live, &member)).await,
         Question::Operations { answer } => {
             let in_turn = async {
@@ -97,6 +98,7 @@ fn refuse(question: Question) {
         Question::Break { answer, .. } => tell(answer, Err(Untold::Away)),
         Question::Members { answer } => tell(answer, Err(Untold::Away)),
         Question::Published { answer } => tell(answer, Err(Untold::Away)),
+        Question::MemberNames { answer } => tell(answer, Err(Untold::Away)),
         Question::Holder { answer, .. } => tell(answer, Err(Untold::Away)),
         Question::Operations { answer } => tell(answer, Err(Untold::Away)),
         Question::Resolve { answer, .. } => tell(answer, Err(Untold::Away)),

@@ -1,0 +1,121 @@
+//! What costs ZooKeeper little however often it is asked for: elections of others, many elections, and ids of leases that nobody
+//! has given.
+
+use std::time::{Duration, Instant};
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use fencegate_tests::{
+    client::{Ask, Raw},
+    gateway::Gateway,
+    leases::{CLIENT, Lease, OPERATOR, OTHER, Tokens, said},
+    patience::patiently,
+    site::Site,
+    zookeeper::received,
+};
+use tokio::time::sleep;
+
+use super::pay;
+
+fn election(name: &str, token: &str) -> Ask {
+    Ask::get(&format!("/.fencegate/v1/elections/{name}")).field("authorization", &format!("Bearer {token}"))
+}
+
+/// A connection that follows an election, and the status of the answer.
+async fn follows(gateway: &Gateway, name: &str, token: &str) -> (Raw, u16) {
+    let mut raw = Raw::connect(gateway.public).await.expect("listens");
+    let asked = format!(
+        "GET /.fencegate/v1/elections/{name} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\nAccept: text/event-stream\r\n\r\n"
+    );
+    raw.say(asked).await.expect("taken");
+    let head = raw.head().await.expect("an answer");
+    let status = head.word(1).parse().expect("a status");
+    (raw, status)
+}
+
+#[tokio::test]
+async fn an_election_is_shown_to_those_who_may_take_it_and_followed_so_often_as_the_policy_says() {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/leases/per_principal", 3)).await;
+    let leads = Lease::alone(&gateway, "election/primary").await;
+    let answer = gateway.send(&election("primary", OTHER)).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (403, "lease-forbidden"), "{answer:?}");
+    assert_eq!(follows(&gateway, "primary", OTHER).await.1, 403);
+    for token in [CLIENT, OPERATOR] {
+        let told = said(&gateway.send(&election("primary", token)).await);
+        assert_eq!(told["leader"]["token"], leads.document["token"], "{told}");
+    }
+    let mut following = Vec::new();
+    for name in ["primary", "primary", "other"] {
+        let (raw, status) = follows(&gateway, name, CLIENT).await;
+        assert_eq!(status, 200);
+        following.push(raw);
+    }
+    assert_eq!(follows(&gateway, "primary", CLIENT).await.1, 429);
+    assert_eq!(follows(&gateway, "primary", OPERATOR).await.1, 200, "others have their own");
+    following.pop();
+    let free = async { while follows(&gateway, "primary", CLIENT).await.1 != 200 {} };
+    patiently("room for another follower", free, || gateway.log()).await;
+}
+
+#[tokio::test]
+async fn many_followed_elections_cost_zookeeper_no_more_than_some() {
+    let ((zookeeper, site), tokens) = (Site::on_its_own().await, Tokens::default());
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
+    let server = zookeeper.server.address();
+    let mut following = Vec::new();
+    for number in 0..200 {
+        let (raw, status) = follows(&gateway, &format!("e{number}"), CLIENT).await;
+        assert_eq!(status, 200);
+        following.push(raw);
+    }
+    // The first looks are over.
+    sleep(Duration::from_secs(1)).await;
+    let (begun, before) = (Instant::now(), received(server).await);
+    sleep(Duration::from_secs(3)).await;
+    let asked = received(server).await - before;
+    let in_a_second = u128::from(asked) * 1000 / begun.elapsed().as_millis();
+    println!("200 followed elections: {in_a_second} requests a second");
+    assert!(in_a_second > 10, "nobody looks");
+    assert!(in_a_second < 250, "{in_a_second} requests a second");
+}
+
+#[tokio::test]
+async fn ids_of_leases_that_nobody_has_given_cost_zookeeper_a_few_requests_together() {
+    let ((zookeeper, site), tokens) = (Site::on_its_own().await, Tokens::default());
+    let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
+    let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
+    let server = zookeeper.server.address();
+    let (begun, before) = (Instant::now(), received(server).await);
+    sleep(Duration::from_secs(2)).await;
+    let (quiet, idle) = (begun.elapsed(), received(server).await - before);
+    let sent = 600;
+    let (begun, before) = (Instant::now(), received(server).await);
+    let ask = |number: u32| {
+        let member = match number % 3 {
+            0 => format!("gw-2-{number:016x}"),
+            1 => format!("x{number}"),
+            _ => format!("../locks-{number:016x}"),
+        };
+        let secret = BASE64_URL_SAFE_NO_PAD.encode([0; 32]);
+        let id = format!("v1.{}.0123456789abcdef.{secret}", BASE64_URL_SAFE_NO_PAD.encode(member));
+        let ask =
+            if number.is_multiple_of(2) { pay() } else { Ask::get("/.fencegate/v1/leases/0123456789abcdef") };
+        ask.field("fencing-lease", &id)
+    };
+    for round in 0..sent / 200 {
+        let asked: Vec<_> = (0..200).map(|number| one.begin(ask(round * 200 + number))).collect();
+        for asked in asked {
+            let answer = asked.answer().await;
+            assert_eq!((answer.status, answer.reason().as_str()), (412, "stale-token"), "{answer:?}");
+        }
+    }
+    // The gateways prove their sessions meanwhile.
+    let (cost, took) = (received(server).await - before, begun.elapsed());
+    let proofs = u128::from(idle) * took.as_millis() / quiet.as_millis();
+    println!("{sent} invented ids: {cost} requests in {took:?}, {proofs} of them without any");
+    assert!(u128::from(cost) < proofs + 100, "{cost} requests in {took:?}, {proofs} of them without any");
+    // A genuine one is found all the same, through either gateway.
+    let lease = Lease::alone(&other, "account/7").await;
+    assert_eq!(said(&lease.look(&one).await)["state"], "held");
+    assert_eq!(one.send(&lease.under(pay())).await.status, 200);
+}

@@ -149,6 +149,7 @@ mod state;
 mod stored;
 mod storm;
 mod streaming;
+mod thread_hangs;
 mod tls;
 mod traces;
 mod tunnel;

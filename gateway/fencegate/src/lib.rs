@@ -10,7 +10,7 @@
 //! hold themselves. [`metrics`] counts, [`access`] reports each request, and [`stays`] knows the requests of each
 //! key.
 //!
-//! The process: [`serve`] starts and stops it all. [`edition`] is what a reload replaces, [`in_force`] is the plan
+//! The process: [`serve`] starts and stops it all, and [`threads`] knows whether each of its threads still turns. [`edition`] is what a reload replaces, [`in_force`] is the plan
 //! that counts now, and [`agreement`] compares it with the plans of other gateways. [`admin`] shows all of it.
 //! `database` finds the store that several guards share, and [`backups`] copies the store of one guard to files.
 //!
@@ -56,6 +56,7 @@ pub mod stack;
 pub mod stays;
 pub mod step;
 pub mod steps;
+pub mod threads;
 pub mod ticket_keys;
 pub mod ticketing;
 pub mod trace;

@@ -110,6 +110,13 @@ impl Alone {
         self.lock().register.not_seen(place)
     }
 
+    /// Not by the lock: who hangs may have it.
+    pub(crate) async fn store_turned(&self) {
+        let last = self.committer.submit(Vec::new());
+        // A store that has failed ends the process, which is told elsewhere.
+        self.committer.durable(last).await.ok();
+    }
+
     pub(crate) fn store(&self) -> &dyn Store {
         &*self.store
     }

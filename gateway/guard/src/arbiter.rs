@@ -265,6 +265,13 @@ impl Arbiter {
         }
     }
 
+    pub(crate) async fn store_turned(&self) {
+        match self {
+            Self::Alone(alone) => alone.store_turned().await,
+            Self::Shared(shared) => shared.store_turned().await,
+        }
+    }
+
     pub(crate) fn quarantine(&self) -> Option<Quarantined> {
         match self {
             Self::Alone(alone) => alone.quarantine(),

@@ -93,6 +93,11 @@ impl Guard {
         self.arbiter.is_there()
     }
 
+    /// Returns when the thread of the store has done what it was asked before, or has ended.
+    pub async fn store_turned(&self) {
+        self.arbiter.store_turned().await;
+    }
+
     /// Does the background work for as long as it is polled. Exactly one task of the process has to run this.
     pub async fn tend(&self) {
         self.arbiter.tend().await;

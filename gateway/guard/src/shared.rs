@@ -117,6 +117,10 @@ impl Shared {
         self.postgres.lease().holds(self.now())
     }
 
+    pub(crate) async fn store_turned(&self) {
+        drop(self.runtime.spawn(async {}).await);
+    }
+
     /// The background work that may be late. Decisions and beats run on the store's own thread.
     pub(crate) async fn tend(&self) {
         loop {

@@ -200,6 +200,7 @@ codes! {
     StoreInUse        "FG0546" Error "another process has the file of a guard's store open"
     ConfigMismatch    "FG0550" Warning "an older gateway locks the same resource in another way"
     PlanUnreadable    "FG0551" Warning "the plan that another gateway has published cannot be read"
+    ThreadHangs       "FG0552" Error "a thread of the process does not turn"
 
     AdminSilent       "FG0601" Error "no admin listener of the right process answers there"
     AdminCloses       "FG0602" Error "the admin listener refuses the command"

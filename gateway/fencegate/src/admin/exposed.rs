@@ -7,9 +7,10 @@ use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
     routing::get,
 };
+use fencegate_process::log_writer::dropped_lines;
 use tokio::task::spawn_blocking;
 
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, threads::Threads};
 
 /// `count` updates the gauges.
 pub(super) fn exposed(metrics: Arc<Metrics>, count: impl Fn() + Clone + Send + Sync + 'static) -> Router {
@@ -23,5 +24,29 @@ pub(super) fn exposed(metrics: Arc<Metrics>, count: impl Fn() + Clone + Send + S
         let rendered = rendered.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
         Ok::<_, StatusCode>(([(CONTENT_TYPE, "text/plain; version=0.0.4")], rendered))
     };
-    Router::new().route("/live", get(async || "live\n")).route("/metrics", get(rendered))
+    Router::new().route("/metrics", get(rendered))
+}
+
+/// 200 while all threads on which requests and locks depend turn.
+pub(super) fn live(threads: Threads) -> Router {
+    Router::new().route("/live", get(async move || told(threads.hung(), "live")))
+}
+
+/// 503 and why not, where there is a reason.
+pub(super) fn told(not: Option<String>, word: &str) -> (StatusCode, String) {
+    match not {
+        None => (StatusCode::OK, well(word)),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}
+
+/// Lines of the log that were lost are told beside the good word: nothing waits for who reads it, so that a restart would mend
+/// nothing.
+pub(super) fn well(word: &str) -> String {
+    match dropped_lines() {
+        0 => format!("{word}\n"),
+        dropped => {
+            format!("{word}\nlines of the log that were dropped, because nobody took them: {dropped}\n")
+        }
+    }
 }

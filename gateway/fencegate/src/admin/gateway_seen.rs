@@ -12,6 +12,7 @@ use crate::{
     leases::Leases,
     metrics::{Metrics, hot::Hot},
     stays::Stays,
+    threads::Threads,
 };
 
 /// What the admin listener of a gateway shows and controls.
@@ -21,6 +22,7 @@ pub struct GatewaySeen {
     pub name: Arc<str>,
     pub keeper: Keeper,
     pub metrics: Arc<Metrics>,
+    pub threads: Threads,
     pub in_force: InForce,
     pub hot: Hot,
     /// The requests of each key.
@@ -40,6 +42,9 @@ impl GatewaySeen {
     pub(super) fn not_ready(&self) -> Option<String> {
         if self.drain.is_cancelled() {
             return Some("draining".into());
+        }
+        if let Some(hung) = self.threads.not_turning() {
+            return Some(hung);
         }
         (!self.keeper.is_ready()).then(|| match self.keeper.view() {
             View::Away(why) => format!("no ZooKeeper session: {why}"),

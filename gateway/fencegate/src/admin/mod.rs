@@ -34,20 +34,21 @@ use axum::{Router, extract::State, http::StatusCode, routing::get};
 
 pub use self::{csrf::Csrf, gateway_seen::GatewaySeen, outcomes::guard_seen::GuardSeen};
 use self::{
-    exposed::exposed,
+    exposed::{exposed, live, told},
     fault::{Fault, Word},
 };
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, threads::Threads};
 
 /// The routes of a gateway's admin listener.
 pub fn of_gateway(seen: GatewaySeen) -> Router {
-    let metrics = seen.metrics.clone();
+    let (metrics, threads) = (seen.metrics.clone(), seen.threads.clone());
     Router::new()
         .route("/ready", get(ready))
         .merge(api::routes())
         .merge(lease_oversight::routes())
         .merge(page::of_gateway())
         .with_state(seen)
+        .merge(live(threads))
         .merge(exposed(metrics, || ()))
         .fallback(nowhere)
         .method_not_allowed_fallback(by_another_method)
@@ -55,21 +56,25 @@ pub fn of_gateway(seen: GatewaySeen) -> Router {
 
 /// The routes of a guard's admin listener.
 pub fn of_guard(seen: GuardSeen) -> Router {
-    let (metrics, counted) = (seen.metrics.clone(), seen.guard.clone());
+    let (metrics, threads, counted) = (seen.metrics.clone(), seen.threads.clone(), seen.guard.clone());
     Router::new()
         .merge(outcomes::routes())
         .merge(backup_download::routes())
         .merge(page::of_guard())
         .with_state(seen)
+        .merge(live(threads))
         .merge(exposed(metrics, move || counted.count()))
         .fallback(nowhere)
         .method_not_allowed_fallback(by_another_method)
 }
 
-/// The routes of a filter's admin listener. A filter has nothing that could be away, so it is always ready.
-pub fn of_filter(metrics: Arc<Metrics>) -> Router {
+/// The routes of a filter's admin listener. A filter has nothing that could be away, so it is ready as long as its threads turn.
+pub fn of_filter(metrics: Arc<Metrics>, threads: Threads) -> Router {
+    let asked = threads.clone();
+    let ready = async move || told(asked.not_turning(), "ready");
     Router::new()
-        .route("/ready", get(async || "ready\n"))
+        .route("/ready", get(ready))
+        .merge(live(threads))
         .merge(exposed(metrics, || ()))
         .fallback(nowhere)
         .method_not_allowed_fallback(by_another_method)
@@ -85,8 +90,5 @@ async fn by_another_method() -> Fault {
 
 /// 200 if a lock could be granted now. A gateway that is not ready still serves unfenced routes.
 async fn ready(State(seen): State<GatewaySeen>) -> (StatusCode, String) {
-    match seen.not_ready() {
-        None => (StatusCode::OK, "ready\n".into()),
-        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
-    }
+    told(seen.not_ready(), "ready")
 }

@@ -17,6 +17,7 @@ pub use self::guard_seen::{Kind, Open};
 use super::replies::{Done, DrainBegun, Looked, ResolvedOperation, draining, resolved};
 use crate::admin::{
     deed::Deed,
+    exposed::well,
     input::{Given, Named, ResolvedAs, parsed},
 };
 
@@ -96,11 +97,15 @@ async fn ready(State(seen): State<GuardSeen>) -> (StatusCode, String) {
     if seen.drain.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
     }
+    // Before the guard is asked: a thread that hangs may have the lock of what it decides by.
+    if let Some(hung) = seen.threads.not_turning() {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("{hung}\n"));
+    }
     if !seen.guard.has_its_store() {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("{AWAY}\n"));
     }
     match seen.guard.quarantine() {
-        None => (StatusCode::OK, "ready\n".into()),
+        None => (StatusCode::OK, well("ready")),
         Some(closed) => {
             let status = match closed.scope {
                 Scope::Keys(_) => StatusCode::OK,

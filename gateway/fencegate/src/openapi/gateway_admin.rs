@@ -26,7 +26,11 @@ pub(super) fn described() -> Described {
 }
 
 fn probes(api: &mut Described) {
-    api.get("/live", "live", "The process lives.").open().shows(200, "text/plain", "It does.").end();
+    api.get("/live", "live", "All threads on which requests and locks depend turn.")
+        .open()
+        .shows(200, "text/plain", "They do.")
+        .shows(503, "text/plain", "One has not turned for five seconds, or has ended, and which.")
+        .end();
     api.get("/ready", "ready", "A lock could be granted now. Services and guards are not asked.")
         .open()
         .shows(200, "text/plain", "It could.")

@@ -34,7 +34,11 @@ pub(super) fn described() -> Described {
 }
 
 fn probes(api: &mut Described) {
-    api.get("/live", "live", "The process lives.").open().shows(200, "text/plain", "It does.").end();
+    api.get("/live", "live", "All threads on which requests depend turn.")
+        .open()
+        .shows(200, "text/plain", "They do.")
+        .shows(503, "text/plain", "One has not turned for five seconds, or has ended, and which.")
+        .end();
     api.get("/ready", "ready", "Whether a request could be let in now.")
         .open()
         .shows(200, "text/plain", "The guard could let requests in, at least on some keys.")

@@ -6,8 +6,7 @@ use fencegate_http::buffered::Budget;
 use fencegate_process::clock::SharedClock;
 use tokio_util::sync::CancellationToken;
 
-use super::threads::Threads;
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, threads::Threads};
 
 /// Nothing of it asks the system for anything, so making it does not fail.
 pub struct Base {

@@ -60,7 +60,8 @@ pub fn run(plan: &plan::Guard, workers: usize) -> Result<(), NotServing> {
     let shared = staff::shared(&plan.serving, &base, equipment)?;
     let (tellers, certificates) = (shared.tellers.clone(), shared.certificates.clone());
     let staff = Staff::start(shared)?;
-    reception.open(admin::of_filter(base.metrics.clone()), async {})?;
+    let routes = admin::of_filter(base.metrics.clone(), base.threads.clone());
+    reception.open(routes, base.threads.clone().watched())?;
     info!(same_kernel = base.clock.boot_id().is_some(), "filter.opened");
     let manager = Manager::found();
     main.runtime.block_on(async {
@@ -70,7 +71,7 @@ pub fn run(plan: &plan::Guard, workers: usize) -> Result<(), NotServing> {
             () = until_the_end(&mut main.signals, certificates.as_deref(), &manager) => {}
         }
     });
-    main.drain(manager, &base, staff);
+    main.drain(manager, &base, staff, plan.serving.listener.timeouts.drain);
     tellers.finish();
     info!("stopped");
     Ok(())

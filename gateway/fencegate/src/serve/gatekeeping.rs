@@ -46,6 +46,7 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
     let commands = operators::let_in(reception, name, &base, shared.role.clone(), made.in_force.clone())?;
     let (watch, file) = (options.watch, options.file);
     let mut reloads = Reloads::of(made.reloader(file, gateway, staff.turns()), watch);
+    let in_force = made.in_force.clone();
     // It would keep open what spans are sent by, and the end of the process waits for the last of them.
     drop(made);
     let manager = Manager::found();
@@ -59,7 +60,8 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
     })?;
 
     nameplate.leaves();
-    let left = main.drain(manager, &base, staff);
+    let patience = in_force.plan().serving.listener.timeouts.drain;
+    let left = main.drain(manager, &base, staff, patience);
     if left > 0 {
         // The session is not closed: its nodes stay until its timeout, so that nobody gets a key whose upstream may
         // still be at work.

@@ -78,7 +78,7 @@ pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding
         }
     })?;
 
-    let left = main.drain(manager, &base, staff);
+    let left = main.drain(manager, &base, staff, plan.serving.listener.timeouts.drain);
     if left > 0 {
         warn!(left, "guard.left_in_doubt");
     }

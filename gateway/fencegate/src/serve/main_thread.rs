@@ -1,11 +1,16 @@
 //! The main thread of a process, gateway or guard: it waits for signals while others work, and leads the drain.
 
-use std::{io, thread};
+use std::{io, thread, time::Duration};
 
+use fencegate_process::log_writer::flush_stderr;
 use tokio::runtime::Runtime;
-use tracing::info;
+use tracing::{error, info};
 
 use super::{base::Base, notify::Manager, signals::Signals, staff::Staff};
+use crate::threads::{Threads, lived_through};
+
+/// The longest time from the end of the drain to the end of the process.
+const LAST: Duration = Duration::from_secs(10);
 
 /// The runtime on which the main thread waits, and the signals that it waits for.
 pub(super) struct MainThread {
@@ -21,9 +26,9 @@ impl MainThread {
         Ok(Self { runtime, signals })
     }
 
-    /// Stops new work and waits until the workers have finished or have given up. A second signal ends the process at
-    /// once. Returns how many requests were left at work.
-    pub(super) fn drain(self, manager: Manager, base: &Base, staff: Staff) -> usize {
+    /// Stops new work and waits until the workers have finished or have given up, for `patience`. A second signal ends the process at
+    /// once, and so does a thread that hangs for [`LAST`] longer. Returns how many requests were left at work.
+    pub(super) fn drain(self, manager: Manager, base: &Base, staff: Staff, patience: Duration) -> usize {
         info!("draining");
         manager.stopping();
         base.drain.cancel();
@@ -33,9 +38,20 @@ impl MainThread {
             tokio::select! {
                 () = signals.give_up_at_the_second() => (),
                 () = manager.told_of_turns(&threads) => (),
+                () = give_up_after(patience + LAST, &threads) => (),
             }
         };
         thread::spawn(move || runtime.block_on(ends));
         staff.ended()
     }
+}
+
+/// Stops the process if it still runs then. Connections to services are reset by that, as after a kill.
+async fn give_up_after(patience: Duration, threads: &Threads) {
+    lived_through(patience).await;
+    let hung = threads.not_turning();
+    let hung = hung.as_deref().unwrap_or("a thread has not ended");
+    error!("FG0552: {hung}, and the drain is long over: stopping at once; locks go by the session timeout");
+    flush_stderr();
+    std::process::exit(1);
 }

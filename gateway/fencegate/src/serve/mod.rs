@@ -18,5 +18,4 @@ pub mod reload;
 pub mod rlimit;
 mod signals;
 pub mod staff;
-pub mod threads;
 pub mod worker;

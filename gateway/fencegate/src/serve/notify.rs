@@ -21,7 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
-use super::threads::Threads;
+use crate::threads::Threads;
 
 /// The service manager that has started this process, if it wants reports. Often there is none.
 #[derive(Debug)]

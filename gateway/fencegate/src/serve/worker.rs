@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{reload::Turn, threads::Threads};
+use super::reload::Turn;
 use crate::{
     access::Tellers,
     edition::Edition,
@@ -30,6 +30,7 @@ use crate::{
     stack::Parts,
     step::Serve,
     steps::{fence::courier::Courier, forward::Forward, limit::PerClient},
+    threads::{Threads, Work},
     trust::Guards,
 };
 
@@ -167,7 +168,7 @@ pub async fn run<N: Network, R: Staffed<N>>(
             return Drained::Clean;
         }
     };
-    tokio::task::spawn_local(shared.threads.joined());
+    tokio::task::spawn_local(shared.threads.joined(Work::Requests));
     let idle = Rc::<siblings::Idle>::default();
     let looked_through = idle.clone();
     tokio::task::spawn_local(async move { looked_through.tend().await });

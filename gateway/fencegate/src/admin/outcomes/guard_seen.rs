@@ -26,6 +26,7 @@ use crate::{
         input::ResolvedAs,
     },
     metrics::Metrics,
+    threads::Threads,
     unbelieved::Unbelieved,
 };
 
@@ -36,6 +37,7 @@ pub struct GuardSeen {
     /// The callers that the guard did not believe.
     pub unbelieved: Arc<Unbelieved>,
     pub metrics: Arc<Metrics>,
+    pub threads: Threads,
     pub drain: CancellationToken,
     /// Ends the process in order.
     pub end: CancellationToken,

@@ -15,6 +15,7 @@ use crate::{
         taker::{Taker, TakerParts},
     },
     serve::{base::Base, not_serving::NotServing},
+    threads::Work,
 };
 
 /// The leases, and what takes their locks.
@@ -42,7 +43,7 @@ pub(super) fn granted<N: Network>(
         agreement: agreement.clone(),
         drain: base.drain.clone(),
         network,
-        turning: Box::pin(base.threads.joined()),
+        turning: Box::pin(base.threads.joined(Work::Leases)),
         ours: ours.clone(),
     };
     Ok(Some(Taker::of(equipment, terms)))

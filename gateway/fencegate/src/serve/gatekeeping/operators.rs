@@ -3,6 +3,7 @@
 use std::{io, sync::Arc};
 
 use fencegate_process::randomness::SystemRandomness;
+use futures_util::future::join;
 use tokio::sync::mpsc;
 
 use super::role::Gatekeeping;
@@ -33,6 +34,7 @@ pub(super) fn let_in(
         name,
         keeper: role.keeper,
         metrics: base.metrics.clone(),
+        threads: base.threads.clone(),
         in_force,
         hot: role.hot,
         stays: role.stays,
@@ -43,6 +45,7 @@ pub(super) fn let_in(
         leases: role.leases,
         csrf: Csrf::new(&SystemRandomness),
     };
-    reception.open(admin::of_gateway(seen), trends.follow(base.metrics.clone()))?;
+    let (followed, watched) = (trends.follow(base.metrics.clone()), base.threads.clone().watched());
+    reception.open(admin::of_gateway(seen), async { _ = join(followed, watched).await })?;
     Ok(given)
 }

@@ -22,7 +22,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::options::GatewayOptions;
-use crate::serve::{base::Base, threads::Threads};
+use crate::{
+    serve::base::Base,
+    threads::{Threads, Work},
+};
 
 /// The thread of the sessions.
 pub(super) struct Sessions {
@@ -41,7 +44,7 @@ impl Sessions {
     ) -> io::Result<Self> {
         let (alive, end) = oneshot::channel::<Infallible>();
         let close = CancellationToken::new();
-        let (closed, turning) = (close.clone(), threads.joined());
+        let (closed, turning) = (close.clone(), threads.joined(Work::Sessions));
         let thread = thread::Builder::new().name("session".into()).spawn(move || {
             let _alive = alive;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -1,0 +1,313 @@
+//! The threads on which requests and locks depend. Each can be asked whether it still runs its tasks.
+//!
+//! A thread that computes without end, or blocks on a lock or a disk, answers nothing. A service manager calls that
+//! hung, and so does `/live`. Nobody who wants to know waits for such a thread: [`Threads::watched`] asks all of them again
+//! and again, and counts how often it has looked in vain. A process that stands still as a whole does not look either, so that
+//! such a time counts for no thread.
+//!
+//! Two threads are left out of this: the one of the admin listener, which looks, and the one that writes log lines, for which
+//! nobody waits. The one that keeps a guard's store counts for `/ready` only. A restart would help no request if a disk is slow,
+//! and would close the keys that are at work.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{
+        mpsc,
+        oneshot::{self, error::TryRecvError},
+    },
+    time::{MissedTickBehavior, interval},
+};
+use tracing::{error, info};
+
+/// How often threads are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// A thread that has not answered for so many looks hangs.
+const PATIENT_LOOKS: u32 = 5;
+
+/// What a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Requests, on one of several threads.
+    Requests,
+    Sessions,
+    Leases,
+    /// What a guard remembers.
+    Store,
+}
+
+impl Work {
+    fn keeps_alive(self) -> bool {
+        self != Self::Store
+    }
+}
+
+/// The threads of one process.
+#[derive(Debug, Clone, Default)]
+pub struct Threads(Arc<Members>);
+
+#[derive(Debug, Default)]
+struct Members {
+    all: Mutex<Vec<Member>>,
+    may_end: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Member {
+    work: Work,
+    /// Among those with the same work, from 1.
+    number: usize,
+    asked: mpsc::UnboundedSender<Question>,
+    /// The question of the last look that found an answer, until it is answered itself.
+    open: Option<oneshot::Receiver<()>>,
+    /// How many looks have found it open since.
+    looks: u32,
+    has_ended: bool,
+}
+
+/// A thread answers it the next time that it runs its tasks.
+type Question = oneshot::Sender<()>;
+
+impl Threads {
+    /// Registers a thread. The returned future answers for it: run it as a task of the thread's runtime, as long as
+    /// that runs.
+    pub(crate) fn joined(&self, work: Work) -> impl Future<Output = ()> + use<> {
+        self.answered(work, || std::future::ready(()))
+    }
+
+    /// Registers a thread that `turned` asks: it returns when the thread has turned once.
+    pub(crate) fn answered<F: Future<Output = ()>, T: Fn() -> F>(
+        &self,
+        work: Work,
+        turned: T,
+    ) -> impl Future<Output = ()> + use<F, T> {
+        let (asked, mut questions) = mpsc::unbounded_channel::<Question>();
+        let mut all = self.all();
+        let number = all.iter().filter(|member| member.work == work).count() + 1;
+        all.push(Member { work, number, asked, open: None, looks: 0, has_ended: false });
+        drop(all);
+        async move {
+            while let Some(question) = questions.recv().await {
+                turned().await;
+                // Fails if nobody waits for the answer any more.
+                question.send(()).ok();
+            }
+        }
+    }
+
+    /// From now on threads that have ended are ignored.
+    pub(crate) fn may_end(&self) {
+        self.0.may_end.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns when each thread that keeps the process alive has answered once since the call. If a thread has ended too
+    /// early, this never returns.
+    pub(crate) async fn turned(&self) {
+        // All threads are asked before the first answer is awaited.
+        let answers: Vec<_> =
+            self.all().iter().filter(|member| member.work.keeps_alive()).map(Member::asked).collect();
+        for answer in answers {
+            let ended = answer.await.is_err();
+            if ended && !self.0.may_end.load(Ordering::Relaxed) {
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// Looks at all threads again and again. Run it on a thread that is none of them. Never returns.
+    pub(crate) async fn watched(self) {
+        let mut due = looks();
+        loop {
+            due.tick().await;
+            self.look();
+        }
+    }
+
+    fn look(&self) {
+        for member in self.all().iter_mut() {
+            member.look(self.0.may_end.load(Ordering::Relaxed));
+        }
+    }
+
+    /// The thread that hangs, or has ended too early, where there is one. Asked of what [`Threads::watched`] has seen.
+    pub(crate) fn hung(&self) -> Option<String> {
+        self.silent(Work::keeps_alive)
+    }
+
+    /// The same, also of the thread on which nothing but a guard's store depends.
+    pub(crate) fn not_turning(&self) -> Option<String> {
+        self.silent(|_| true)
+    }
+
+    fn silent(&self, counts: impl Fn(Work) -> bool) -> Option<String> {
+        let all = self.all();
+        let silent = all.iter().find(|member| counts(member.work) && member.is_silent());
+        silent.map(ToString::to_string)
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Member>> {
+        // Nothing under this lock waits for anything.
+        self.0.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Member {
+    fn asked(&self) -> oneshot::Receiver<()> {
+        let (question, answer) = oneshot::channel();
+        // If the question cannot be sent, its answer fails as well.
+        self.asked.send(question).ok();
+        answer
+    }
+
+    fn is_silent(&self) -> bool {
+        self.has_ended || self.looks >= PATIENT_LOOKS
+    }
+
+    fn look(&mut self, may_end: bool) {
+        let was_silent = self.is_silent();
+        match self.open.as_mut().map(oneshot::Receiver::try_recv) {
+            None | Some(Ok(())) => {
+                if was_silent {
+                    info!(thread = %self.name(), "it turns again");
+                }
+                (self.looks, self.open) = (0, Some(self.asked()));
+            }
+            Some(Err(TryRecvError::Empty)) => self.looks += 1,
+            Some(Err(TryRecvError::Closed)) => (self.looks, self.has_ended) = (0, !may_end),
+        }
+        if self.is_silent() && !was_silent {
+            error!("FG0552: {self}");
+        }
+    }
+
+    fn name(&self) -> String {
+        match self.work {
+            Work::Requests => format!("worker {}", self.number),
+            Work::Sessions => "the thread of the sessions".into(),
+            Work::Leases => "the thread of the leases".into(),
+            Work::Store => "the thread of the store".into(),
+        }
+    }
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.has_ended {
+            return write!(f, "{} has ended", self.name());
+        }
+        let silent = LOOK * self.looks;
+        write!(f, "{} has not turned for {} s", self.name(), silent.as_secs())
+    }
+}
+
+/// Returns when this process has run for `time`. However long it stands still, that counts as one second.
+pub(crate) async fn lived_through(time: Duration) {
+    let mut due = looks();
+    due.tick().await;
+    for _ in 0..time.as_secs().max(1) {
+        due.tick().await;
+    }
+}
+
+/// Looks that were missed are not made up for.
+fn looks() -> tokio::time::Interval {
+    let mut due = interval(LOOK);
+    due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    due
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        task::yield_now,
+        time::{advance, timeout},
+    };
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn all_have_to_turn_and_those_that_have_ended_only_before_the_end() {
+        let threads = Threads::default();
+        let turns = async || timeout(Duration::from_secs(60), threads.turned()).await.is_ok();
+        assert!(turns().await, "none is there");
+        let one = tokio::spawn(threads.joined(Work::Requests));
+        assert!(turns().await);
+        let hangs = threads.joined(Work::Requests);
+        let _store = threads.joined(Work::Store);
+        assert!(!turns().await, "one of two answered");
+        let other = tokio::spawn(hangs);
+        assert!(turns().await);
+        other.abort();
+        yield_now().await;
+        assert!(!turns().await, "one of two has ended");
+        threads.may_end();
+        assert!(turns().await);
+        one.abort();
+    }
+
+    #[tokio::test]
+    async fn a_thread_hangs_after_five_looks_in_vain_and_one_that_has_ended_at_once() {
+        let threads = Threads::default();
+        let one = tokio::spawn(threads.joined(Work::Requests));
+        let hangs = threads.joined(Work::Requests);
+        let looks = async |times: u32| {
+            for _ in 0..times {
+                threads.look();
+                yield_now().await;
+            }
+        };
+        looks(1 + PATIENT_LOOKS - 1).await;
+        assert_eq!(threads.hung(), None);
+        looks(1).await;
+        assert_eq!(threads.hung().as_deref(), Some("worker 2 has not turned for 5 s"));
+        let other = tokio::spawn(hangs);
+        yield_now().await;
+        looks(1).await;
+        assert_eq!(threads.hung(), None, "it has answered");
+        other.abort();
+        yield_now().await;
+        looks(2).await;
+        assert_eq!(threads.hung().as_deref(), Some("worker 2 has ended"));
+        threads.may_end();
+        looks(1).await;
+        assert_eq!(threads.hung(), None);
+        one.abort();
+    }
+
+    #[tokio::test]
+    async fn a_store_that_hangs_is_not_ready_and_lives() {
+        let threads = Threads::default();
+        let answers = tokio::spawn(threads.answered(Work::Store, std::future::pending::<()>));
+        for _ in 0..=PATIENT_LOOKS {
+            threads.look();
+            yield_now().await;
+        }
+        assert_eq!(threads.hung(), None);
+        assert_eq!(threads.not_turning().as_deref(), Some("the thread of the store has not turned for 5 s"));
+        answers.abort();
+    }
+
+    /// A machine that stands still for an hour lets one look be due afterwards, and not 3600.
+    #[tokio::test(start_paused = true)]
+    async fn a_standstill_counts_for_no_thread() {
+        let threads = Threads::default();
+        let _hangs = threads.joined(Work::Sessions);
+        let watched = tokio::spawn(threads.clone().watched());
+        yield_now().await;
+        advance(Duration::from_secs(3600)).await;
+        yield_now().await;
+        assert_eq!(threads.hung(), None);
+        for _ in 0..PATIENT_LOOKS {
+            tokio::time::sleep(LOOK).await;
+        }
+        assert!(threads.hung().is_some());
+        watched.abort();
+    }
+}

@@ -1,0 +1,174 @@
+//! A thread that hangs is told to whoever probes, by its name, without waiting for it; and SIGTERM ends the process all the same.
+//! A log that nobody reads, and a time in which the whole process stands still, are no such thing.
+
+use std::time::{Duration, Instant};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::{Answer, Ask},
+    gateway::Launch,
+    guard::{Beside, Dispatch, FLOOR},
+    leases::{Tokens, asking},
+    patience::QUIET,
+    process::Process,
+    site::Site,
+    standstill,
+    unread::Unread,
+};
+use serde_json::json;
+
+/// The time for which a thread stands still.
+const HANGS: Duration = Duration::from_secs(11);
+/// A thread that does not turn for this long hangs, as `/live` is described, and the looks that find it.
+const FOUND: Duration = Duration::from_secs(8);
+/// From SIGTERM: the drain, ten seconds, and as much as a busy machine needs.
+const ENDS: Duration = Duration::from_secs(16);
+
+fn text(answer: &Answer) -> String {
+    String::from_utf8_lossy(&answer.body).into_owned()
+}
+
+/// What a path says as soon as it says this status. Polls: a probe does.
+async fn probed(process: &Process, path: &str, status: u16) -> String {
+    let probed = async {
+        loop {
+            let asked = Instant::now();
+            let answer = process.admin(path).await;
+            assert!(asked.elapsed() < Duration::from_secs(2), "the probe waits for the thread");
+            if answer.status == status {
+                return text(&answer);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let told = tokio::time::timeout(FOUND, probed).await;
+    told.unwrap_or_else(|_| panic!("{path} does not say {status} within {FOUND:?}"))
+}
+
+/// Both probes fail and name it, and say well when it turns again.
+async fn is_told(process: &Process, thread: &str) {
+    let said = probed(process, "/live", 503).await;
+    assert!(said.starts_with(thread) && said.contains("has not turned for"), "{said}");
+    assert!(probed(process, "/ready", 503).await.starts_with(thread));
+    process.says("that it hangs", |line| line.message().starts_with("FG0552: ")).await;
+    assert_eq!(probed(process, "/live", 200).await, "live\n");
+}
+
+/// `place`: the failpoint at which a thread stands still. `asked`: the request that takes the thread there.
+async fn hangs(place: &'static str, asked: Ask, thread: &str) {
+    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let policy = tokens.policy(&site, "gw-1").with("/zookeeper/session_timeout", "30s");
+    let stands = format!("1*sleep({})", HANGS.as_millis());
+    let gateway = Launch::new(&policy).workers(2).failpoint(place, &stands).start().await;
+    gateway.becomes_ready().await;
+    let request = gateway.begin(asked);
+    gateway.stands_at(place).await;
+    is_told(&gateway, thread).await;
+    drop(request);
+}
+
+#[tokio::test]
+async fn worker_of_a_gateway_that_hangs_is_named_by_both_probes() {
+    hangs("before_upstream_write", Ask::post("/pay/7"), "worker ").await;
+}
+
+#[tokio::test]
+async fn thread_of_the_sessions_that_hangs_is_named_by_both_probes() {
+    hangs("after_create_sent", Ask::post("/pay/7"), "the thread of the sessions").await;
+}
+
+#[tokio::test]
+async fn thread_of_the_leases_that_hangs_is_named_by_both_probes() {
+    hangs("before_lease_taken", asking(&json!({"keys": ["job/1"]})), "the thread of the leases").await;
+}
+
+#[tokio::test]
+async fn worker_of_a_guard_that_hangs_is_named_by_both_probes() {
+    let beside = Beside::fresh().await;
+    let stands = format!("1*sleep({})", HANGS.as_millis());
+    let guard = beside.launch().await.failpoint("guard_admitted", &stands).start().await;
+    guard.becomes_ready().await;
+    let request = guard.begin(Dispatch::new("a", FLOOR + 10).post("/work"));
+    guard.stands_at("guard_admitted").await;
+    is_told(&guard, "worker ").await;
+    drop(request);
+}
+
+/// A restart would make no disk faster, and close the keys that are at work.
+#[tokio::test]
+async fn guard_whose_store_hangs_is_not_ready_and_lives() {
+    let beside = Beside::fresh().await;
+    let stands = format!("1*sleep({})", HANGS.as_millis());
+    let guard = beside.launch().await.failpoint("before_guard_commit", &stands).start().await;
+    let request = guard.begin(Dispatch::new("a", FLOOR + 10).post("/work"));
+    guard.stands_at("before_guard_commit").await;
+    let said = probed(&guard, "/ready", 503).await;
+    assert!(said.starts_with("the thread of the store has not turned for"), "{said}");
+    assert_eq!(guard.admin("/live").await.status, 200);
+    drop(request);
+    guard.becomes_ready().await;
+}
+
+#[tokio::test]
+async fn gateway_whose_log_nobody_reads_lives_and_says_what_was_dropped() {
+    let site = Site::fresh().await;
+    let gateway = Unread::gateway(site.policy("gw-1"), &["FENCEGATE_LOG=trace"]).await;
+    let dropped = async {
+        loop {
+            assert_eq!(Ask::post("/pay/7").to(gateway.public).await.expect("an answer").status, 200);
+            let live = Ask::get("/live").to(gateway.admin).await.expect("an answer");
+            assert_eq!(live.status, 200, "{}", text(&live));
+            if text(&live).contains("dropped") {
+                return text(&live);
+            }
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_secs(60), dropped).await.expect("lines are dropped");
+    assert!(told.starts_with("live\nlines of the log that were dropped"), "{told}");
+    let ready = Ask::get("/ready").to(gateway.admin).await.expect("an answer");
+    assert!(ready.status == 200 && text(&ready).contains("dropped"), "{}", text(&ready));
+}
+
+/// Without an end of its own, the worker would keep the process until the manager kills it.
+#[tokio::test]
+async fn gateway_with_a_worker_that_hangs_ends_at_sigterm() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/listeners/public/timeouts/drain", "1s");
+    let gateway =
+        Launch::new(&policy).workers(2).failpoint("before_upstream_write", "1*sleep(120000)").start().await;
+    gateway.becomes_ready().await;
+    let request = gateway.begin(Ask::post("/pay/7"));
+    gateway.stands_at("before_upstream_write").await;
+    gateway.signal(Signal::TERM);
+    let ended = tokio::time::timeout(ENDS, gateway.exit()).await;
+    assert_eq!(ended.expect("SIGTERM ends it").code(), Some(1), "not a clean end");
+    gateway.says("why", |line| line.message().contains("FG0552: worker ")).await;
+    drop(request);
+}
+
+#[tokio::test]
+async fn guard_with_a_worker_that_hangs_ends_at_sigterm() {
+    let beside = Beside::fresh().await;
+    let launch = beside.launch().await.with("/listener/timeouts/drain", "1s");
+    let guard = launch.failpoint("guard_admitted", "1*sleep(120000)").start().await;
+    let request = guard.begin(Dispatch::new("a", FLOOR + 10).post("/work"));
+    guard.stands_at("guard_admitted").await;
+    guard.signal(Signal::TERM);
+    let ended = tokio::time::timeout(ENDS, guard.exit()).await;
+    assert_eq!(ended.expect("SIGTERM ends it").code(), Some(1), "not a clean end");
+    drop(request);
+}
+
+#[tokio::test]
+async fn standstill_of_the_whole_process_fails_no_probe() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    standstill::stop(gateway.pid());
+    tokio::time::sleep(FOUND).await;
+    standstill::go_on(gateway.pid());
+    let again = Instant::now();
+    while again.elapsed() < QUIET {
+        let live = gateway.admin("/live").await;
+        assert_eq!(live.status, 200, "{}", text(&live));
+    }
+}

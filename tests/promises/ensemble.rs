@@ -16,6 +16,7 @@ use fencegate_tests::{
     zookeeper::Tree,
 };
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 /// Longer than an election and the return of a server, on a busy machine as well.
 const SESSION: &str = "20s";
@@ -201,4 +202,42 @@ async fn nothing_is_held_twice_while_servers_die_and_come_back_when_cached() {
 #[tokio::test]
 async fn nothing_is_held_twice_while_servers_die_and_come_back_when_strict() {
     accidents_under_load(json!({"mode": "strict"})).await;
+}
+
+/// What a rolling restart of ZooKeeper costs is a wait. Sessions that reconnect are not taken for gateways with another plan.
+#[tokio::test]
+async fn servers_restarted_in_turn_make_no_gateway_take_another_for_unlike() {
+    let mut fleet = Fleet::new(&json!({"mode": "strict"}), SESSION).await;
+    let (stop, stopped) = watch::channel(false);
+    let callers: Vec<_> = (0..6)
+        .map(|n| {
+            let (address, stopped) = ([fleet.one.public, fleet.two.public][n % 2], stopped.clone());
+            tokio::spawn(async move {
+                let mut told = Vec::new();
+                while !*stopped.borrow() {
+                    let answer = Ask::post(&format!("/pay/{}", n / 2)).to(address).await.expect("an answer");
+                    told.push(if answer.status == 200 { String::new() } else { answer.reason() });
+                }
+                told
+            })
+        })
+        .collect();
+    for server in (0..SERVERS).cycle().take(2 * SERVERS) {
+        fleet.ensemble.kill(server);
+        fleet.ensemble.launch(server);
+        fleet.ensemble.serves().await;
+        fleet.are_ready().await;
+    }
+    stop.send_replace(true);
+    let mut told = Vec::new();
+    for caller in callers {
+        told.extend(caller.await.expect("no panic"));
+    }
+    let served = told.iter().filter(|reason| reason.is_empty()).count();
+    assert!(served > 100, "not exercised: {served} of {} were served", told.len());
+    let unlike = told.iter().filter(|reason| *reason == "config-mismatch").count();
+    assert_eq!(unlike, 0, "of {} requests", told.len());
+    for gateway in [&fleet.one, &fleet.two] {
+        assert!(!gateway.log().contains("FG0550"), "{}", gateway.log());
+    }
 }

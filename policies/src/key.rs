@@ -31,7 +31,7 @@ pub(crate) use overlap::{Glob, Meeting};
 pub use parse::{BadKeyTemplate, Why};
 pub use pointer::Pointer;
 pub(crate) use pointer::written_names;
-pub use resource::{NoKey, ResourceKey, listed};
+pub use resource::{NoKey, ParseKeyError, ResourceKey, listed};
 pub use sources::{Conflicts, RequestSource};
 pub use template::{Filter, KeyTemplate, Source, Span, Variable};
 pub use values::{Field, Values};

@@ -262,6 +262,39 @@ async fn an_operator_asks_for_a_lease_back_and_takes_it() {
     );
 }
 
+/// The lock of such a key would be that of no request.
+#[tokio::test]
+async fn keys_are_spelled_as_requests_spell_them() {
+    let (_site, _tokens, gateway) = one().await;
+    let asked = |key: &str| {
+        let ask = Ask::post("/.fencegate/v1/leases").field("authorization", &format!("Bearer {CLIENT}"));
+        ask.body(json!({"keys": [key]}).to_string())
+    };
+    for (key, right) in [
+        ("account/a%2fb", "account/a%2Fb"),
+        ("account/%37", "account/7"),
+        ("account/%", "account/%25"),
+        ("account/caf\u{e9}", "account/caf%C3%A9"),
+        ("account/a b", "account/a%20b"),
+    ] {
+        let refused = gateway.send(&asked(key)).await;
+        assert_eq!((refused.status, refused.reason().as_str()), (400, "key-invalid"), "{key}");
+        let told = String::from_utf8_lossy(&refused.body).into_owned();
+        assert!(
+            told.contains(&format!("FG0626: no request has a key that is written so; write `{right}`")),
+            "{told}"
+        );
+        assert_eq!(gateway.send(&asked(right)).await.status, 201, "{right}");
+        if let Some(escaped) = key.strip_prefix("account/").filter(|key| key.is_ascii() && !key.contains(' '))
+        {
+            let path = format!("/api/v1/locks/account%2F{}", escaped.replace('%', "%25"));
+            let looked = gateway.admin(&path).await;
+            let told = String::from_utf8_lossy(&looked.body).into_owned();
+            assert!(looked.status == 400 && told.contains(&format!("write `{right}`")), "{path}: {told}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn nobody_takes_what_is_not_his() {
     let (site, _tokens, gateway) = one().await;

@@ -40,7 +40,7 @@ pub struct Refusal {
     /// The reference by which an operator finds the operation.
     reference: Option<String>,
     /// What the client can do, beside the title.
-    advice: Option<&'static str>,
+    advice: Option<Cow<'static, str>>,
     /// The status that the service answered when it executed the operation.
     recorded: Option<u16>,
     /// The permitted methods, if the method was wrong; `None` for all that are served.
@@ -72,8 +72,8 @@ impl Refusal {
     }
 
     /// Tells the client what it can do.
-    pub fn advising(self, advice: &'static str) -> Self {
-        Self { advice: Some(advice), ..self }
+    pub fn advising(self, advice: impl Into<Cow<'static, str>>) -> Self {
+        Self { advice: Some(advice.into()), ..self }
     }
 
     /// Adds the status that the service answered when it executed the operation.
@@ -151,7 +151,7 @@ impl Refusal {
             status: self.status().as_u16(),
             reason: self.reason.word(),
             outcome: self.outcome().word(),
-            detail: self.advice,
+            detail: self.advice.as_deref(),
             operation_ref: self.reference.as_deref(),
             recorded_status: self.recorded,
         };

@@ -216,6 +216,7 @@ codes! {
     LockNotHad        "FG0623" Error "a command was not run, because its lock could not be had"
     GraceTooLong      "FG0624" Error "the grace for a command leaves no time for renewals"
     NoSuchCommand     "FG0625" Error "a command cannot be started"
+    KeyMisspelled     "FG0626" Error "no request has a key that is written so"
 }
 
 impl fmt::Display for Code {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     fnv::fnv1a,
-    path::{is_unreserved, percent_encoded},
+    path::{escape, is_unreserved, percent_encoded},
     permits::Permit,
 };
 
@@ -20,6 +20,15 @@ pub struct ResourceKey(Arc<str>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a resource key: printable ASCII without spaces, and not too long")]
 pub struct NoKey;
+
+/// A key that somebody has written by hand is none, or is none as it stands.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParseKeyError {
+    #[error(transparent)]
+    NoKey(#[from] NoKey),
+    #[error("FG0626: no request has a key that is written so; write `{written}`")]
+    Misspelled { written: String },
+}
 
 impl ResourceKey {
     /// Bytes of the lock segment: far below what one ZooKeeper node name may have, far above what a name needs.
@@ -38,6 +47,21 @@ impl ResourceKey {
     pub fn parse(text: &str) -> Result<Self, NoKey> {
         let printable = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
         printable.then(|| Self::new(text.to_owned())).flatten().ok_or(NoKey)
+    }
+
+    /// Reads a key that a person or a client has written. Values in keys are escaped in one way only, and what a template
+    /// writes itself has no `%`, so with any other escape it would be the key of no request.
+    ///
+    /// # Errors
+    /// It is no key, or is not spelled as requests spell it; then the error has the right spelling.
+    pub fn parse_asked(text: &str) -> Result<Self, ParseKeyError> {
+        let written = respelled(text);
+        if written != text {
+            // What is too long in the right spelling is no key in any.
+            Self::parse(&written)?;
+            return Err(ParseKeyError::Misspelled { written });
+        }
+        Ok(Self::parse(text)?)
     }
 
     /// Reads the keys of one request, as [`listed`] writes them: at least one, ascending, none twice.
@@ -108,6 +132,34 @@ impl ResourceKey {
     pub fn shard(&self) -> u8 {
         fnv1a(self.0.as_bytes()).to_be_bytes().into_iter().fold(0, |folded, byte| folded ^ byte)
     }
+}
+
+/// The text with its escapes as values in keys have them.
+fn respelled(text: &str) -> String {
+    let mut written = String::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let escaped = if *first == b'%' { escape(after) } else { None };
+        match escaped {
+            Some((byte, after)) => {
+                if is_unreserved(byte) {
+                    written.push(char::from(byte));
+                } else {
+                    written.extend(percent_encoded(byte));
+                }
+                rest = after;
+            }
+            None => {
+                if *first != b'%' && first.is_ascii_graphic() {
+                    written.push(char::from(*first));
+                } else {
+                    written.extend(percent_encoded(*first));
+                }
+                rest = after;
+            }
+        }
+    }
+    written
 }
 
 /// Stands between a key and the number of a permit.
@@ -185,6 +237,33 @@ mod tests {
         assert!(of(&"x".repeat(506), 999).is_some() && of(&"x".repeat(507), 999).is_none());
     }
 
+    #[test]
+    fn a_key_that_is_asked_for_is_spelled_as_requests_spell_it() {
+        for good in ["order/42", "account/x%40y", "a%2Fb", "a:b@c", "a%25", "stock/7#2", "%C3%A9"] {
+            assert_eq!(ResourceKey::parse_asked(good), Ok(key(good)), "{good}");
+        }
+        for (bad, right) in [
+            ("a%2fb", "a%2Fb"),
+            ("account/%37", "account/7"),
+            ("account/%", "account/%25"),
+            ("a%2", "a%252"),
+            ("a%zz", "a%25zz"),
+            ("caf\u{e9}", "caf%C3%A9"),
+            ("caf%c3%a9", "caf%C3%A9"),
+            ("a b", "a%20b"),
+            ("a\u{7f}", "a%7F"),
+            ("%41%2d%7e", "A-~"),
+        ] {
+            let written = right.to_owned();
+            assert_eq!(ResourceKey::parse_asked(bad), Err(ParseKeyError::Misspelled { written }), "{bad}");
+            assert!(ResourceKey::parse_asked(right).is_ok(), "{right}");
+        }
+        let long = format!("{}\u{e9}", "x".repeat(510));
+        for none in ["", &long] {
+            assert_eq!(ResourceKey::parse_asked(none), Err(ParseKeyError::NoKey(NoKey)));
+        }
+    }
+
     /// With other numbers, the gateways of a rolling update would look for one lock in two places.
     #[test]
     fn the_shard_of_a_key_never_changes() {
@@ -206,6 +285,14 @@ mod tests {
     }
 
     proptest! {
+        /// What is told as the right spelling is taken.
+        #[test]
+        fn the_right_spelling_is_right(text in "[ -~\u{e9}%]{1,40}") {
+            if let Err(ParseKeyError::Misspelled { written }) = ResourceKey::parse_asked(&text) {
+                prop_assert_eq!(ResourceKey::parse_asked(&written), Ok(key(&written)));
+            }
+        }
+
         #[test]
         fn different_keys_have_different_lock_segments(a in "[ -~]{0,40}", b in "[ -~]{0,40}") {
             let (one, other) = (key(&a), key(&b));
@@ -221,7 +308,7 @@ mod tests {
             let mut rest = segment.as_bytes();
             while let [first, after @ ..] = rest {
                 let (byte, after) =
-                    if *first == b'%' { crate::path::escape(after).expect("an escape") } else { (*first, after) };
+                    if *first == b'%' { path::escape(after).expect("an escape") } else { (*first, after) };
                 read.push(byte);
                 rest = after;
             }

@@ -20,13 +20,21 @@ impl GatewaySeen {
     /// it finds two with one number.
     pub(super) fn meant(&self, text: &str) -> Result<ResourceKey, Fault> {
         if self.names().0 != KeysShown::Hash || !is_number(text) {
-            return ResourceKey::parse(text).map_err(|bad| Fault::new(Word::Malformed, bad.to_string()));
+            return ResourceKey::parse_asked(text).or_else(|bad| {
+                // Other programs may hold what no request asks for.
+                let known = self.known(|key| key.as_str() == text).pop_first();
+                known.ok_or_else(|| Fault::new(Word::Malformed, bad.to_string()))
+            });
         }
-        let wanted = |key: &ResourceKey| hashed(key) == text;
+        only_one(self.known(|key| hashed(key) == text))
+    }
+
+    /// The keys of locks, leases and requests that are `wanted`.
+    fn known(&self, wanted: impl Fn(&ResourceKey) -> bool + Copy) -> BTreeSet<ResourceKey> {
         let locks = self.keeper.survey(Select { limit: usize::MAX, ..Select::default() }).locks;
         let locked = locks.into_iter().map(|lock| lock.key).filter(wanted);
         let leased = self.leases.iter().flat_map(|leases| leases.keys(wanted));
-        only_one(locked.chain(self.stays.keys(wanted)).chain(leased).collect())
+        locked.chain(self.stays.keys(wanted)).chain(leased).collect()
     }
 }
 

@@ -216,7 +216,7 @@ impl FromStr for ResourceKeyArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        ResourceKey::parse(text).map(Self).map_err(|why| why.to_string())
+        ResourceKey::parse_asked(text).map(Self).map_err(|why| why.to_string())
     }
 }
 

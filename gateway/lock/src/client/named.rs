@@ -8,7 +8,7 @@ use fencegate_policies::{
 use super::error::Error;
 
 pub(super) fn parsed<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<Vec<ResourceKey>, Error> {
-    let parse = |key| ResourceKey::parse(key).map_err(|why| Error::Key(format!("`{key}`: {why}")));
+    let parse = |key| ResourceKey::parse_asked(key).map_err(|why| Error::Key(format!("`{key}`: {why}")));
     let mut keys = keys.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     keys.sort();
     keys.dedup();

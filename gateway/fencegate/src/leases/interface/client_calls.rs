@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use fencegate_policies::{
-    key::ResourceKey,
+    key::{ParseKeyError, ResourceKey},
     permits::Permits,
     plan::{self, Gateway, LockSite, Mode},
     prefer,
@@ -301,12 +301,17 @@ fn prefers_async(headers: &HeaderMap) -> bool {
     prefer::respond_async(headers.get_all("prefer").iter().map(HeaderValue::as_bytes))
 }
 
+/// The client has written the key itself, so it may read it again.
+pub(super) fn not_a_key(bad: &ParseKeyError) -> Refusal {
+    Refusal::new(Reason::KeyInvalid, bad.to_string()).advising(bad.to_string())
+}
+
 fn keys(asked: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
     if !(1..=ResourceKey::MOST_IN_SET).contains(&asked.len()) {
         return Err(malformed("`keys` has 1 to 16 keys"));
     }
-    let keys: Result<Vec<_>, _> = asked.iter().map(|key| ResourceKey::parse(key)).collect();
-    let mut keys = keys.map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))?;
+    let keys: Result<Vec<_>, _> = asked.iter().map(|key| ResourceKey::parse_asked(key)).collect();
+    let mut keys = keys.map_err(|bad| not_a_key(&bad))?;
     // `#` stands before the number of a permit: `job#1` would have the marks of the second permit of `job`.
     if keys.iter().any(|key| key.as_str().contains('#')) {
         return Err(Refusal::new(Reason::KeyInvalid, "`#` is not for keys"));

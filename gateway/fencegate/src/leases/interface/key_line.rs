@@ -8,7 +8,10 @@ use axum::{
 use fencegate_lock::tenures::question::Untold;
 use fencegate_policies::key::ResourceKey;
 
-use super::setting::{Applicant, Interface, json};
+use super::{
+    client_calls::not_a_key,
+    setting::{Applicant, Interface, json},
+};
 use crate::{
     leases::{
         lease::{Lease, Stood},
@@ -23,7 +26,7 @@ pub(super) async fn show(
     Path(key): Path<String>,
 ) -> Result<Response, Refusal> {
     applicant.known()?;
-    let key = ResourceKey::parse(&key).map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))?;
+    let key = ResourceKey::parse_asked(&key).map_err(|bad| not_a_key(&bad))?;
     applicant.may_look_at(&key)?;
     let leases = &interface.leases;
     let line = leases.keeper.line_of(&key, leases.site(&key)).await.map_err(untold)?;

@@ -308,7 +308,7 @@ mod tests {
             let mut rest = segment.as_bytes();
             while let [first, after @ ..] = rest {
                 let (byte, after) =
-                    if *first == b'%' { path::escape(after).expect("an escape") } else { (*first, after) };
+                    if *first == b'%' { escape(after).expect("an escape") } else { (*first, after) };
                 read.push(byte);
                 rest = after;
             }

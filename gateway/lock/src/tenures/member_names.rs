@@ -138,8 +138,9 @@ mod tests {
     async fn nobody_is_said_to_be_gone_by_a_look_that_failed() {
         let names = MemberNames::default();
         assert!(!names.contain(&name(2), async || Ok(Vec::new())).await.expect("none"));
-        let failed = names.contain(&name(2), async || Err(Untold::Away));
-        let (failed, found) = tokio::join!(failed, names.contain(&name(2), async || Ok(vec![name(2)])));
+        let member = name(2);
+        let failed = names.contain(&member, async || Err(Untold::Away));
+        let (failed, found) = tokio::join!(failed, names.contain(&member, async || Ok(vec![name(2)])));
         assert!(failed.is_err() && found.expect("there"));
     }
 

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use fencegate_policies::key::ResourceKey;
-use fencegate_process::shown::hashed;
+use fencegate_process::shown::KeySecret;
 use fencegate_tests::{
     browser::Browser,
     client::Ask,
@@ -12,7 +11,7 @@ use fencegate_tests::{
     guard::Dispatch,
     guarded::Guarded,
     held::Held,
-    leases::{Lease, OPERATOR, Tokens},
+    leases::{CLIENT, Lease, OPERATOR, Tokens},
     origin::Act,
     patience::patiently,
     process::Process,
@@ -248,11 +247,10 @@ async fn the_page_of_a_key_works_without_scripts_and_renews_itself_with_them() {
 #[tokio::test]
 async fn a_key_that_nobody_locks_any_more_is_found_by_its_number() {
     let (site, tokens) = (Site::fresh().await, Tokens::default());
-    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/log/keys", "hash")).await;
-    let page = |key: &str| {
-        let number = hashed(&ResourceKey::parse(key).expect("a key"));
-        format!("/locks/{}", number.replace('#', "%23"))
-    };
+    let hashed = json!({"keys": "hash", "key_secret_file": tokens.file("client")});
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/log", hashed)).await;
+    let secret = KeySecret::new(CLIENT.as_bytes());
+    let page = |key: &str| format!("/locks/%23{}", secret.digits(key));
     let (of_request, of_lease) = (page("account/7"), page("job/1"));
     for unknown in [&of_request, &of_lease] {
         assert_eq!(gateway.admin(unknown).await.status, 409);

@@ -3,12 +3,14 @@
 
 use std::{fs, path::Path, time::Duration};
 
+use fencegate_process::shown::KeySecret;
 use fencegate_tests::{
     client::Ask,
     gateway::PolicyFile,
     gateway::{Gateway, Launch, command},
     guarded::Guarded,
     held::Held,
+    leases::{CLIENT, Tokens},
     origin::Act,
     patience::patiently,
     site::Site,
@@ -194,4 +196,34 @@ fn the_search_finds_what_it_looks_for() {
     for good in ["%late, \"is it so?\")", "late = read()?, \"x\")"] {
         assert!(!is_debug(good), "{good}");
     }
+}
+
+/// The name that a gateway of its own has for the key `account/7` where keys are hashed.
+async fn hash_of_a_key(secret: Option<&Path>) -> String {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").cached().with("/log/keys", "hash").with("/defaults/hold/linger", "5s");
+    let policy = match secret {
+        Some(file) => policy.with("/log/key_secret_file", file.display().to_string()),
+        None => policy,
+    };
+    let gateway = Gateway::start(&policy).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    let locks: Value =
+        serde_json::from_slice(&gateway.admin("/api/v1/locks").await.body).expect("a document");
+    locks["locks"][0]["key"].as_str().expect("a name").to_owned()
+}
+
+#[tokio::test]
+async fn nobody_without_the_secret_finds_the_key_of_a_hash_and_processes_with_one_secret_agree() {
+    let tokens = Tokens::default();
+    let (one, other) = (hash_of_a_key(None).await, hash_of_a_key(None).await);
+    println!("two processes: {one} and {other}");
+    assert_ne!(one, other, "a hash that anybody can compute");
+    let plain = format!("#{:016x}", fencegate_policies::pick::hash("account/7"));
+    assert!(![&one, &other].contains(&&plain), "the hash without a secret");
+    let (file, unlike) = (tokens.file("client"), tokens.file("other"));
+    let shared = hash_of_a_key(Some(&file)).await;
+    assert_eq!(shared, hash_of_a_key(Some(&file)).await);
+    assert_eq!(shared, format!("#{}", KeySecret::new(CLIENT.as_bytes()).digits("account/7")));
+    assert_ne!(shared, hash_of_a_key(Some(&unlike)).await);
 }

@@ -42,6 +42,7 @@ pub mod in_flight;
 pub mod in_force;
 pub mod intermediary;
 pub mod json_client;
+pub mod key_secret;
 pub mod leases;
 pub mod metrics;
 pub mod notes;

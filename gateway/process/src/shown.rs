@@ -1,13 +1,22 @@
 //! The names of keys in the log. The policy says how they are shown, because keys may name accounts. Every log line
 //! about a key takes its name from here.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::{
+    fmt,
+    sync::{
+        Arc, LazyLock, PoisonError, RwLock,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+use aws_lc_rs::hmac;
 
 use fencegate_policies::{
     key::{ResourceKey, listed},
-    pick,
     plan::KeysShown,
 };
+
+use crate::randomness::{Randomness as _, SystemRandomness};
 
 /// Stands before the 16 digits of the hash of a key that must not be shown. A key that itself looks like this can be
 /// looked up only by its hash.
@@ -60,10 +69,48 @@ pub fn is_number(text: &str) -> bool {
 
 const DIGITS: usize = 16;
 
-/// The hash of a key. The access log uses the same form, so that one can be found in the other.
+/// The hash of a key under the secret of this process.
 pub fn hashed(key: &ResourceKey) -> String {
-    format!("{MARK}{:016x}", pick::hash(key.as_str()))
+    format!("{MARK}{}", digits(key.as_str()))
 }
+
+/// The digits of a hash, as the access log and spans have them for a key or a list of keys.
+pub fn digits(text: &str) -> String {
+    SECRET.read().unwrap_or_else(PoisonError::into_inner).as_ref().unwrap_or(&OWN).digits(text)
+}
+
+/// The secret without which nobody finds a key by trying all. Processes with the same one have the same hashes.
+#[derive(Clone)]
+pub struct KeySecret(Arc<hmac::Key>);
+
+impl KeySecret {
+    pub fn new(secret: &[u8]) -> Self {
+        Self(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, secret)))
+    }
+
+    /// The first 64 bits of HMAC-SHA-256: enough to tell the keys of an installation apart.
+    pub fn digits(&self, text: &str) -> String {
+        let tag = hmac::sign(&self.0, text.as_bytes());
+        tag.as_ref().iter().take(DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Without the secret.
+impl fmt::Debug for KeySecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeySecret")
+    }
+}
+
+/// The secret that the policy names.
+static SECRET: RwLock<Option<KeySecret>> = RwLock::new(None);
+
+/// The secret of this process where the policy names none.
+static OWN: LazyLock<KeySecret> = LazyLock::new(|| {
+    let mut secret = [0; 32];
+    SystemRandomness.fill(&mut secret);
+    KeySecret::new(&secret)
+});
 
 /// The rule of this process; there is one log, and so one rule.
 static RULE: AtomicU8 = AtomicU8::new(PLAIN);
@@ -72,8 +119,9 @@ const PLAIN: u8 = 0;
 const HASH: u8 = 1;
 const OFF: u8 = 2;
 
-/// Sets the rule from now on.
-pub fn keys_are(shown: KeysShown) {
+/// Sets the rule from now on, and the secret of hashes; without one, that of this process counts.
+pub fn keys_are(shown: KeysShown, secret: Option<KeySecret>) {
+    *SECRET.write().unwrap_or_else(PoisonError::into_inner) = secret;
     let rule = match shown {
         KeysShown::Plain => PLAIN,
         KeysShown::Hash => HASH,
@@ -135,6 +183,14 @@ mod tests {
             assert!(!Names(shown).of_all(&[key.clone(), key.clone()]).contains("secret"));
         }
         assert_eq!(Names(KeysShown::Hash).of(&key), Names(KeysShown::Hash).of(&key));
+    }
+
+    /// RFC 4231, test case 2.
+    #[test]
+    fn a_hash_is_the_begin_of_an_hmac() {
+        let secret = KeySecret::new(b"Jefe");
+        assert_eq!(secret.digits("what do ya want for nothing?"), "5bdcc146bf60754e");
+        assert!(!format!("{secret:?}").contains("Jefe"));
     }
 
     #[test]

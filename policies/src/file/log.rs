@@ -12,12 +12,17 @@ use crate::{
 };
 
 pub(super) fn log(block: &mut Block) -> Log {
-    let read = |block: &mut Block| Log {
-        access: block.word("access", &[("off", Access::Off), ("stdout", Access::Stdout)]).unwrap_or_default(),
-        keys: block
-            .word("keys", &[("plain", KeysShown::Plain), ("hash", KeysShown::Hash), ("off", KeysShown::Off)])
-            .unwrap_or_default(),
-        traces: traces(block).map(Arc::new),
+    let read = |block: &mut Block| {
+        let access = block.word("access", &[("off", Access::Off), ("stdout", Access::Stdout)]);
+        let words = [("plain", KeysShown::Plain), ("hash", KeysShown::Hash), ("off", KeysShown::Off)];
+        let keys = block.word("keys", &words).unwrap_or_default();
+        let key_secret_file = block.value("key_secret_file", scalar::file);
+        if key_secret_file.is_some() && keys != KeysShown::Hash {
+            let message = "`key_secret_file` has no effect where keys are not hashed";
+            let remedy = "add `keys: hash`, or leave it out";
+            block.fault("key_secret_file", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+        }
+        Log { access: access.unwrap_or_default(), keys, key_secret_file, traces: traces(block).map(Arc::new) }
     };
     block.inner("log", read).unwrap_or_default()
 }

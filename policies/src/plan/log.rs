@@ -1,12 +1,14 @@
 //! What a process logs about requests.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 /// The logs beside the process's own log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Log {
     pub access: Access,
     pub keys: KeysShown,
+    /// The secret of the hashes of keys. `None`: each process has one of its own.
+    pub key_secret_file: Option<PathBuf>,
     /// `None`: no spans are sent.
     pub traces: Option<Arc<Traces>>,
 }
@@ -36,8 +38,7 @@ pub enum Access {
 pub enum KeysShown {
     #[default]
     Plain,
-    /// A hash of 16 hex digits, the same for the same keys. It keeps no secret: who can guess a key can compute its
-    /// hash.
+    /// A keyed hash of 16 hex digits, the same for the same keys under the same secret.
     Hash,
     Off,
 }

@@ -6,7 +6,8 @@ use std::{
 };
 
 use fencegate_http::peer::Peer;
-use fencegate_policies::{key::listed, pick, plan::KeysShown};
+use fencegate_policies::{key::listed, plan::KeysShown};
+use fencegate_process::shown::digits;
 use hyper::{Method, StatusCode};
 
 use crate::{
@@ -50,7 +51,7 @@ impl Exchange {
         let keys = listed(self.notes.keys.get()?);
         match self.shown {
             KeysShown::Plain => Some(cut(&keys)),
-            KeysShown::Hash => Some(format!("{:016x}", pick::hash(&keys))),
+            KeysShown::Hash => Some(digits(&keys)),
             KeysShown::Off => None,
         }
     }

@@ -29,7 +29,8 @@ pub(super) fn exposed(metrics: Arc<Metrics>, count: impl Fn() + Clone + Send + S
 
 /// 200 while all threads on which requests and locks depend turn.
 pub(super) fn live(threads: Threads) -> Router {
-    Router::new().route("/live", get(async move || told(threads.hung(), "live")))
+    let lives = async move || told(threads.hung(), "live");
+    Router::new().route("/live", get(lives))
 }
 
 /// 503 and why not, where there is a reason.

@@ -14,13 +14,13 @@ use fencegate_http::{
 use fencegate_lock::state::{self, Progress};
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
-    plan::{Admin, Bind, Leases, Limits, ServedTls, Shows, body_memory},
+    plan::{Admin, Bind, Leases, Limits, Log, ServedTls, Shows, body_memory},
 };
 use fencegate_process::said::causes;
 use rustix::fs::{Access, access};
 
 use super::findings::Findings;
-use crate::bearer::Bearer;
+use crate::{bearer::Bearer, key_secret};
 
 /// The time before its end at which a certificate is reported, so that somebody can renew it.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
@@ -73,6 +73,13 @@ pub(super) fn admin(findings: &Findings, admin: &Admin) {
         && let Err(bad) = Bearer::open(file)
     {
         unusable(findings, &["admin", "auth", "bearer_file"], &causes(&bad));
+    }
+}
+
+/// The secret of the hashes of keys.
+pub(super) fn log(findings: &Findings, log: &Log) {
+    if let Err(bad) = key_secret::open(log) {
+        unusable(findings, &["log", "key_secret_file"], &causes(&bad));
     }
 }
 

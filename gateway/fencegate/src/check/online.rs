@@ -37,6 +37,7 @@ pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
     let address = ["listeners", &serving.listener.name, "address"];
     files::socket(&findings, &address, &serving.listener.address);
     files::admin(&findings, &serving.admin);
+    files::log(&findings, &serving.log);
     let limits = ["listeners", &serving.listener.name, "limits"];
     files::memory(&findings, &limits, &serving.listener.limits);
     if let Some(leases) = &gateway.leases {
@@ -78,6 +79,7 @@ pub(super) fn guard(text: &str, guard: &Guard) -> io::Result<Found> {
     files::listener(&findings, &["listener", "tls"], serving.listener.tls.as_ref());
     files::socket(&findings, &["listener", "address"], &serving.listener.address);
     files::admin(&findings, &serving.admin);
+    files::log(&findings, &serving.log);
     files::memory(&findings, &["listener", "limits"], &serving.listener.limits);
     if guard.store != Store::Stateless && serving.upstreams.iter().any(|one| one.sharing.health.is_none()) {
         findings.saw("upstream", NO_HEALTH);

@@ -20,6 +20,7 @@ use super::{
 use crate::{
     admin,
     front::{Arrived, Role},
+    key_secret,
     metrics::Metrics,
     stack,
     step::Serve,
@@ -50,7 +51,7 @@ impl<N: Network> Staffed<N> for Filtering {
 /// # Errors
 /// A file or an address cannot be used, or the machine has no thread.
 pub fn run(plan: &plan::Guard, workers: usize) -> Result<(), NotServing> {
-    shown::keys_are(plan.serving.log.keys);
+    shown::keys_are(plan.serving.log.keys, key_secret::open(&plan.serving.log)?);
     let base = Base::of(Arc::new(MachineClock), Metrics::of_filter());
     let mut main = MainThread::begin()?;
     let reception = Reception::of(&plan.serving.admin, false, &base.metrics)?;

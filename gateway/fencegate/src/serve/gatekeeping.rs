@@ -22,12 +22,12 @@ use super::{
     base::Base, main_thread::MainThread, not_serving::NotServing, notify::Manager, reception::Reception,
     staff::Staff,
 };
-use crate::{leases::taker::Taker, metrics::Metrics};
+use crate::{key_secret, leases::taker::Taker, metrics::Metrics};
 
 /// Runs until SIGTERM or SIGINT, then drains: no new connection, every request in progress answered, every lock given
 /// back, the session closed. A second signal ends the process at once.
 pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> {
-    shown::keys_are(gateway.serving.log.keys);
+    shown::keys_are(gateway.serving.log.keys, key_secret::open(&gateway.serving.log)?);
     let base = Base::of(Arc::new(MachineClock), Metrics::of_gateway(&gateway));
     let servers = sessions::servers(&gateway, &base)?;
     let mut main = MainThread::begin()?;

@@ -32,6 +32,7 @@ use super::{
     staff::{self, Equipment, Staff},
     worker::Shared,
 };
+use crate::key_secret;
 use crate::metrics::Metrics;
 use crate::serve::guarding::opening::OpenGuard;
 
@@ -44,7 +45,8 @@ pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding
             None => Ok(filtering::run(plan, options.workers)?),
         };
     }
-    shown::keys_are(plan.serving.log.keys);
+    let secret = key_secret::open(&plan.serving.log).map_err(NotServing::from)?;
+    shown::keys_are(plan.serving.log.keys, secret);
     let base = Base::of(Arc::new(MachineClock), Metrics::of_guard());
     let mut main = MainThread::begin()?;
     let reception = Reception::of(&plan.serving.admin, false, &base.metrics)?;

@@ -8,7 +8,7 @@ use fencegate_lock::{session::credentials::BadCredentials, state::NotOpened};
 use fencegate_process::client_tls::BadTls;
 
 use super::worker::Deaf;
-use crate::{bearer::BadBearer, siblings::BadPeerTls};
+use crate::{bearer::BadBearer, key_secret::BadKeySecret, siblings::BadPeerTls};
 
 /// Why a process does not start or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,8 @@ pub enum NotServing {
     AdminToken(#[from] BadBearer),
     #[error("read a token of `leases.principals`")]
     LeaseToken(#[source] BadBearer),
+    #[error(transparent)]
+    KeySecret(#[from] BadKeySecret),
     #[error("FG0512: read the key that tickets are signed with")]
     Key(#[from] BadFile),
     #[error(transparent)]

@@ -18,6 +18,7 @@ use crate::{
     agreement::{Agreement, FleetReport, compared},
     edition::Edition,
     in_force::{InForce, delays_in, site_in},
+    key_secret,
     leases::{LeaseTerms, Leases},
     metrics::{Metrics, Reloaded},
     trust::Guards,
@@ -103,13 +104,14 @@ impl Reloader {
         let old = self.edition.clone();
         let plan = Arc::new(gateway.serving.clone());
         let terms = LeaseTerms::open(gateway.leases.as_ref()).map_err(|bad| causes(&bad))?;
+        let secret = key_secret::open(&gateway.serving.log).map_err(|bad| causes(&bad))?;
         let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(|bad| causes(&bad))?;
         let site = |key: &ResourceKey| Some(site_in(&gateway, key)).filter(|_| !delays_in(&gateway, key));
         let turning = self.leases.as_ref().map(|leases| leases.may_turn_to(site)).transpose()?;
         let unable = |failed| format!("start what looks after the endpoints: {failed}");
         health::start(Sockets, &fleets, self.clock.clone(), self.guards.clone()).map_err(unable)?;
         // Nothing behind this can fail: a plan that is refused changes nothing, not even what the log tells of keys.
-        shown::keys_are(gateway.serving.log.keys);
+        shown::keys_are(gateway.serving.log.keys, secret);
         if let Some(turning) = &turning {
             turning.rekeys(&difference.rekeyed);
         }

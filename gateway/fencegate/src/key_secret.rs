@@ -1,0 +1,35 @@
+//! The secret of the hashes of keys in the log, read from a file that several processes may share.
+
+use std::path::PathBuf;
+
+use fencegate_guard::ticket::{BadFile, secret};
+use fencegate_policies::plan::Log;
+use fencegate_process::shown::KeySecret;
+
+/// The least length in bytes, so that nobody guesses the secret and tries keys with it.
+const LEAST: usize = 16;
+
+/// Why there is no secret. Quotes nothing of the file.
+#[derive(Debug, thiserror::Error)]
+pub enum BadKeySecret {
+    #[error("FG0512: read the secret of `log.keys`")]
+    File(#[from] BadFile),
+    #[error(
+        "FG0512: the secret of `log.keys` in {path} has fewer than {LEAST} bytes; write one with `openssl rand -hex 32`"
+    )]
+    Short { path: PathBuf },
+}
+
+/// The secret that the log names; `None` where it names none.
+///
+/// # Errors
+/// The file cannot be used.
+pub fn open(log: &Log) -> Result<Option<KeySecret>, BadKeySecret> {
+    let Some(path) = &log.key_secret_file else { return Ok(None) };
+    let content = secret(path)?;
+    let bytes = content.trim_ascii();
+    if bytes.len() < LEAST {
+        return Err(BadKeySecret::Short { path: path.clone() });
+    }
+    Ok(Some(KeySecret::new(bytes)))
+}

@@ -33,8 +33,7 @@ pub struct Announcement {
     pub highest: u64,
     /// Milliseconds.
     pub settle: u64,
-    /// How long an execution may take from its last byte on, in milliseconds: `max_execution`, and with
-    /// `not_after: enforced` also `send_within`, since a relay may deliver it until then.
+    /// Milliseconds.
     pub max_execution: u64,
     /// The guard only observes: it refuses nothing, so it promises nothing.
     pub observes: bool,
@@ -65,7 +64,7 @@ impl Guard {
             floor,
             highest,
             settle: millis(self.rules.settle),
-            max_execution: millis(self.rules.longest_execution()),
+            max_execution: millis(self.rules.max_execution),
             observes: self.rules.enforce == Enforce::Observe,
             up: Some(millis(self.now().since(self.since))),
         })

@@ -135,7 +135,8 @@ impl Terms {
     /// Until when the upstream may be at work behind whoever closes the key by its name. `response_timeout` is longer
     /// than a guard may take to settle and execute: a gateway sends nothing to a guard of which that is not true.
     ///
-    /// `begun_by` as in [`Self::until`]: what a relay still has may arrive until then.
+    /// `begun_by` as in [`Self::until`]: what a relay still has may arrive until then. What a relay behind a guard has may be
+    /// begun later, by the guard's `send_within`, which a gateway does not know.
     fn in_doubt_until(&self, (gate, begun_by): (&Gate, Option<Instant>), end: End) -> Option<Instant> {
         let longest = match self.level {
             Level::Guard => self.response_timeout,

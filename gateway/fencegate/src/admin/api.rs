@@ -72,7 +72,7 @@ pub(crate) struct LocksPage {
 
 async fn locks(State(seen): State<GatewaySeen>, Queried(page): Queried<LocksPage>) -> Looked<Locks> {
     let names = seen.names();
-    let after = page.after.map(|after| seen.meant(&after)).transpose()?;
+    let after = page.after.map(|after| seen.position(&after)).transpose()?;
     let survey = seen.keeper.survey(Select {
         after: after.as_ref(),
         wanted: page.wanted,

@@ -29,6 +29,17 @@ impl GatewaySeen {
         only_one(self.known(|key| hashed(key) == text))
     }
 
+    /// The key behind which a list goes on. What no request asks for has a place in it as well.
+    ///
+    /// # Errors
+    /// As [`Self::meant`].
+    pub(super) fn position(&self, text: &str) -> Result<ResourceKey, Fault> {
+        if self.names().0 == KeysShown::Hash && is_number(text) {
+            return self.meant(text);
+        }
+        ResourceKey::parse(text).map_err(|bad| Fault::new(Word::Malformed, bad.to_string()))
+    }
+
     /// The keys of locks, leases and requests that are `wanted`.
     fn known(&self, wanted: impl Fn(&ResourceKey) -> bool + Copy) -> BTreeSet<ResourceKey> {
         let locks = self.keeper.survey(Select { limit: usize::MAX, ..Select::default() }).locks;

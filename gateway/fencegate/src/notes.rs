@@ -9,7 +9,7 @@ use std::{
 };
 
 use fencegate_http::{
-    buffered::HeadRoom,
+    buffered::HeadReservation,
     course::interim::Saying,
     peer::Peer,
     upstream::{address::Address, gate::Gate},
@@ -55,7 +55,7 @@ pub struct Notes {
     /// Held until the request is counted under its plan.
     pub entrance: RefCell<Option<Entrance>>,
     /// The memory of a large head.
-    pub head: Cell<Option<HeadRoom>>,
+    pub head: Cell<Option<HeadReservation>>,
     pub route: Cell<Option<RouteId>>,
     /// Counts the exchange as in flight on its worker.
     pub permit: OnceCell<Rc<Permit>>,

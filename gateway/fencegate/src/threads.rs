@@ -103,7 +103,7 @@ impl Threads {
     }
 
     /// From now on threads that have ended are ignored.
-    pub(crate) fn may_end(&self) {
+    pub(crate) fn allow_end(&self) {
         self.0.may_end.store(true, Ordering::Relaxed);
     }
 
@@ -247,7 +247,7 @@ mod tests {
         other.abort();
         yield_now().await;
         assert!(!turns().await, "one of two has ended");
-        threads.may_end();
+        threads.allow_end();
         assert!(turns().await);
         one.abort();
     }
@@ -275,7 +275,7 @@ mod tests {
         yield_now().await;
         looks(2).await;
         assert_eq!(threads.hung().as_deref(), Some("worker 2 has ended"));
-        threads.may_end();
+        threads.allow_end();
         looks(1).await;
         assert_eq!(threads.hung(), None);
         one.abort();

@@ -11,10 +11,10 @@ use super::lease_json::ElectionDocument;
 
 /// The elections with followers at this gateway.
 #[derive(Clone, Default)]
-pub struct Followed(Arc<Mutex<Elections>>);
+pub struct Followed(Arc<Mutex<FollowedElections>>);
 
 #[derive(Default)]
-struct Elections {
+struct FollowedElections {
     watched: HashMap<String, Arc<watch::Sender<Seen>>>,
     /// The number of followers of each principal.
     followers: HashMap<Arc<str>, usize>,
@@ -28,11 +28,11 @@ pub struct Seen(Option<ElectionDocument>);
 pub struct Follower {
     seen: watch::Receiver<Seen>,
     first: bool,
-    _counted: Counted,
+    _permit: FollowerPermit,
 }
 
 /// A follower counts for its principal until this is dropped.
-struct Counted {
+struct FollowerPermit {
     among: Followed,
     principal: Arc<str>,
 }
@@ -64,8 +64,8 @@ impl Followed {
                 seen
             }
         };
-        let counted = Counted { among: self.clone(), principal: principal.clone() };
-        Some(Follower { seen, first: true, _counted: counted })
+        let permit = FollowerPermit { among: self.clone(), principal: principal.clone() };
+        Some(Follower { seen, first: true, _permit: permit })
     }
 
     /// The number of elections that somebody follows.
@@ -73,12 +73,12 @@ impl Followed {
         self.elections().watched.values().filter(|told| !told.is_closed()).count()
     }
 
-    fn elections(&self) -> MutexGuard<'_, Elections> {
+    fn elections(&self) -> MutexGuard<'_, FollowedElections> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Counted {
+impl Drop for FollowerPermit {
     fn drop(&mut self) {
         let mut all = self.among.elections();
         if let Some(followers) = all.followers.get_mut(&self.principal) {

@@ -32,7 +32,7 @@ impl MainThread {
         info!("draining");
         manager.stopping();
         base.drain.cancel();
-        base.threads.may_end();
+        base.threads.allow_end();
         let (Self { runtime, signals }, threads) = (self, base.threads.clone());
         let ends = async move {
             tokio::select! {

@@ -7,25 +7,25 @@ use super::{Budget, Full};
 
 /// The room of a head, or of the buffer into which heads are read, until it is dropped.
 #[derive(Debug)]
-pub struct HeadRoom {
+pub struct HeadReservation {
     of: Budget,
     bytes: i64,
 }
 
 impl Budget {
     /// Room for the head of a request that was read in full. `None`: it is small, and is not counted.
-    pub(crate) fn hold_head<B>(&self, request: &Request<B>) -> Result<Option<HeadRoom>, Full> {
+    pub(crate) fn hold_head<B>(&self, request: &Request<B>) -> Result<Option<HeadReservation>, Full> {
         let bytes = head_bytes(request);
         if bytes <= FREE {
             return Ok(None);
         }
-        let mut room = HeadRoom::of(self);
+        let mut room = HeadReservation::of(self);
         room.hold_within(COPIES * bytes, body_memory::complete_heads(self.most()))?;
         Ok(Some(room))
     }
 }
 
-impl HeadRoom {
+impl HeadReservation {
     pub(crate) fn of(budget: &Budget) -> Self {
         Self { of: budget.clone(), bytes: 0 }
     }
@@ -65,7 +65,7 @@ impl HeadRoom {
     }
 }
 
-impl Drop for HeadRoom {
+impl Drop for HeadReservation {
     fn drop(&mut self) {
         self.give_back();
     }
@@ -103,7 +103,7 @@ mod tests {
         let held: Vec<_> = std::iter::from_fn(|| budget.hold_head(&large()).ok()).collect();
         let each = COPIES * head_bytes(&large());
         assert_eq!(held.len(), 6 * MIB / each);
-        let mut reading = HeadRoom::of(&budget);
+        let mut reading = HeadReservation::of(&budget);
         assert_eq!((reading.hold(2 * MIB), reading.hold(3 * MIB)), (Ok(()), Err(Full)));
         let mut body = budget.room();
         assert_eq!(body.hold(4 * MIB), Ok(()), "bodies go on");

@@ -9,6 +9,6 @@ mod pieces;
 pub use self::{
     allowance::{Allowance, allowance},
     budget::{Budget, Full, Room},
-    head::HeadRoom,
+    head::HeadReservation,
     pieces::{NoRoom, Pieces},
 };

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::detect::{PREFACE, Spoken};
-use crate::buffered::{Budget, Full, HeadRoom};
+use crate::buffered::{Budget, Full, HeadReservation};
 
 /// The memory for heads at one listener.
 pub(super) struct HeadMemory {
@@ -13,49 +13,49 @@ pub(super) struct HeadMemory {
 }
 
 /// The head that one connection is sending.
-pub(super) struct Heads {
-    room: HeadRoom,
-    how: How,
+pub(super) struct PartialHead {
+    room: HeadReservation,
+    progress: Progress,
 }
 
-enum How {
+enum Progress {
     /// So many bytes of the present head have come. The library keeps its buffer, so the connection keeps the room of its
     /// largest head.
     Http1(usize),
     Http2 {
-        frames: HeadFrames,
+        frames: HeadFrameParser,
         unfinished: usize,
         since: Option<Instant>,
     },
 }
 
-impl Heads {
+impl PartialHead {
     pub(super) fn new(spoken: Spoken, memory: &HeadMemory) -> Self {
-        let how = match spoken {
-            Spoken::Http1 => How::Http1(0),
+        let progress = match spoken {
+            Spoken::Http1 => Progress::Http1(0),
             Spoken::Http2 => {
-                How::Http2 { frames: HeadFrames::new(), unfinished: memory.unfinished, since: None }
+                Progress::Http2 { frames: HeadFrameParser::new(), unfinished: memory.unfinished, since: None }
             }
         };
-        Self { room: HeadRoom::of(&memory.budget), how }
+        Self { room: HeadReservation::of(&memory.budget), progress }
     }
 
     /// An HTTP/1 head begins.
     pub(super) fn begin(&mut self) {
-        if let How::Http1(come) = &mut self.how {
+        if let Progress::Http1(come) = &mut self.progress {
             *come = 0;
         }
     }
 
     /// Bytes came. `of_head`: an HTTP/1 client has not sent all of its head.
     pub(super) fn read(&mut self, bytes: &[u8], of_head: bool) -> Result<(), Full> {
-        match &mut self.how {
-            How::Http1(come) if of_head => {
+        match &mut self.progress {
+            Progress::Http1(come) if of_head => {
                 *come += bytes.len();
                 self.room.hold(*come)
             }
-            How::Http1(_) => Ok(()),
-            How::Http2 { frames, unfinished, since } => {
+            Progress::Http1(_) => Ok(()),
+            Progress::Http2 { frames, unfinished, since } => {
                 frames.read(bytes);
                 if !frames.open {
                     if since.take().is_some() {
@@ -71,16 +71,16 @@ impl Heads {
 
     /// Since when an HTTP/2 head is not complete. Nothing else can come over the connection meanwhile.
     pub(super) fn unfinished(&self) -> Option<Instant> {
-        match self.how {
-            How::Http1(_) => None,
-            How::Http2 { since, .. } => since,
+        match self.progress {
+            Progress::Http1(_) => None,
+            Progress::Http2 { since, .. } => since,
         }
     }
 }
 
 /// Follows the frames of an HTTP/2 client (RFC 9113, 4.1).
 #[derive(Debug)]
-struct HeadFrames {
+struct HeadFrameParser {
     /// Bytes to pass over: first of the preface, then of a payload.
     left: usize,
     head: [u8; FRAME_HEAD],
@@ -89,7 +89,7 @@ struct HeadFrames {
     open: bool,
 }
 
-impl HeadFrames {
+impl HeadFrameParser {
     fn new() -> Self {
         Self { left: PREFACE.len(), head: [0; FRAME_HEAD], have: 0, open: false }
     }
@@ -143,7 +143,7 @@ mod tests {
             (frame(HEADERS, 0, 0), true),
         ];
         for cut in [1, 2, 7, 9, 1000, usize::MAX] {
-            let mut frames = HeadFrames::new();
+            let mut frames = HeadFrameParser::new();
             for (bytes, open) in &sent {
                 bytes.chunks(cut.min(bytes.len())).for_each(|piece| frames.read(piece));
                 assert_eq!(frames.open, *open, "{cut}: {frames:?}");
@@ -160,7 +160,7 @@ mod tests {
             let bytes = if spoken == Spoken::Http1 { vec![b'x'; 1 << 20] } else { opened };
             let mut held = Vec::new();
             let all = loop {
-                let mut heads = Heads::new(spoken, &memory);
+                let mut heads = PartialHead::new(spoken, &memory);
                 if heads.read(&bytes, true).is_err() {
                     break held.len();
                 }
@@ -176,13 +176,13 @@ mod tests {
     fn a_complete_http2_head_gives_its_room_back_and_an_http1_connection_keeps_it() {
         let budget = Budget::new(1 << 20, BufferedMetrics::nobodys());
         let memory = HeadMemory { budget: budget.clone(), unfinished: 1 << 20 };
-        let mut http2 = Heads::new(Spoken::Http2, &memory);
+        let mut http2 = PartialHead::new(Spoken::Http2, &memory);
         let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
         http2.read(&opened, false).expect("room");
         assert!(http2.unfinished().is_some());
         http2.read(&frame(CONTINUATION, END_HEADERS, 1), false).expect("room");
         assert_eq!((http2.unfinished(), budget.metrics().add(0)), (None, 0));
-        let mut http1 = Heads::new(Spoken::Http1, &memory);
+        let mut http1 = PartialHead::new(Spoken::Http1, &memory);
         http1.read(&[b'x'; 30_000], true).expect("room");
         http1.read(&[b'x'; 90_000], false).expect("a body is counted elsewhere");
         http1.begin();

@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{
     farewell::{close, farewell, words},
-    heads::Heads,
+    heads::PartialHead,
     metrics::ClientMetrics,
     responder::{Answers, Refused},
     time_limit::Limit,
@@ -44,7 +44,7 @@ pub(super) struct Paced<I: Reset> {
     /// Whether no line has come yet, so that only the target can be too large. The beginnings of later heads are not
     /// seen here.
     first_line: bool,
-    heads: Heads,
+    heads: PartialHead,
 }
 
 enum Stream<I> {
@@ -60,7 +60,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         course: Rc<Course>,
         timeouts: Timeouts,
         (front, metrics): (Rc<dyn Answers>, Rc<ClientMetrics>),
-        heads: Heads,
+        heads: PartialHead,
     ) -> Self {
         course.unsent.waits(timeouts.response_write);
         Self {

@@ -7,7 +7,7 @@ use hyper::Request;
 use crate::course::{Answering, Exchange};
 use crate::{
     body::{Body, Reply},
-    buffered::HeadRoom,
+    buffered::HeadReservation,
     peer::Peer,
 };
 
@@ -28,7 +28,7 @@ pub struct Asked {
     /// To be attached to the answer.
     pub answering: Answering,
     /// The memory of its head, for as long as the request is not over. `None` where it is small.
-    pub head: Option<HeadRoom>,
+    pub head: Option<HeadReservation>,
 }
 
 /// The one box per request. Not `Send`, on purpose.

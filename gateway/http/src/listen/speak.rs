@@ -25,7 +25,7 @@ use super::{
     detect::Spoken,
     facing::Facing,
     farewell::{close, farewell, words},
-    heads::{HeadMemory, Heads},
+    heads::{HeadMemory, PartialHead},
     metrics::ClientMetrics,
     paced::Paced,
     places::Place,
@@ -87,7 +87,7 @@ impl Speech {
         let budget = self.memory.budget.clone();
         let facing = Facing::new(front.clone(), peer, course.clone(), self.timeouts.request_body, budget);
         let told = (front.clone(), metrics.clone());
-        let heads = Heads::new(spoken, &self.memory);
+        let heads = PartialHead::new(spoken, &self.memory);
         let paced = Paced::new(stream, course.clone(), self.timeouts.clone(), told, heads);
         let (stream, course) = (TokioIo::new(paced), &*course);
         // Each has a box of its own, so that an idle connection only takes memory for the version of HTTP that it speaks.

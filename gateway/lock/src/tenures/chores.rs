@@ -7,14 +7,14 @@ use crate::{
     once::{census::Census, sweep},
     recipe::janitor,
     session::{compare, judged, link::Link, live::Live, open_nodes, settings::Settings},
-    tenures::departed::{Departed, Onlooker},
+    tenures::ended_sessions::{EndedSessions, MemberWatcher},
 };
 
 /// The chores for [`crate::session::supervise::supervise`], which itself knows neither locks nor operations.
 pub fn of<L: Link>(
     settings: Rc<Settings>,
     census: Arc<Census>,
-    departed: Arc<Departed>,
+    ended_sessions: Arc<EndedSessions>,
 ) -> impl AsyncFn(&Live<L>) -> Infallible {
     async move |live: &Live<L>| {
         let every = live.rhythm().timeout;
@@ -22,7 +22,7 @@ pub fn of<L: Link>(
             open_nodes::once(live, &settings).await;
             pending::<Infallible>().await
         };
-        let mut onlooker = Onlooker::new(&departed);
+        let mut member_watcher = MemberWatcher::new(&ended_sessions);
         let strangers = |unlike| census.strangers(unlike > 0);
         tokio::select! {
             never = audited => never,
@@ -30,7 +30,7 @@ pub fn of<L: Link>(
             never = janitor::leave_unused_parents(live) => never,
             never = sweep::sweep_every(live, &census) => never,
             never = compare::watch(live, &settings, every, strangers) => never,
-            never = judged::watch(live, every, |members| onlooker.sees(members)) => never,
+            never = judged::watch(live, every, |members| member_watcher.update(members)) => never,
         }
     }
 }

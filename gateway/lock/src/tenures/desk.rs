@@ -51,7 +51,7 @@ impl Desk {
         let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
         // The tasks of nodes that belong to one request or one client.
         let alone = TaskTracker::new();
-        let chores = chores::of(settings.clone(), census.clone(), table.departed.clone());
+        let chores = chores::of(settings.clone(), census.clone(), table.ended_sessions.clone());
         drop(tasks.spawn_local(leftovers::tidy(current.clone(), stop.clone())));
         let session = supervise(connect, settings, current.clone(), view, close.clone(), chores);
         let serving = async {

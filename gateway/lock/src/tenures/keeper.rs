@@ -16,10 +16,10 @@ pub use super::lock_refused::Refused;
 use super::{
     ahead::Ahead,
     deadline::Deadline,
-    departed::Departed,
     desk::Desk,
+    ended_sessions::EndedSessions,
     leased_lock::LeasedLock,
-    member_names::MemberNames,
+    member_names::MemberCache,
     other_number::Unlike,
     own_node::{self, OwnNode},
     queue::Patience,
@@ -48,7 +48,7 @@ pub struct Keeper {
     occupancy: Arc<Occupancy>,
     /// Requests with a lock node of their own.
     pub(super) roll: Arc<Roll>,
-    pub(super) member_names: Arc<MemberNames>,
+    pub(super) member_names: Arc<MemberCache>,
     pub(super) clock: SharedClock,
 }
 
@@ -128,8 +128,8 @@ impl Keeper {
     }
 
     /// Sessions of other gateways that have ended.
-    pub fn departed(&self) -> &Departed {
-        &self.table.departed
+    pub fn ended_sessions(&self) -> &EndedSessions {
+        &self.table.ended_sessions
     }
 
     async fn cached(&self, key: &ResourceKey, rules: Caching, wish: Wish<'_>) -> Result<Tenure, Refused> {

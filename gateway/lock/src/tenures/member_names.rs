@@ -16,14 +16,14 @@ use crate::tenures::question::Untold;
 
 /// Shared by all workers.
 #[derive(Debug, Default)]
-pub(super) struct MemberNames {
+pub(super) struct MemberCache {
     names: Mutex<HashSet<String>>,
     /// Those who do not find a name take turns, so one look serves all that came before it.
-    looks: Turn<Looks>,
+    looks: Turn<ReadTimes>,
 }
 
 #[derive(Debug, Default)]
-struct Looks {
+struct ReadTimes {
     /// When the last one began.
     last: Option<Instant>,
     /// When the last one began that ended well.
@@ -33,7 +33,7 @@ struct Looks {
 /// The least time between the begins of two looks.
 const BETWEEN: Duration = Duration::from_millis(250);
 
-impl MemberNames {
+impl MemberCache {
     /// Whether this is the name of a member. False only if no member had it at some time after the call; true also
     /// for one that has gone since the last look. `look` reads all names.
     ///
@@ -99,7 +99,7 @@ mod tests {
 
     #[tokio::test]
     async fn names_that_nobody_has_cost_four_looks_a_second_however_many_there_are() {
-        let (names, looks) = (MemberNames::default(), Cell::new(0));
+        let (names, looks) = (MemberCache::default(), Cell::new(0));
         let begun = Instant::now();
         let ask = |member: String| {
             let (names, looks) = (&names, &looks);
@@ -129,14 +129,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_member_that_came_after_the_last_look_is_found() {
-        let names = MemberNames::default();
+        let names = MemberCache::default();
         assert!(!names.contain(&name(2), async || Ok(vec![name(1)])).await.expect("none"));
         assert!(names.contain(&name(2), async || Ok(vec![name(1), name(2)])).await.expect("there"));
     }
 
     #[tokio::test]
     async fn nobody_is_said_to_be_gone_by_a_look_that_failed() {
-        let names = MemberNames::default();
+        let names = MemberCache::default();
         assert!(!names.contain(&name(2), async || Ok(Vec::new())).await.expect("none"));
         let member = name(2);
         let failed = names.contain(&member, async || Err(Untold::Away));
@@ -146,7 +146,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_name_of_a_member_is_not_looked_for() {
-        let names = MemberNames::default();
+        let names = MemberCache::default();
         for text in ["", "gw-2", "gw-2-01", "../locks", "-0000000000000001", "gw-2-000000000000000G"] {
             assert!(!names.contain(text, async || panic!("{text} is looked for")).await.expect("no look"));
         }

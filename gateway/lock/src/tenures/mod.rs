@@ -6,7 +6,7 @@
 //! [`lock_refused`] says why there is no tenure; `other_number` asks again for a key whose number of permits has just
 //! changed. Callbacks run inside a [`chain`], by [`calls`]. [`desk`] does the [`work`] on the session's thread,
 //! [`caught`] if it panics; [`ended`] says why a tenure is over. [`ways`] remembers which other gateway keeps a key,
-//! [`departed`] which sessions of others have ended, and `member_names` which are there.
+//! [`ended_sessions`] which sessions of others have ended, and `member_names` which are there.
 //! For operators: [`survey`] shows the locks of this gateway, with [`roll`]; [`inquiry`] asks ZooKeeper.
 
 pub mod ahead;
@@ -16,9 +16,9 @@ pub mod caught;
 pub mod chain;
 pub mod chores;
 pub mod deadline;
-pub mod departed;
 pub mod desk;
 pub mod ended;
+pub mod ended_sessions;
 pub mod inquiry;
 pub mod keeper;
 pub mod leased_lock;

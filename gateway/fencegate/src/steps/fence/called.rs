@@ -153,8 +153,8 @@ impl<N: Network> Fencing<N> {
             Ok(Holder::Unreached) => return Err(deadlock("the gateway of its caller has no `peer`")),
             Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
         };
-        let (key, departed) = (&fenced.keys[0], self.keeper.departed());
-        let errand = Errand { way: &way, key, request, left: REACH, departed };
+        let (key, ended_sessions) = (&fenced.keys[0], self.keeper.ended_sessions());
+        let errand = Errand { way: &way, key, request, left: REACH, ended_sessions };
         match self.carry(courier, errand, client).await {
             Carried::Answered(reply) => Ok(Waited::Answered(Box::new(reply))),
             Carried::Refused(refusal) => Err(refusal),

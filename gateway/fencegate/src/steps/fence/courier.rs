@@ -11,7 +11,7 @@ use fencegate_http::{
     network::Network,
     upstream::speak::{NotAnswered, TakesTrailers},
 };
-use fencegate_lock::{reach::Way, tenures::departed::Departed};
+use fencegate_lock::{reach::Way, tenures::ended_sessions::EndedSessions};
 use fencegate_policies::{key::ResourceKey, plan::Plan};
 use fencegate_process::clock::SharedClock;
 use hyper::{
@@ -55,7 +55,7 @@ pub struct Errand<'r> {
     pub request: &'r Keyed,
     /// How long the request may wait there for its key.
     pub left: Duration,
-    pub departed: &'r Departed,
+    pub ended_sessions: &'r EndedSessions,
 }
 
 /// The result of sending a request to another gateway.
@@ -113,7 +113,7 @@ impl<N: Network> Courier<N> {
 
     async fn send(
         &self,
-        Errand { way, key, request, left, departed }: Errand<'_>,
+        Errand { way, key, request, left, ended_sessions }: Errand<'_>,
         client: &mut WaitingClient,
     ) -> Carried {
         let until = Instant::now() + left;
@@ -149,9 +149,9 @@ impl<N: Network> Courier<N> {
             let answered = tokio::select! {
                 answered = answer => answered,
                 ended = ended(client, due) => return ended_early(ended, &mut lend),
-                () = self.is_still(&asking, way, departed) => {
+                () = self.until_lost(&asking, way, ended_sessions) => {
                     self.idle.forget(way);
-                    return ended_early(Ended::HolderStill, &mut lend);
+                    return ended_early(Ended::HolderLost, &mut lend);
                 }
             };
             match answered {
@@ -171,8 +171,8 @@ impl<N: Network> Courier<N> {
 
     /// Resolves when the session of the other gateway has ended, and its process says nothing any more: it is frozen,
     /// cut off or gone. A gateway that runs still gives a request back, or has dispatched it and gets its answer.
-    async fn is_still(&self, dialling: &Dialling<'_, N>, way: &Way, departed: &Departed) {
-        departed.has(&way.member).await;
+    async fn until_lost(&self, dialling: &Dialling<'_, N>, way: &Way, ended_sessions: &EndedSessions) {
+        ended_sessions.wait_for(&way.member).await;
         while dialling.is_there(way).await {
             sleep(ASKED).await;
         }
@@ -300,7 +300,7 @@ enum Ended {
     ClientGone,
     Late,
     /// The session of the other gateway has ended, and it does not say that it runs.
-    HolderStill,
+    HolderLost,
 }
 
 async fn ended(client: &mut WaitingClient, due: Instant) -> Ended {
@@ -316,8 +316,8 @@ fn ended_early(ended: Ended, lend: &mut Lend) -> Carried {
     match (ended, lend.give_up()) {
         (Ended::ClientGone, true) => Carried::Refused(gone(Reason::Locked)),
         (Ended::ClientGone, false) => Carried::Refused(gone(Reason::OutcomeUnknown)),
-        (Ended::HolderStill, true) => Carried::Unreached("its session is over, and it does not answer"),
-        (Ended::HolderStill, false) => Carried::Refused(Refusal::new(
+        (Ended::HolderLost, true) => Carried::Unreached("its session is over, and it does not answer"),
+        (Ended::HolderLost, false) => Carried::Refused(Refusal::new(
             Reason::OutcomeUnknown,
             "the session of another gateway is over, and it does not answer",
         )),

@@ -79,8 +79,8 @@ impl<N: Network> Fencing<N> {
             };
             let Some(courier) = &self.courier else { continue };
             let given = left();
-            let departed = self.keeper.departed();
-            let errand = Errand { way: &way, key, request, left: given, departed };
+            let ended_sessions = self.keeper.ended_sessions();
+            let errand = Errand { way: &way, key, request, left: given, ended_sessions };
             match self.carry(courier, errand, client).await {
                 Carried::Answered(reply) => {
                     self.keeper.confirm(key, &way);

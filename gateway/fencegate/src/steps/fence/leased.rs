@@ -113,8 +113,8 @@ impl<N: Network> Fencing<N> {
             Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
         };
         let left = deadline.saturating_duration_since(Instant::now());
-        let (key, departed) = (&fenced.keys[0], self.keeper.departed());
-        let errand = Errand { way: &way, key, request, left, departed };
+        let (key, ended_sessions) = (&fenced.keys[0], self.keeper.ended_sessions());
+        let errand = Errand { way: &way, key, request, left, ended_sessions };
         match self.carry(courier, errand, client).await {
             Carried::Answered(reply) => Ok(Waited::Answered(Box::new(reply))),
             Carried::Refused(refusal) => Err(refusal),

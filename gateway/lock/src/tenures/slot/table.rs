@@ -15,7 +15,7 @@ use crate::{
     reach::Way,
     tenures::{
         chain::NotInside,
-        departed::Departed,
+        ended_sessions::EndedSessions,
         tenure::{Shared, Tenure},
         ways::Ways,
     },
@@ -27,7 +27,7 @@ pub struct Table {
     /// Which other gateway keeps a key.
     pub ways: Ways,
     /// Sessions of other gateways that have ended.
-    pub departed: Arc<Departed>,
+    pub ended_sessions: Arc<EndedSessions>,
     clock: SharedClock,
 }
 
@@ -37,7 +37,7 @@ const SHARDS: usize = 64;
 impl Table {
     pub fn new(clock: SharedClock) -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
-        Self { shards, ways: Ways::default(), departed: Arc::default(), clock }
+        Self { shards, ways: Ways::default(), ended_sessions: Arc::default(), clock }
     }
 
     /// A request wants `key`. If the key is held here and free, the request starts at once.

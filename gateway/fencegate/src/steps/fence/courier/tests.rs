@@ -74,8 +74,8 @@ async fn as_client(
 ) -> Carried {
     let key = ResourceKey::parse("pay/7").expect("a key");
     let way = way(to);
-    let (left, departed) = (Duration::from_millis(left), &Departed::default());
-    let errand = Errand { way: &way, key: &key, request, left, departed };
+    let (left, ended_sessions) = (Duration::from_millis(left), &EndedSessions::default());
+    let errand = Errand { way: &way, key: &key, request, left, ended_sessions };
     let carrying = courier.carry(errand, &mut client);
     timeout(Duration::from_secs(20), carrying).await.expect("an end")
 }

@@ -10,12 +10,12 @@ use tokio::sync::watch;
 
 /// Member nodes that were there, and are there no more. A name has the id of a session in it, so none comes back.
 #[derive(Debug, Default)]
-pub struct Departed(watch::Sender<VecDeque<Arc<str>>>);
+pub struct EndedSessions(watch::Sender<VecDeque<Arc<str>>>);
 
 /// Several times as many as a fleet has sessions. Whoever waits for one is woken as soon as it is noted.
 const MOST: usize = 1024;
 
-impl Departed {
+impl EndedSessions {
     fn note(&self, names: impl Iterator<Item = Arc<str>>) {
         self.0.send_if_modified(|known| {
             let before = known.len();
@@ -32,7 +32,7 @@ impl Departed {
     }
 
     /// Resolves when the session with this member node was seen to end.
-    pub async fn has(&self, member: &str) {
+    pub async fn wait_for(&self, member: &str) {
         let mut known = self.0.subscribe();
         // The sender lives as long as `self`, so the wait has no other end.
         if known.wait_for(|known| known.iter().any(|name| **name == *member)).await.is_err() {
@@ -44,20 +44,20 @@ impl Departed {
 /// What one session of this process has seen below the members. Another session may ask a server that is behind, so
 /// only a name that the same session saw before counts as gone.
 #[derive(Debug)]
-pub struct Onlooker<'d> {
-    departed: &'d Departed,
+pub struct MemberWatcher<'d> {
+    ended_sessions: &'d EndedSessions,
     there: HashSet<Arc<str>>,
 }
 
-impl<'d> Onlooker<'d> {
-    pub fn new(departed: &'d Departed) -> Self {
-        Self { departed, there: HashSet::new() }
+impl<'d> MemberWatcher<'d> {
+    pub fn new(ended_sessions: &'d EndedSessions) -> Self {
+        Self { ended_sessions, there: HashSet::new() }
     }
 
     /// These members are there now.
-    pub fn sees(&mut self, members: &[String]) {
+    pub fn update(&mut self, members: &[String]) {
         let there: HashSet<Arc<str>> = members.iter().map(|member| Arc::from(member.as_str())).collect();
-        self.departed.note(self.there.difference(&there).cloned());
+        self.ended_sessions.note(self.there.difference(&there).cloned());
         self.there = there;
     }
 }
@@ -74,30 +74,31 @@ mod tests {
 
     #[test]
     fn only_what_one_session_saw_come_and_go_has_departed() {
-        let departed = Departed::default();
-        let (mut ahead, mut behind) = (Onlooker::new(&departed), Onlooker::new(&departed));
-        ahead.sees(&names(&["gw-1-01", "gw-2-02"]));
-        behind.sees(&names(&["gw-2-02"]));
-        assert!(departed.has("gw-1-01").now_or_never().is_none(), "a server that is behind");
-        let mut waits = Box::pin(departed.has("gw-1-01"));
+        let ended_sessions = EndedSessions::default();
+        let (mut ahead, mut behind) =
+            (MemberWatcher::new(&ended_sessions), MemberWatcher::new(&ended_sessions));
+        ahead.update(&names(&["gw-1-01", "gw-2-02"]));
+        behind.update(&names(&["gw-2-02"]));
+        assert!(ended_sessions.wait_for("gw-1-01").now_or_never().is_none(), "a server that is behind");
+        let mut waits = Box::pin(ended_sessions.wait_for("gw-1-01"));
         assert!(waits.as_mut().now_or_never().is_none());
-        ahead.sees(&names(&["gw-2-02"]));
+        ahead.update(&names(&["gw-2-02"]));
         assert!(waits.now_or_never().is_some(), "not woken");
-        assert!(departed.has("gw-1-01").now_or_never().is_some(), "not remembered");
-        assert!(departed.has("gw-2-02").now_or_never().is_none());
+        assert!(ended_sessions.wait_for("gw-1-01").now_or_never().is_some(), "not remembered");
+        assert!(ended_sessions.wait_for("gw-2-02").now_or_never().is_none());
     }
 
     #[test]
     fn how_many_are_remembered_is_bounded_and_the_newest_are() {
-        let departed = Departed::default();
-        let mut onlooker = Onlooker::new(&departed);
+        let ended_sessions = EndedSessions::default();
+        let mut member_watcher = MemberWatcher::new(&ended_sessions);
         let all: Vec<String> = (0..=MOST).map(|session| format!("gw-1-{session:04}")).collect();
         for gone in &all {
-            onlooker.sees(std::slice::from_ref(gone));
+            member_watcher.update(std::slice::from_ref(gone));
         }
-        onlooker.sees(&[]);
-        assert_eq!(departed.0.borrow().len(), MOST);
-        assert!(departed.has(&all[MOST]).now_or_never().is_some());
-        assert!(departed.has(&all[0]).now_or_never().is_none());
+        member_watcher.update(&[]);
+        assert_eq!(ended_sessions.0.borrow().len(), MOST);
+        assert!(ended_sessions.wait_for(&all[MOST]).now_or_never().is_some());
+        assert!(ended_sessions.wait_for(&all[0]).now_or_never().is_none());
     }
 }

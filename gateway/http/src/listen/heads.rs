@@ -51,7 +51,7 @@ impl PartialHead {
     pub(super) fn read(&mut self, bytes: &[u8], of_head: bool) -> Result<(), Full> {
         match &mut self.progress {
             Progress::Http1(come) if of_head => {
-                *come += bytes.len();
+                *come += head_part(bytes, *come == 0);
                 self.room.hold(*come)
             }
             Progress::Http1(_) => Ok(()),
@@ -76,6 +76,17 @@ impl PartialHead {
             Progress::Http2 { since, .. } => since,
         }
     }
+}
+
+/// How many of these bytes are the head's: what a client has sent behind an empty line is a body, or another request. Empty
+/// lines before the first one are passed over (RFC 9112, 2.2).
+fn head_part(bytes: &[u8], first: bool) -> usize {
+    let before = bytes.iter().take_while(|byte| first && matches!(byte, b'\r' | b'\n')).count();
+    let ends = |end: &[u8]| {
+        let at = bytes[before..].windows(end.len()).position(|window| window == end)?;
+        Some(before + at + end.len())
+    };
+    [ends(b"\r\n\r\n"), ends(b"\n\n")].into_iter().flatten().min().unwrap_or(bytes.len())
 }
 
 /// Follows the frames of an HTTP/2 client (RFC 9113, 4.1).
@@ -170,6 +181,19 @@ mod tests {
             held.clear();
             assert_eq!(budget.metrics().add(0), 0, "{spoken:?}");
         }
+    }
+
+    #[test]
+    fn a_body_behind_its_head_takes_no_room_of_heads() {
+        for (sent, head) in [
+            ("POST / HTTP/1.1\r\nHost: a\r\n\r\nbody", 28),
+            ("\r\n\r\nPOST / HTTP/1.1\nHost: a\n\nbody", 29),
+            ("POST / HTTP/1.1\r\nHost: a\r\n", 26),
+            ("\r\n\r\n", 4),
+        ] {
+            assert_eq!(head_part(sent.as_bytes(), true), head, "{sent:?}");
+        }
+        assert_eq!(head_part(b"\r\n\r\nbody", false), 4);
     }
 
     #[test]

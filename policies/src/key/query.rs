@@ -281,7 +281,10 @@ mod tests {
             first: bool,
         ) {
             let other = format!("{before}{name}{behind}");
-            prop_assume!(form_decoded(&other).is_ok_and(|name| name != b"acc_id"));
+            // No assumption, of which a million cases may not miss more than a thousand.
+            if !form_decoded(&other).is_ok_and(|name| name != b"acc_id") {
+                return Ok(());
+            }
             let query = if first { format!("{other}=2&acc_id=1") } else { format!("acc_id=1&{other}=2") };
             assert_respelled("acc_id", &query);
         }

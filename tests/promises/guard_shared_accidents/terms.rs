@@ -51,3 +51,20 @@ async fn what_is_in_doubt_at_one_guard_waits_for_the_longest_execution_of_all() 
     barrier(&other).await;
     assert!(doubt(&other, "c", 23).await < LONGEST);
 }
+
+/// Behind a filter the length of an execution counts from when it may still begin.
+#[tokio::test]
+async fn what_a_guard_leaves_behind_may_begin_as_late_as_its_filter_lets_it() {
+    let store = SharedStore::fresh().await;
+    let clock = Arc::new(ManualClock::default());
+    let other = opened(&store, &clock, "other").await;
+    let begun_within = Duration::from_secs(7);
+    let terms = Terms { begun_within, ..TERMS };
+    let one = Postgres::open(&store.place, terms, clock.clone(), Arc::new(SystemRandomness), "one").await;
+    let one = one.expect("it can be opened");
+    pass(&clock, &[&one, &other], Duration::from_secs(1)).await;
+    let left_behind = runs(&one, &claim("a", 20, 1)).await;
+    one.leave().await.expect("in order");
+    assert!(doubt(&other, "a", 21).await >= begun_within + TERMS.max_execution);
+    drop(left_behind);
+}

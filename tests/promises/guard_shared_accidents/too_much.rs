@@ -9,7 +9,11 @@ use fencegate_guard::{
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::ManualClock;
-use fencegate_tests::{patience::patiently, shared_store::SharedStore};
+use fencegate_tests::{
+    patience::patiently,
+    postgres::{Cut, Lost},
+    shared_store::SharedStore,
+};
 
 use super::{
     deaths::{entry, reserved},
@@ -67,4 +71,55 @@ async fn an_end_whose_entry_is_refused_for_good_opens_its_key_and_gives_its_oper
     assert!(matches!(admit(&guard, &claim("a", 21, 1)).await, Look::Running { .. }));
     drop(reserved(&guard, id).await);
     assert_eq!(guard.operation(&id).await, Ok(Some(admitted)), "nobody knows what became of it");
+}
+
+/// Something at the database keeps one end from being written. What was asked after it is answered all the same, also
+/// where another question of the same batch makes the guard ask each by itself.
+#[tokio::test]
+async fn an_end_that_fails_each_time_holds_up_no_other_question() {
+    let store = SharedStore::fresh().await;
+    let clock = Arc::new(ManualClock::default());
+    let guard = opened(&store, &clock, "one").await;
+    let stuck = runs(&guard, &claim("stuck", 20, 1)).await;
+    let other = runs(&guard, &claim("other", 20, 1)).await;
+    store.run(
+        "ALTER TABLE key ADD CONSTRAINT never CHECK (key <> 'never') NOT VALID;
+        CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$;
+        CREATE TRIGGER fails BEFORE DELETE ON at_work FOR EACH ROW WHEN (old.key = 'stuck') EXECUTE FUNCTION fails()",
+    );
+    let never = claim("never", 20, 1);
+    let asked = async {
+        guard.end(&stuck, Ended::Known);
+        let (refused, ()) = tokio::join!(guard.admit(&never, guard.name(), None), async {
+            guard.end(&other, Ended::Known);
+        });
+        assert!(matches!(refused, Err(Unavailable::Refused(_))), "{refused:?}");
+        while store.run("SELECT count(*) FROM at_work WHERE key = 'other'") != "0" {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    patiently("the others' answers", asked, || store.run("SELECT string_agg(key, ' ') FROM at_work")).await;
+    store.run("DROP TRIGGER fails ON at_work");
+    nothing_is_at_work(&store).await;
+}
+
+/// It was given, and the answer lost. The database takes the same question no more.
+#[tokio::test]
+async fn a_right_that_was_given_unheard_and_is_refused_at_the_repeat_is_given_back() {
+    let store = SharedStore::fresh().await;
+    let cut = Cut::before(store.database.address).await;
+    let clock = Arc::new(ManualClock::default());
+    let guard = opened(&store.at(&[cut.address]), &clock, "one").await;
+    barrier(&guard).await;
+    let id = OperationId::of([7; 32]);
+    cut.next("reserve", Lost::Answer);
+    let (reserved, ()) = tokio::join!(guard.reserve(id), async {
+        cut.done().await;
+        // Nothing else of this runtime goes on meanwhile, the next connection of the guard neither.
+        assert_eq!(store.run("SELECT count(*) FROM held"), "1");
+        store.run("ALTER TABLE held ADD CONSTRAINT never CHECK (waited) NOT VALID");
+    });
+    assert!(matches!(reserved, Err(Unavailable::Refused(_))));
+    barrier(&guard).await;
+    assert_eq!(store.run("SELECT count(*) FROM held"), "0");
 }

@@ -97,3 +97,21 @@ async fn what_a_dead_guard_has_in_doubt_ends_by_the_clock() {
     pass(&clock, &[&other], Duration::from_secs(12)).await;
     assert!(!is_closed(&other, "a", 22).await);
 }
+
+/// The end of the doubt was not yet at the standby that took over. The guard whose doubt it is says it again.
+#[tokio::test]
+async fn a_doubt_of_which_a_failover_has_lost_the_end_can_be_resolved_elsewhere() {
+    let store = SharedStore::fresh().await;
+    let clock = Arc::new(ManualClock::default());
+    let [one, other] = two(&store, &clock).await;
+    let lost = in_doubt(&one, &clock, "a").await;
+    assert_eq!(
+        store.run("WITH lost AS (UPDATE at_work SET until = NULL RETURNING 1) SELECT count(*) FROM lost"),
+        "1"
+    );
+    assert!(!other.resolve(&lost.keys, lost.token).await.expect("the database answers"), "it is in flight");
+    one.beat().await.expect("the database answers");
+    assert!(is_closed(&other, "a", 21).await);
+    assert!(other.resolve(&lost.keys, lost.token).await.expect("the database answers"));
+    assert!(!is_closed(&other, "a", 22).await);
+}

@@ -18,6 +18,8 @@ use fencegate_tests::{
 use serde_json::json;
 use tokio::{task::JoinSet, time::timeout};
 
+use super::clients_share::from;
+
 const MIB: usize = 1 << 20;
 const CONNECTIONS: usize = 5;
 const STREAMS: usize = 100;
@@ -203,6 +205,34 @@ async fn http2_heads_that_do_not_end_are_refused_in_part_and_kill_nobody() {
     };
     let told = all_told(&gateway, CONNECTIONS, kept).await;
     others_are_served(&gateway, told).await;
+    drop(flood);
+    comes_back(&site, &gateway, holder).await;
+}
+
+/// One client with as many unfinished heads as find room leaves room for the large heads of others.
+#[tokio::test]
+async fn a_client_whose_heads_do_not_end_takes_half_of_their_room() {
+    const CONNECTIONS: usize = 600;
+    let (site, gateway, holder) = small_gateway().await;
+    let large = Ask::post("/pay/8").field("large", &"x".repeat(50_000));
+    let mut flood = Vec::new();
+    let greedy = "127.0.0.2".parse().expect("an address");
+    for _ in 0..CONNECTIONS {
+        let mut client = Bare::connect_from(greedy, gateway.public).await;
+        client.send(&[frame(HEADERS, END_STREAM, 1, &frames::post("/pay/7"))]).await;
+        flood.push(client);
+    }
+    let each = (4 * (80 << 10)) as f64;
+    let kept = async || gateway.metrics().await.sum("fencegate_buffered_head_bytes", &[]) / each;
+    let (refused, kept) = all_told(&gateway, CONNECTIONS, kept).await;
+    println!("{refused} refused, {kept} kept");
+    let limit = gateway.metrics().await.sum("fencegate_buffered_limit_bytes", &[]);
+    assert!(refused > 0.0 && kept * each <= limit / 4.0, "{kept} of {limit}");
+    assert_eq!(from("127.0.0.2", &gateway, large.clone()).await.expect("no panic").status, 503);
+    for address in ["127.0.0.1", "127.0.0.3"] {
+        let answer = from(address, &gateway, large.clone()).await.expect("no panic");
+        assert_eq!(answer.status, 200, "{address}: {answer:?}");
+    }
     drop(flood);
     comes_back(&site, &gateway, holder).await;
 }

@@ -1,7 +1,7 @@
-//! Counts the connections and requests of each client, over all workers, so that none takes more than its share.
+//! Counts the connections, requests and heads of each client, over all workers, so that none takes more than its share.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::HashMap,
     hash::{BuildHasher, RandomState},
     net::{IpAddr, Ipv6Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -24,6 +24,8 @@ enum What {
     InFlight,
     /// Requests of the route with this name.
     Route(Arc<str>),
+    /// Bytes of heads of requests.
+    Heads,
 }
 
 /// The counts of one process. Clients with a count of zero have no entry.
@@ -38,11 +40,12 @@ struct Sharded {
     shards: [Mutex<HashMap<Whose, usize, RandomState>>; 32],
 }
 
-/// One request of a client, until it is dropped.
+/// A connection, a request or some bytes of a client, until it is dropped.
 #[derive(Debug)]
 pub struct Share {
     of: Arc<Sharded>,
     whose: Whose,
+    count: usize,
 }
 
 impl Client {
@@ -74,16 +77,38 @@ impl Shares {
         self.enter(Whose { client, what: What::Route(route) }, most)
     }
 
+    /// No byte yet of the heads of a client.
+    pub(crate) fn of_heads(&self, client: Client) -> Share {
+        Share { of: self.0.clone(), whose: Whose { client, what: What::Heads }, count: 0 }
+    }
+
     fn enter(&self, whose: Whose, most: usize) -> Option<Share> {
-        let mut counts = self.0.shard(&whose);
-        match counts.entry(whose.clone()) {
-            Entry::Occupied(count) if *count.get() >= most => return None,
-            Entry::Occupied(mut count) => *count.get_mut() += 1,
-            Entry::Vacant(_) if most == 0 => return None,
-            Entry::Vacant(place) => drop(place.insert(1)),
+        let mut share = Share { of: self.0.clone(), whose, count: 0 };
+        share.resize(1, most).then_some(share)
+    }
+}
+
+impl Share {
+    /// Counts as this many. `false`: its client would have more than `most`, and nothing is changed.
+    #[must_use]
+    pub(crate) fn resize(&mut self, count: usize, most: usize) -> bool {
+        if count == self.count {
+            return true;
+        }
+        let mut counts = self.of.shard(&self.whose);
+        let mut all = counts.get(&self.whose).copied().unwrap_or_default();
+        all = all - self.count + count;
+        if count > self.count && all > most {
+            return false;
+        }
+        match counts.get_mut(&self.whose) {
+            _ if all == 0 => drop(counts.remove(&self.whose)),
+            Some(counted) => *counted = all,
+            None => drop(counts.insert(self.whose.clone(), all)),
         }
         drop(counts);
-        Some(Share { of: self.0.clone(), whose })
+        self.count = count;
+        true
     }
 }
 
@@ -98,13 +123,8 @@ impl Sharded {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut counts = self.of.shard(&self.whose);
-        if let Some(count) = counts.get_mut(&self.whose) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.whose);
-            }
-        }
+        // Less is never refused.
+        let _fits = self.resize(0, 0);
     }
 }
 
@@ -135,6 +155,22 @@ mod tests {
         assert!(shares.in_flight(one, 1).is_none(), "a smaller share counts those that were there before");
         assert_eq!(counted(&shares), 4);
         drop((taken, others, routes, further));
+        assert_eq!(counted(&shares), 0);
+    }
+
+    #[test]
+    fn bytes_of_heads_grow_within_the_share_and_what_is_refused_changes_nothing() {
+        let shares = Shares::default();
+        let (mut first, mut second) =
+            (shares.of_heads(client("192.0.2.1")), shares.of_heads(client("192.0.2.1")));
+        assert!(first.resize(60, 100) && second.resize(40, 100));
+        assert!(!second.resize(41, 100) && !first.resize(61, 100));
+        assert!(first.resize(50, 10), "less is never refused");
+        assert!(second.resize(50, 100));
+        assert!(shares.of_heads(client("192.0.2.2")).resize(100, 100), "another client");
+        assert!(first.resize(0, 0));
+        assert!(second.resize(100, 100));
+        drop((first, second));
         assert_eq!(counted(&shares), 0);
     }
 

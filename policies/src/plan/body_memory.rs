@@ -13,6 +13,12 @@ pub fn complete_heads(all: usize) -> usize {
     heads(all) / 4 * 3
 }
 
+/// How many of these bytes for heads one client may take, so that it leaves some to others. So a client has room for reading
+/// as well when its complete heads find none.
+pub fn of_one_client(heads: usize) -> usize {
+    heads / 2
+}
+
 const LEAST_FOR_HEADS: usize = 4 << 20;
 
 /// How many of `all` bytes may be in use after a body of this size was taken in.

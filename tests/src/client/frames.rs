@@ -1,10 +1,13 @@
 //! HTTP/2 without a library: a client that sends any frames, also frames that no library would send.
 
-use std::{io, net::SocketAddr};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
 };
 
 use crate::patience::patiently;
@@ -82,6 +85,18 @@ impl Bare {
     /// When nobody listens.
     pub async fn connect(address: SocketAddr) -> Self {
         let mut bare = Self(TcpStream::connect(address).await.expect("listens"));
+        bare.send(&[opening()]).await;
+        bare
+    }
+
+    /// A connection from another address of this machine.
+    ///
+    /// # Panics
+    /// When nobody listens.
+    pub async fn connect_from(local: IpAddr, address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind((local, 0).into()).expect("an address of loopback");
+        let mut bare = Self(socket.connect(address).await.expect("listens"));
         bare.send(&[opening()]).await;
         bare
     }

@@ -7,7 +7,12 @@ use std::{
 };
 
 use fencegate_http::{
-    body::Body, buffered::Budget, course::Course, listen::Facing, peer::Peer, upstream::fleet::Fleets,
+    body::Body,
+    buffered::{Budget, HeadMemory},
+    course::Course,
+    listen::Facing,
+    peer::Peer,
+    upstream::fleet::Fleets,
 };
 use fencegate_policies::{
     file::load,
@@ -100,12 +105,12 @@ async fn first_polled_late() {
     let first = Edition::first(plan, fleets);
     let front = Front::new(desk(&first, &all, &keeps), Role::Gateway, CancellationToken::new());
 
-    let budget = Budget::new(1 << 20, all.buffered().clone());
+    let memory = HeadMemory::new(Budget::new(1 << 20, all.buffered().clone()), None);
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let peer = Peer::at(local, local);
     let (served, course) = (Rc::new(front.clone()), Course::of_http2());
-    let facing = Facing::new(served, peer, course, Duration::from_secs(9), budget);
+    let facing = Facing::new(served, peer, course, Duration::from_secs(9), memory);
     spawn_local(Builder::new(later.clone()).serve_connection(TokioIo::new(ours), facing));
     let (mut sender, connection) =
         client::conn::http2::handshake(OnThread, TokioIo::new(theirs)).await.expect("it speaks HTTP/2");

@@ -31,11 +31,19 @@ struct Shared {
     metrics: BufferedMetrics,
 }
 
-/// The room that one body takes, until it is dropped.
+/// The room that one body or head takes, until it is dropped.
 #[derive(Debug)]
 pub struct Room {
     of: Budget,
+    what: What,
     bytes: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Body,
+    /// Counts for the sum of all heads as well.
+    Head,
 }
 
 /// There is no more room.
@@ -96,23 +104,33 @@ impl Budget {
     }
 
     pub(super) fn room(&self) -> Room {
-        Room { of: self.clone(), bytes: 0 }
+        Room { of: self.clone(), what: What::Body, bytes: 0 }
+    }
+
+    pub(super) fn room_of_head(&self) -> Room {
+        Room { of: self.clone(), what: What::Head, bytes: 0 }
     }
 }
 
 impl Room {
     /// Makes room for `bytes` of this body in all.
     pub(super) fn hold(&mut self, bytes: usize) -> Result<(), Full> {
+        self.hold_within(bytes, body_memory::bound(self.of.most(), bytes), usize::MAX)
+    }
+
+    /// Makes room for `bytes` in all, where all rooms together take at most `all` then, and those of heads at most `heads`.
+    /// What has room keeps it.
+    pub(super) fn hold_within(&mut self, bytes: usize, all: usize, heads: usize) -> Result<(), Full> {
         let wanted = i64::try_from(bytes).map_err(|_| Full)?;
-        if bytes <= FREE || wanted <= self.bytes {
+        let more = wanted - self.bytes;
+        if bytes <= FREE || more <= 0 {
             return Ok(());
         }
-        let bound = i64::try_from(body_memory::bound(self.of.most(), bytes)).unwrap_or(i64::MAX);
-        let more = wanted - self.bytes;
-        let metrics = &self.of.0.metrics;
-        // If two bodies add at once, both may be refused, but never both are admitted beyond the bound.
-        if metrics.add(more) > bound {
-            metrics.add(-more);
+        let within = |sum: i64, bound: usize| usize::try_from(sum).is_ok_and(|sum| sum <= bound);
+        let (sum, of_heads) = self.add(more);
+        // If two add at once, both may be refused, but never both are admitted beyond the bound.
+        if !within(sum, all) || !within(of_heads, heads) {
+            self.add(-more);
             return Err(Full);
         }
         self.bytes = wanted;
@@ -123,16 +141,31 @@ impl Room {
     pub(super) fn shrink(&mut self, bytes: usize) {
         let needed = if bytes <= FREE { 0 } else { i64::try_from(bytes).unwrap_or(i64::MAX) };
         if needed < self.bytes {
-            self.of.0.metrics.add(needed - self.bytes);
+            self.add(needed - self.bytes);
             self.bytes = needed;
         }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        usize::try_from(self.bytes).unwrap_or(0)
+    }
+
+    pub(super) fn budget(&self) -> &Budget {
+        &self.of
+    }
+
+    /// Returns the new sums of all rooms, and of those of heads.
+    fn add(&self, bytes: i64) -> (i64, i64) {
+        let metrics = &self.of.0.metrics;
+        let of_heads = if self.what == What::Head { bytes } else { 0 };
+        (metrics.add(bytes), metrics.add_to_heads(of_heads))
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.of.0.metrics.add(-self.bytes);
+            self.add(-self.bytes);
         }
     }
 }

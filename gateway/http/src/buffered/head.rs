@@ -3,71 +3,81 @@
 use fencegate_policies::plan::body_memory::{self, FREE};
 use hyper::Request;
 
-use super::{Budget, Full};
+use super::{Budget, Full, Room};
+use crate::share::{Client, Share, Shares};
+
+/// The memory for the heads that come over one connection.
+#[derive(Debug, Clone)]
+pub struct HeadMemory {
+    budget: Budget,
+    /// The client whose share they count for. `None`: they are those of many clients.
+    whose: Option<(Shares, Client)>,
+}
 
 /// The room of a head, or of the buffer into which heads are read, until it is dropped.
 #[derive(Debug)]
 pub struct HeadReservation {
-    of: Budget,
-    bytes: i64,
+    room: Room,
+    share: Option<Share>,
 }
 
-impl Budget {
+impl HeadMemory {
+    pub fn new(budget: Budget, whose: Option<(Shares, Client)>) -> Self {
+        Self { budget, whose }
+    }
+
+    /// No room yet.
+    pub(crate) fn reserve(&self) -> HeadReservation {
+        let share = self.whose.as_ref().map(|(shares, client)| shares.of_heads(*client));
+        HeadReservation { room: self.budget.room_of_head(), share }
+    }
+
     /// Room for the head of a request that was read in full. `None`: it is small, and is not counted.
-    pub(crate) fn hold_head<B>(&self, request: &Request<B>) -> Result<Option<HeadReservation>, Full> {
+    pub(crate) fn hold<B>(&self, request: &Request<B>) -> Result<Option<HeadReservation>, Full> {
         let bytes = head_bytes(request);
         if bytes <= FREE {
             return Ok(None);
         }
-        let mut room = HeadReservation::of(self);
-        room.hold_within(COPIES * bytes, body_memory::complete_heads(self.most()))?;
+        let mut room = self.reserve();
+        room.hold_within(COPIES * bytes, body_memory::complete_heads(self.budget.most()))?;
         Ok(Some(room))
     }
 }
 
 impl HeadReservation {
-    pub(crate) fn of(budget: &Budget) -> Self {
-        Self { of: budget.clone(), bytes: 0 }
-    }
-
     /// Makes room for `bytes` of a head that is being read. What has room keeps it.
     pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), Full> {
-        self.hold_within(bytes, body_memory::heads(self.of.most()))
+        self.hold_within(bytes, body_memory::heads(self.room.budget().most()))
     }
 
     fn hold_within(&mut self, bytes: usize, heads: usize) -> Result<(), Full> {
-        let wanted = i64::try_from(bytes).map_err(|_| Full)?;
-        let more = wanted - self.bytes;
-        if bytes <= FREE || more <= 0 {
+        let before = self.room.bytes();
+        if bytes <= FREE || bytes <= before {
             return Ok(());
         }
-        let metrics = self.of.metrics();
-        let all = self.of.most();
-        let within = |bytes: i64, bound: usize| usize::try_from(bytes).is_ok_and(|bytes| bytes <= bound);
-        // If two heads add at once, both may be refused, but never both are admitted beyond the bound.
-        let fits = within(metrics.add_to_heads(more), heads) & within(metrics.add(more), all.max(heads));
-        if !fits {
-            metrics.add_to_heads(-more);
-            metrics.add(-more);
-            metrics.head_refused();
-            return Err(Full);
+        // A head that is larger than the share finds room where its client has no other one.
+        let most = body_memory::of_one_client(heads).max(bytes);
+        let has_share = self.share.as_mut().is_none_or(|share| share.resize(bytes, most));
+        let all = self.room.budget().most().max(heads);
+        if has_share && self.room.hold_within(bytes, all, heads).is_ok() {
+            return Ok(());
         }
-        self.bytes = wanted;
-        Ok(())
+        self.room.budget().metrics().head_refused();
+        self.share_counts(before);
+        Err(Full)
     }
 
     pub(crate) fn give_back(&mut self) {
-        if self.bytes > 0 {
-            self.of.metrics().add_to_heads(-self.bytes);
-            self.of.metrics().add(-self.bytes);
-            self.bytes = 0;
-        }
+        self.room.shrink(0);
+        self.share_counts(0);
     }
-}
 
-impl Drop for HeadReservation {
-    fn drop(&mut self) {
-        self.give_back();
+    /// No more than it did before.
+    fn share_counts(&mut self, bytes: usize) {
+        if let Some(share) = &mut self.share {
+            // Less is never refused.
+            let _fits = share.resize(bytes, bytes);
+        }
     }
 }
 
@@ -100,15 +110,16 @@ mod tests {
     #[test]
     fn heads_take_half_of_the_memory_leave_some_for_reading_and_give_all_of_it_back() {
         let budget = Budget::new(16 * MIB, BufferedMetrics::nobodys());
-        let held: Vec<_> = std::iter::from_fn(|| budget.hold_head(&large()).ok()).collect();
+        let memory = HeadMemory::new(budget.clone(), None);
+        let held: Vec<_> = std::iter::from_fn(|| memory.hold(&large()).ok()).collect();
         let each = COPIES * head_bytes(&large());
         assert_eq!(held.len(), 6 * MIB / each);
-        let mut reading = HeadReservation::of(&budget);
+        let mut reading = memory.reserve();
         assert_eq!((reading.hold(2 * MIB), reading.hold(3 * MIB)), (Ok(()), Err(Full)));
         let mut body = budget.room();
         assert_eq!(body.hold(4 * MIB), Ok(()), "bodies go on");
         let small = Request::get("/small").header("a", "b").body(()).expect("a request");
-        assert!(budget.hold_head(&small).is_ok_and(|room| room.is_none()), "what is small is not counted");
+        assert!(memory.hold(&small).is_ok_and(|room| room.is_none()), "what is small is not counted");
         drop((held, body, reading));
         assert_eq!((budget.metrics().add(0), budget.metrics().add_to_heads(0)), (0, 0));
     }
@@ -123,10 +134,36 @@ mod tests {
                 room
             })
             .collect();
-        assert!(budget.hold_head(&large()).is_err());
+        let memory = HeadMemory::new(budget, None);
+        assert!(memory.hold(&large()).is_err());
         drop(small_ones);
-        assert!(budget.hold_head(&large()).is_ok());
-        let budget = Budget::new(64 << 10, BufferedMetrics::nobodys());
-        assert!(budget.hold_head(&large()).is_ok());
+        assert!(memory.hold(&large()).is_ok());
+        let small = HeadMemory::new(Budget::new(64 << 10, BufferedMetrics::nobodys()), None);
+        assert!(small.hold(&large()).is_ok());
+    }
+
+    #[test]
+    fn one_client_takes_half_of_the_part_for_heads_whether_they_are_complete_or_not() {
+        let budget = Budget::new(16 * MIB, BufferedMetrics::nobodys());
+        let shares = Shares::default();
+        let of = |last| {
+            let client = Client::at([192, 0, 2, last].into());
+            HeadMemory::new(budget.clone(), Some((shares.clone(), client)))
+        };
+        let (one, other) = (of(1), of(2));
+        let each = COPIES * head_bytes(&large());
+        let held: Vec<_> = std::iter::from_fn(|| one.hold(&large()).ok()).collect();
+        assert_eq!(held.len(), 3 * MIB / each);
+        let mut reading = one.reserve();
+        assert_eq!((reading.hold(MIB), reading.hold(2 * MIB)), (Ok(()), Err(Full)), "of both together");
+        assert!(other.hold(&large()).is_ok_and(|room| room.is_some()), "another client");
+        drop(held);
+        assert_eq!((reading.hold(MIB), reading.hold(4 * MIB)), (Ok(()), Ok(())));
+        assert!(one.hold(&large()).is_err());
+        assert_eq!(other.reserve().hold(4 * MIB), Ok(()));
+        reading.give_back();
+        assert_eq!(reading.hold(6 * MIB), Ok(()), "a single one may be larger than the share");
+        drop(reading);
+        assert_eq!((budget.metrics().add(0), budget.metrics().add_to_heads(0)), (0, 0));
     }
 }

@@ -9,6 +9,6 @@ mod pieces;
 pub use self::{
     allowance::{Allowance, allowance},
     budget::{Budget, Full, Room},
-    head::HeadReservation,
+    head::{HeadMemory, HeadReservation},
     pieces::{NoRoom, Pieces},
 };

@@ -25,7 +25,7 @@ use super::{
     speak::{LAST_REQUEST, Speech},
     time_limit::Limit,
 };
-use crate::{buffered::Budget, network::Reset, peer::Peer};
+use crate::{buffered::Budget, network::Reset, peer::Peer, share::Shares};
 
 /// A listener's settings in one plan.
 pub(super) struct Entry {
@@ -52,10 +52,10 @@ impl Entry {
         certificates: Option<Arc<Certificates>>,
         drain: CancellationToken,
         metrics: Rc<ClientMetrics>,
-        budget: Budget,
+        (budget, shares): (Budget, Shares),
     ) -> Self {
         Self {
-            speech: Speech::new(listener, budget),
+            speech: Speech::new(listener, budget, shares),
             connections_per_client: listener.limits.connections_per_client,
             protocols: listener.protocols,
             certificates,

@@ -50,7 +50,8 @@ impl Door {
         metrics: &ClientMetrics,
     ) -> Self {
         let metrics = Rc::new(metrics.clone());
-        let entry = Entry::new(listener, certificates, drain.clone(), metrics.clone(), budget.clone());
+        let counted = (budget.clone(), shares.clone());
+        let entry = Entry::new(listener, certificates, drain.clone(), metrics.clone(), counted);
         let places = Places::new(share.max(1));
         let entry = RefCell::new(Rc::new(entry));
         Self { entry, drain, places, shares, turns_away: false, metrics, budget }
@@ -66,8 +67,8 @@ impl Door {
     pub fn turn_to(&self, listener: &Listener) {
         let certificates = self.entry.borrow().certificates();
         let (drain, metrics) = (self.drain.clone(), self.metrics.clone());
-        let budget = self.budget.clone();
-        self.entry.replace(Rc::new(Entry::new(listener, certificates, drain, metrics, budget)));
+        let counted = (self.budget.clone(), self.shares.clone());
+        self.entry.replace(Rc::new(Entry::new(listener, certificates, drain, metrics, counted)));
     }
 
     /// Accepts connections until the drain begins. They live on in `open`, each until its requests are answered.

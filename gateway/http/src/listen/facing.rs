@@ -8,7 +8,7 @@ use super::responder::{Answered, Answers, Asked, Refused};
 use crate::course::Course;
 use crate::{
     body::{Body, Reply},
-    buffered::Budget,
+    buffered::HeadMemory,
     peer::Peer,
 };
 
@@ -18,7 +18,7 @@ pub struct Facing {
     peer: Rc<Peer>,
     course: Rc<Course>,
     pause: Duration,
-    budget: Budget,
+    memory: HeadMemory,
 }
 
 impl Facing {
@@ -28,9 +28,9 @@ impl Facing {
         peer: Peer,
         course: Rc<Course>,
         pause: Duration,
-        budget: Budget,
+        memory: HeadMemory,
     ) -> Self {
-        Self { front, peer: Rc::new(peer), course, pause, budget }
+        Self { front, peer: Rc::new(peer), course, pause, memory }
     }
 }
 
@@ -43,7 +43,7 @@ impl Service<Request<Incoming>> for Facing {
         let (exchange, answering) = self.course.begin();
         let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
         // Here and not in a step: one look at an HTTP/2 connection hands over all heads that have come, and steps run later.
-        let Ok(head) = self.budget.hold_head(&http) else {
+        let Ok(head) = self.memory.hold(&http) else {
             let reply = self.front.refuse(Refused::NoRoom, Duration::ZERO);
             return Box::pin(ready(Ok(reply.map(|body| answering.with(body)))));
         };

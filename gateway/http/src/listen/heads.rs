@@ -3,14 +3,7 @@
 use tokio::time::Instant;
 
 use super::detect::{PREFACE, Spoken};
-use crate::buffered::{Budget, Full, HeadReservation};
-
-/// The memory for heads at one listener.
-pub(super) struct HeadMemory {
-    pub(super) budget: Budget,
-    /// What the library may take for an HTTP/2 head that is not complete.
-    pub(super) unfinished: usize,
-}
+use crate::buffered::{Full, HeadMemory, HeadReservation};
 
 /// The head that one connection is sending.
 pub(super) struct PartialHead {
@@ -30,14 +23,13 @@ enum Progress {
 }
 
 impl PartialHead {
-    pub(super) fn new(spoken: Spoken, memory: &HeadMemory) -> Self {
+    /// `unfinished`: the bytes that the library may take for an HTTP/2 head that is not complete.
+    pub(super) fn new(spoken: Spoken, memory: &HeadMemory, unfinished: usize) -> Self {
         let progress = match spoken {
             Spoken::Http1 => Progress::Http1(0),
-            Spoken::Http2 => {
-                Progress::Http2 { frames: HeadFrameParser::new(), unfinished: memory.unfinished, since: None }
-            }
+            Spoken::Http2 => Progress::Http2 { frames: HeadFrameParser::new(), unfinished, since: None },
         };
-        Self { room: HeadReservation::of(&memory.budget), progress }
+        Self { room: memory.reserve(), progress }
     }
 
     /// An HTTP/1 head begins.
@@ -134,7 +126,7 @@ const END_HEADERS: u8 = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffered::metrics::BufferedMetrics;
+    use crate::buffered::{Budget, metrics::BufferedMetrics};
 
     fn frame(kind: u8, flags: u8, payload: usize) -> Vec<u8> {
         let length = u32::try_from(payload).expect("short").to_be_bytes();
@@ -166,12 +158,12 @@ mod tests {
     fn heads_that_are_not_complete_take_room_and_the_last_one_finds_none() {
         for spoken in [Spoken::Http1, Spoken::Http2] {
             let budget = Budget::new(1 << 20, BufferedMetrics::nobodys());
-            let memory = HeadMemory { budget: budget.clone(), unfinished: 1 << 20 };
+            let memory = HeadMemory::new(budget.clone(), None);
             let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
             let bytes = if spoken == Spoken::Http1 { vec![b'x'; 1 << 20] } else { opened };
             let mut held = Vec::new();
             let all = loop {
-                let mut heads = PartialHead::new(spoken, &memory);
+                let mut heads = PartialHead::new(spoken, &memory, 1 << 20);
                 if heads.read(&bytes, true).is_err() {
                     break held.len();
                 }
@@ -199,14 +191,14 @@ mod tests {
     #[test]
     fn a_complete_http2_head_gives_its_room_back_and_an_http1_connection_keeps_it() {
         let budget = Budget::new(1 << 20, BufferedMetrics::nobodys());
-        let memory = HeadMemory { budget: budget.clone(), unfinished: 1 << 20 };
-        let mut http2 = PartialHead::new(Spoken::Http2, &memory);
+        let memory = HeadMemory::new(budget.clone(), None);
+        let mut http2 = PartialHead::new(Spoken::Http2, &memory, 1 << 20);
         let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
         http2.read(&opened, false).expect("room");
         assert!(http2.unfinished().is_some());
         http2.read(&frame(CONTINUATION, END_HEADERS, 1), false).expect("room");
         assert_eq!((http2.unfinished(), budget.metrics().add(0)), (None, 0));
-        let mut http1 = PartialHead::new(Spoken::Http1, &memory);
+        let mut http1 = PartialHead::new(Spoken::Http1, &memory, 1 << 20);
         http1.read(&[b'x'; 30_000], true).expect("room");
         http1.read(&[b'x'; 90_000], false).expect("a body is counted elsewhere");
         http1.begin();

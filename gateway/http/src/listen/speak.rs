@@ -8,7 +8,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate_policies::plan::{Limits, Listener, Timeouts};
+use fencegate_policies::{
+    plan::{Limits, Listener, Timeouts},
+    trusted_proxies::Trust,
+};
 use hyper::{
     rt::Executor,
     server::conn::{http1, http2},
@@ -25,7 +28,7 @@ use super::{
     detect::Spoken,
     facing::Facing,
     farewell::{close, farewell, words},
-    heads::{HeadMemory, PartialHead},
+    heads::PartialHead,
     metrics::ClientMetrics,
     paced::Paced,
     places::Place,
@@ -34,12 +37,13 @@ use super::{
     time_limit::Limit,
 };
 use crate::body::fields::LIBRARYS_MOST;
-use crate::buffered::Budget;
+use crate::buffered::{Budget, HeadMemory};
 use crate::course::{Course, Reading};
 use crate::{
     network::Reset,
     parting::{Switched, Taker},
     peer::Peer,
+    share::{Client, Shares},
 };
 
 /// The HTTP library, with the limits of a listener.
@@ -47,11 +51,17 @@ pub(super) struct Speech {
     http1: http1::Builder,
     http2: http2::Builder<OnThisWorker>,
     pub(super) timeouts: Timeouts,
-    memory: HeadMemory,
+    /// The memory for heads, and the counts of each client.
+    budget: Budget,
+    shares: Shares,
+    /// What the library may take for an HTTP/2 head that is not complete.
+    unfinished: usize,
+    /// Their heads are those of many clients.
+    proxies: Trust,
 }
 
 impl Speech {
-    pub(super) fn new(listener: &Listener, budget: Budget) -> Self {
+    pub(super) fn new(listener: &Listener, budget: Budget, shares: Shares) -> Self {
         let limits = &listener.limits;
         let mut http1 = http1::Builder::new();
         http1
@@ -62,8 +72,21 @@ impl Speech {
             // The library accepts a few fields more than we serve, so that a client with too many gets our answer.
             http1.max_headers(limits.max_fields + SPARE_FIELDS);
         }
-        let memory = HeadMemory { budget, unfinished: UNFINISHED * (limits.max_header + SPARE_HEADER) };
-        Self { http1, http2: http2(limits), timeouts: listener.timeouts.clone(), memory }
+        Self {
+            http1,
+            http2: http2(limits),
+            timeouts: listener.timeouts.clone(),
+            budget,
+            shares,
+            unfinished: UNFINISHED * (limits.max_header + SPARE_HEADER),
+            proxies: listener.trusted.clone(),
+        }
+    }
+
+    fn head_memory(&self, peer: &Peer) -> HeadMemory {
+        let address = peer.address.ip();
+        let whose = (!self.proxies.sets_apart(address)).then(|| (self.shares.clone(), Client::at(address)));
+        HeadMemory::new(self.budget.clone(), whose)
     }
 
     /// Serves until the client hangs up. During a drain: until the requests that have begun are answered.
@@ -84,10 +107,14 @@ impl Speech {
             Spoken::Http2 => Course::of_http2(),
         };
         place.follows(&course);
-        let budget = self.memory.budget.clone();
-        let facing = Facing::new(front.clone(), peer, course.clone(), self.timeouts.request_body, budget);
+        // Ends here, so that an idle connection takes no memory for it.
+        let (facing, heads) = {
+            let memory = self.head_memory(&peer);
+            let heads = PartialHead::new(spoken, &memory, self.unfinished);
+            let pause = self.timeouts.request_body;
+            (Facing::new(front.clone(), peer, course.clone(), pause, memory), heads)
+        };
         let told = (front.clone(), metrics.clone());
-        let heads = PartialHead::new(spoken, &self.memory);
         let paced = Paced::new(stream, course.clone(), self.timeouts.clone(), told, heads);
         let (stream, course) = (TokioIo::new(paced), &*course);
         // Each has a box of its own, so that an idle connection only takes memory for the version of HTTP that it speaks.

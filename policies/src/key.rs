@@ -1,5 +1,6 @@
 //! Makes the resource key of a request: two requests for one resource get one key, for two resources two keys.
 
+mod asked;
 mod conflict;
 mod declared;
 mod expand;
@@ -21,6 +22,7 @@ mod taken_apart;
 mod template;
 mod values;
 
+pub(crate) use asked::fits_routes;
 pub(crate) use conflict::compare;
 pub use conflict::{Content, Sent};
 pub use declared::Said;

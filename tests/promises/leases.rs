@@ -276,6 +276,8 @@ async fn keys_are_spelled_as_requests_spell_them() {
         ("account/%", "account/%25"),
         ("account/caf\u{e9}", "account/caf%C3%A9"),
         ("account/a b", "account/a%20b"),
+        // Only by the routes: a template may have this character between its values.
+        ("account/x@y", "account/x%40y"),
     ] {
         let refused = gateway.send(&asked(key)).await;
         assert_eq!((refused.status, refused.reason().as_str()), (400, "key-invalid"), "{key}");
@@ -285,8 +287,7 @@ async fn keys_are_spelled_as_requests_spell_them() {
             "{told}"
         );
         assert_eq!(gateway.send(&asked(right)).await.status, 201, "{right}");
-        if let Some(escaped) = key.strip_prefix("account/").filter(|key| key.is_ascii() && !key.contains(' '))
-        {
+        if let Some(escaped) = key.strip_prefix("account/").filter(|key| key.contains('%')) {
             let path = format!("/api/v1/locks/account%2F{}", escaped.replace('%', "%25"));
             let looked = gateway.admin(&path).await;
             let told = String::from_utf8_lossy(&looked.body).into_owned();

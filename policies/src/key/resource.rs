@@ -28,6 +28,10 @@ pub enum ParseKeyError {
     NoKey(#[from] NoKey),
     #[error("FG0626: no request has a key that is written so; write `{written}`")]
     Misspelled { written: String },
+    #[error(
+        "FG0626: `#` stands before the number of a permit, and no request has such a key; in a value write `%23`"
+    )]
+    Permit,
 }
 
 impl ResourceKey {

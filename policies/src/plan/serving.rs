@@ -3,11 +3,13 @@
 use super::routing::RouteTable;
 use super::{
     admin::Admin,
+    fence::Fence,
     fields::ReservedFields,
     listener::Listener,
     log::Log,
     upstream::{Upstream, UpstreamId},
 };
+use crate::key::{ParseKeyError, ResourceKey, fits_routes};
 
 /// What a process serves, and its upstreams: the part of a plan that gateway and guard share.
 #[derive(Debug, Clone)]
@@ -26,6 +28,17 @@ pub struct Plan {
 impl Plan {
     pub fn upstream(&self, id: UpstreamId) -> &Upstream {
         &self.upstreams[id.0]
+    }
+
+    /// Reads a key that a job or a client of leases wants to lock.
+    ///
+    /// # Errors
+    /// It is none, or no request has a key that is spelled so; then the error has the right spelling.
+    pub fn asked_key(&self, text: &str) -> Result<ResourceKey, ParseKeyError> {
+        let key = ResourceKey::parse_asked(text)?;
+        let fences = self.routes.routes().iter().filter_map(|route| route.fence.as_ref());
+        fits_routes(&key, fences.flat_map(Fence::templates))?;
+        Ok(key)
     }
 }
 

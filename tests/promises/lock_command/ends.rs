@@ -92,9 +92,15 @@ async fn every_end_has_its_code() {
         ("lock job/% -- true", 125, "write `job/%25`"),
         ("lock job/caf\u{e9} -- true", 125, "write `job/caf%C3%A9`"),
         ("lock job/x%40y -- true", 0, ""),
+        ("lock account/x@y -- true", 125, "write `account/x%40y`"),
+        ("lock account/x%40y -- true", 0, ""),
+        ("lock account/7/report@9 -- true", 0, ""),
+        ("lock account/7#2 -- true", 125, "FG0626: `#` stands before the number of a permit"),
         ("lock job/2 --wait soon -- true", 125, "forever"),
         ("lock --wait 1s show -- true", 0, ""),
         ("elect job\u{a0}2 -- true", 125, "FG0623"),
+        ("elect job%2f2 -- true", 125, "write `election/job%2F2`"),
+        ("elect job#2 -- true", 125, "FG0626"),
         ("elect billing -- sh -c exit\u{a0}9", 9, ""),
     ];
     for (line, code, complaint) in lines {

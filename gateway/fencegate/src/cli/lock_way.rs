@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use clap::Args;
 use fencegate_guard::ticket::secret;
 use fencegate_http::upstream::tls::Secured;
-use fencegate_policies::plan;
+use fencegate_policies::{key::ResourceKey, plan};
 
 use super::{config::Config, out::failed};
 use crate::charge::{
@@ -44,10 +44,13 @@ impl LockWay {
     /// `note` is what others see about the holder.
     ///
     /// # Errors
-    /// A file cannot be read, or has a mistake; stderr says so.
-    pub(super) fn source(&self, note: Option<String>) -> Result<LockSource, ExitCode> {
+    /// A file cannot be read, or has a mistake, or the key is none of the policy's requests; stderr says so. A gateway
+    /// looks at the key itself.
+    pub(super) fn source(&self, key: &ResourceKey, note: Option<String>) -> Result<LockSource, ExitCode> {
         if self.gateway.is_empty() {
-            return Ok(LockSource::Ensemble(FromEnsemble::of(self.config.plan()?, self.ttl)));
+            let plan = self.config.plan()?;
+            plan.serving.asked_key(key.as_str()).map_err(|bad| failed(&bad))?;
+            return Ok(LockSource::Ensemble(FromEnsemble::of(plan, self.ttl)));
         }
         let bearer = self.bearer_file.as_deref().map(secret).transpose().map_err(|bad| failed(&bad))?;
         let bearer = bearer.map(|bearer| bearer.trim_ascii().to_vec());

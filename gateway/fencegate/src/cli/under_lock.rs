@@ -120,8 +120,13 @@ impl UnderLock {
 impl Election {
     pub(super) fn run(self) -> ExitCode {
         let Self { name, again, address, keeping, command } = self;
-        let Ok(key) = ResourceKey::parse(&format!("election/{name}")) else {
+        let key = format!("election/{name}");
+        if ResourceKey::parse(&key).is_err() {
             return not_run(&Unfit::Name(name));
+        }
+        let key = match ResourceKey::parse_asked(&key) {
+            Ok(key) => key,
+            Err(bad) => return not_run(&bad),
         };
         let wanted =
             WantedLock { key, access: Access::Alone, permits: None, wait: LockWait::AsLongAsItTakes };
@@ -142,7 +147,7 @@ impl Keeping {
         note: Option<String>,
     ) -> ExitCode {
         // The mistake was reported, and nothing was run.
-        let Ok(mut source) = self.way.source(note) else { return ExitCode::from(NOT_RUN) };
+        let Ok(mut source) = self.way.source(&wanted.key, note) else { return ExitCode::from(NOT_RUN) };
         if let Err(unfit) = fits(self.grace, source.renewals()) {
             return not_run(&unfit);
         }

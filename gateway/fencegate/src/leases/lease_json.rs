@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use fencegate_policies::{key::ResourceKey, permits::Permit, plan::Mode, token::Token};
+use fencegate_policies::{
+    key::{ParseKeyError, ResourceKey},
+    permits::Permit,
+    plan::Mode,
+    token::Token,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -247,6 +252,9 @@ pub fn is_of_election(key: &ResourceKey) -> bool {
 }
 
 /// The key of an election.
-pub fn election_key(name: &str) -> Option<ResourceKey> {
-    ResourceKey::parse(&format!("election/{name}")).ok()
+///
+/// # Errors
+/// The name is no part of a key, or no key is spelled so.
+pub fn election_key(name: &str) -> Result<ResourceKey, ParseKeyError> {
+    ResourceKey::parse_asked(&format!("election/{name}"))
 }

@@ -52,7 +52,7 @@ pub(super) async fn acquire(
     };
     let principal = applicant.known()?;
     let asked: LeaseRequest = read(&body)?;
-    let keys = keys(&asked.keys)?;
+    let keys = keys(&plan, &asked.keys)?;
     if !may_take(principal, &keys) {
         return Err(Refusal::new(
             Reason::LeaseForbidden,
@@ -306,11 +306,11 @@ pub(super) fn not_a_key(bad: &ParseKeyError) -> Refusal {
     Refusal::new(Reason::KeyInvalid, bad.to_string()).advising(bad.to_string())
 }
 
-fn keys(asked: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
+fn keys(plan: &Gateway, asked: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
     if !(1..=ResourceKey::MOST_IN_SET).contains(&asked.len()) {
         return Err(malformed("`keys` has 1 to 16 keys"));
     }
-    let keys: Result<Vec<_>, _> = asked.iter().map(|key| ResourceKey::parse_asked(key)).collect();
+    let keys: Result<Vec<_>, _> = asked.iter().map(|key| plan.serving.asked_key(key)).collect();
     let mut keys = keys.map_err(|bad| not_a_key(&bad))?;
     // `#` stands before the number of a permit: `job#1` would have the marks of the second permit of `job`.
     if keys.iter().any(|key| key.as_str().contains('#')) {

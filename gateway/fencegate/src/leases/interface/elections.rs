@@ -15,6 +15,7 @@ use futures_util::stream;
 use tokio::{sync::watch, time::sleep};
 
 use super::{
+    client_calls::not_a_key,
     key_line::{number, untold},
     setting::{Applicant, Interface, PREFIX, json},
     watching::{sse, streams},
@@ -67,8 +68,7 @@ pub(super) async fn leads(
 }
 
 fn key(name: &str) -> Result<ResourceKey, Refusal> {
-    election_key(name)
-        .ok_or_else(|| Refusal::new(Reason::KeyInvalid, "the name of an election is no part of a key"))
+    election_key(name).map_err(|bad| not_a_key(&bad))
 }
 
 /// Reports each new leader.

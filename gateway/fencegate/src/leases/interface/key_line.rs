@@ -6,7 +6,6 @@ use axum::{
     response::Response,
 };
 use fencegate_lock::tenures::question::Untold;
-use fencegate_policies::key::ResourceKey;
 
 use super::{
     client_calls::not_a_key,
@@ -26,7 +25,8 @@ pub(super) async fn show(
     Path(key): Path<String>,
 ) -> Result<Response, Refusal> {
     applicant.known()?;
-    let key = ResourceKey::parse_asked(&key).map_err(|bad| not_a_key(&bad))?;
+    let plan = interface.in_force.plan();
+    let key = plan.serving.asked_key(&key).map_err(|bad| not_a_key(&bad))?;
     applicant.may_look_at(&key)?;
     let leases = &interface.leases;
     let line = leases.keeper.line_of(&key, leases.site(&key)).await.map_err(untold)?;

@@ -1,0 +1,166 @@
+//! Compares a key that somebody has written by hand with the keys that routes give.
+
+use super::{
+    expand::{apply, push_escaped},
+    resource::{PERMIT, ParseKeyError, ResourceKey},
+    template::{Filter, KeyTemplate, Part, Source, Variable},
+};
+use crate::path::escape;
+
+/// Whether a job or a lease may lock this key. A key of no route is one of their own, unless it has the form of a route's key
+/// and only its values are spelled as those of no request.
+///
+/// # Errors
+/// A route gives another key for these values, or the text is that of a permit.
+pub(crate) fn fits_routes<'t>(
+    key: &ResourceKey,
+    templates: impl Iterator<Item = &'t KeyTemplate>,
+) -> Result<(), ParseKeyError> {
+    let mut other = None;
+    for template in templates {
+        match template.spelled(key.as_str()) {
+            Some(spelled) if spelled == key.as_str() => return Ok(()),
+            spelled => other = other.or(spelled),
+        }
+    }
+    match other {
+        _ if key.as_str().contains(PERMIT) => Err(ParseKeyError::Permit),
+        Some(written) if ResourceKey::parse(&written).is_ok() => Err(ParseKeyError::Misspelled { written }),
+        _ => Ok(()),
+    }
+}
+
+impl KeyTemplate {
+    /// The key that the template gives for the values that `text` has in their places. `None`: it does not have its form, or no
+    /// request can have such values. A value with a slash has another form: `account/7/report` may be a key beside `account/7`.
+    fn spelled(&self, text: &str) -> Option<String> {
+        let (mut key, mut rest) = (String::new(), text);
+        let mut parts = self.parts.iter().peekable();
+        while let Some(part) = parts.next() {
+            match part {
+                Part::Literal(literal) => {
+                    rest = rest.strip_prefix(&**literal)?;
+                    key.push_str(literal);
+                }
+                Part::Variable(variable) => {
+                    let length = match parts.peek() {
+                        Some(Part::Literal(behind)) if self.is_last(behind) => {
+                            rest.strip_suffix(&**behind)?.len()
+                        }
+                        // A value is not empty.
+                        Some(Part::Literal(behind)) => {
+                            rest.char_indices().skip(1).find(|(at, _)| rest[*at..].starts_with(&**behind))?.0
+                        }
+                        Some(Part::Variable(_)) | None => rest.len(),
+                    };
+                    let value;
+                    (value, rest) = rest.split_at(length);
+                    push_escaped(&variable.read_back(value)?, &mut key);
+                }
+            }
+        }
+        rest.is_empty().then_some(key)
+    }
+
+    fn is_last(&self, literal: &str) -> bool {
+        matches!(self.parts.last(), Some(Part::Literal(last)) if std::ptr::eq(&**last, literal))
+    }
+}
+
+impl Variable {
+    /// The value that a request has where this stands in a key, as the template gives it on.
+    fn read_back(&self, written: &str) -> Option<String> {
+        if written.contains('/') {
+            return None;
+        }
+        let value = unescaped(written)?;
+        let value = if self.source == Source::Host { value.to_ascii_lowercase() } else { value };
+        let value =
+            self.filters.iter().try_fold(value, |value, filter: &Filter| apply(value, filter)).ok()?;
+        (!value.is_empty() && !value.chars().any(char::is_control)).then_some(value)
+    }
+}
+
+/// `None`: the bytes are no text, so they are the value of no request.
+fn unescaped(written: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(written.len()), written.as_bytes());
+    while let [first, after @ ..] = rest {
+        let (byte, behind) = escape(rest.strip_prefix(b"%").unwrap_or_default()).unwrap_or((*first, after));
+        bytes.push(byte);
+        rest = behind;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn asked(key: &str, templates: &[&str]) -> Result<(), ParseKeyError> {
+        let templates: Vec<_> = templates.iter().map(|one| KeyTemplate::parse(one).expect(one)).collect();
+        fits_routes(&ResourceKey::parse(key).expect("a key"), templates.iter())
+    }
+
+    #[test]
+    fn a_key_in_the_form_of_a_route_is_spelled_as_its_requests_spell_it() {
+        const ACCOUNT: &[&str] = &["account/{path.id}"];
+        for (key, templates, right) in [
+            ("account/x@y", ACCOUNT, "account/x%40y"),
+            ("account/a+b:c", ACCOUNT, "account/a%2Bb%3Ac"),
+            ("account/x@y", &["other", "{path.a}/{path.b}"], "account/x%40y"),
+            ("account/007", &["account/{path.id | int}"], "account/7"),
+            ("account/A-7", &["account/{path.id | lower}"], "account/a-7"),
+            ("account/%20a", &["account/{query.id | trim}"], "account/a"),
+            ("Shop.Example/a", &["{host}/a"], "shop.example/a"),
+            ("a/x@y@z:b", &["a/{path.x}@{path.y}:b"], "a/x@y%40z:b"),
+        ] {
+            let written = right.to_owned();
+            assert_eq!(asked(key, templates), Err(ParseKeyError::Misspelled { written }), "{key}");
+            assert_eq!(asked(right, templates), Ok(()), "{right}");
+        }
+    }
+
+    #[test]
+    fn what_some_route_gives_and_what_has_the_form_of_none_is_taken() {
+        for (key, templates) in [
+            ("account/x%40y", &["account/{path.id}"][..]),
+            ("account/x@y", &["account/{path.id}", "account/{path.a}@{path.b}"]),
+            ("account/A", &["account/{path.id | lower}", "account/{path.id}"]),
+            ("account/7/report", &["account/{path.id}"]),
+            ("account/", &["account/{path.id}"]),
+            ("account/x@y", &["account/{path.id | int}"]),
+            ("account/%FF@", &["account/{path.id}"]),
+            ("job/nightly@3", &["account/{path.id}"]),
+            ("one#lock", &["one#lock"]),
+            ("job@1", &[]),
+        ] {
+            assert_eq!(asked(key, templates), Ok(()), "{key} {templates:?}");
+        }
+        for permit in ["job/nightly#1", "account/7#2", "one#lock"] {
+            assert_eq!(asked(permit, &["account/{path.id}"]), Err(ParseKeyError::Permit));
+        }
+        assert_eq!(asked("account/7%232", &["account/{path.id}"]), Ok(()), "a value with this character");
+    }
+
+    proptest! {
+        /// What is told as the right spelling is taken, and so is every key that a request has.
+        #[test]
+        fn the_right_spelling_is_that_of_a_request(a in "[ -~\u{e9}]{1,12}", b in "[ -~]{1,12}") {
+            for form in ["a/{path.a}", "{path.a}/z", "{path.a}@{path.b | lower}:x", "q{path.a}x@x{path.b}"] {
+                let template = KeyTemplate::parse(form).expect(form);
+                let (mut one, mut other) = (String::new(), String::new());
+                push_escaped(&a, &mut one);
+                push_escaped(&b.to_ascii_lowercase(), &mut other);
+                let given = form.replace("{path.a}", &one).replace("{path.b | lower}", &other);
+                let given = given.replace("{path.b}", &other);
+                prop_assert_eq!(template.spelled(&given), Some(given.clone()));
+                let typed = form.replace("{path.a}", &a).replace("{path.b | lower}", &b).replace("{path.b}", &b);
+                if let Some(spelled) = template.spelled(&typed) {
+                    prop_assert_eq!(template.spelled(&spelled), Some(spelled.clone()));
+                }
+            }
+        }
+    }
+}

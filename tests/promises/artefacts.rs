@@ -58,6 +58,12 @@ async fn the_compose_file_fits_its_schema_and_its_files_are_good() {
     run("promtool", &["check", "config", "--syntax-only", &configured]).await;
     // Every mounted file exists, except the secrets, which `start` makes.
     let text = read("compose/compose.yaml");
+    // Who has the key that gateways sign with can make tickets.
+    let guard =
+        text.split("\n  guard:").nth(1).and_then(|rest| rest.split("\n  ledger:").next()).expect("a guard");
+    assert!(!guard.contains("./secrets:") && !guard.contains("gateway-key"), "{guard}");
+    assert_eq!(text.matches("read_only: true").count(), 2, "ours, and the service");
+    assert_eq!(text.matches("cap_drop: [ALL]").count(), 2, "ours, and the service");
     let mounted = text.split(['"', ' ', '\n']).filter_map(|word| word.strip_suffix(":ro")?.split(':').next());
     let mounted: Vec<&str> = mounted.filter(|path| !path.starts_with("./secrets")).collect();
     assert!(mounted.len() >= 6, "{mounted:?}");

@@ -296,6 +296,22 @@ async fn keys_are_spelled_as_requests_spell_them() {
     }
 }
 
+/// An operator reads them in tables and on a page.
+#[tokio::test]
+async fn a_note_looks_like_what_it_is() {
+    let (_site, _tokens, gateway) = one().await;
+    for (note, status) in [
+        ("10.0.0.1:80 \u{645}\u{6cc}\u{200c}\u{6a9}", 201),
+        ("a\u{202e}b", 400),
+        ("a\u{2028}b", 400),
+        ("a\u{200b}b", 400),
+    ] {
+        let ask = Ask::post("/.fencegate/v1/leases").field("authorization", &format!("Bearer {CLIENT}"));
+        let answer = gateway.send(&ask.body(json!({"keys": ["account/7"], "note": note}).to_string())).await;
+        assert_eq!(answer.status, status, "{note:?}: {answer:?}");
+    }
+}
+
 #[tokio::test]
 async fn nobody_takes_what_is_not_his() {
     let (site, _tokens, gateway) = one().await;

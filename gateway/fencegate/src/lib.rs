@@ -46,6 +46,7 @@ pub mod key_secret;
 pub mod leases;
 pub mod metrics;
 pub mod notes;
+pub mod one_line;
 #[cfg(feature = "openapi")]
 pub mod openapi;
 pub mod path_segment;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::one_line::visible;
+
 /// Rows below a line of heads.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -25,11 +27,6 @@ impl Table {
         };
         (0..self.head.len()).map(width).collect()
     }
-}
-
-/// Replaces control characters, which would be commands to the terminal.
-fn visible(text: &str) -> String {
-    text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
 }
 
 impl fmt::Display for Table {

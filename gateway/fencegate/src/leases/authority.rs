@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencegate_http::peer::Peer;
+use fencegate_http::peer::{Identity, Peer};
 use fencegate_policies::{
     key::ResourceKey,
     plan::{self, Principal, Shows},
@@ -54,11 +54,7 @@ impl Authority {
         let certificate = peer.certificate();
         let shows = |credential: &Credential| match credential {
             Credential::Bearer(known) => token.is_some_and(|token| known.is(token)),
-            Credential::Certificate(name) => certificate.is_some_and(|client| {
-                let common = client.common_names.iter().map(String::as_str);
-                let names = client.names.iter().filter_map(|name| name.split_once(':').map(|(_, name)| name));
-                common.chain(names).any(|known| known.eq_ignore_ascii_case(name))
-            }),
+            Credential::Certificate(name) => certificate.is_some_and(|client| is_named(client, name)),
         };
         let mut found = None;
         for (principal, credential) in self.0.iter() {
@@ -68,6 +64,19 @@ impl Authority {
         }
         found.cloned()
     }
+}
+
+/// Whether a policy means this client by the name. A URI counts for a name with a colon alone, and an address for one with an `@`:
+/// who may choose a URI of his certificate does not choose the name of a machine by it.
+fn is_named(client: &Identity, name: &str) -> bool {
+    let of_kind = |written: &String| match written.split_once(':') {
+        Some(("URI", uri)) => name.contains(':') && uri.eq_ignore_ascii_case(name),
+        Some(("email", address)) => name.contains('@') && address.eq_ignore_ascii_case(name),
+        Some((_, host)) => host.eq_ignore_ascii_case(name),
+        None => false,
+    };
+    client.common_names.iter().any(|common| common.eq_ignore_ascii_case(name))
+        || client.names.iter().any(of_kind)
 }
 
 /// The token of `Authorization: Bearer`.
@@ -88,4 +97,31 @@ impl Authority {
 /// True if the principal may take all of these keys.
 pub fn may_take(principal: &Principal, keys: &[ResourceKey]) -> bool {
     keys.iter().all(|key| principal.keys.iter().any(|pattern| pattern.matches(key)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uri_or_an_address_is_not_the_name_of_a_machine() {
+        let client = |common: &str, names: &[&str]| Identity {
+            subject: String::new(),
+            common_names: vec![common.to_owned()],
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+            fingerprint: String::new(),
+        };
+        for (names, asked, known) in [
+            (&["DNS:batch.internal"][..], "Batch.Internal", true),
+            (&["URI:batch"], "batch", false),
+            (&["email:batch"], "batch", false),
+            (&["URI:spiffe://example/batch"], "spiffe://example/batch", true),
+            (&["email:batch@example"], "batch@example", true),
+            (&["URI:batch@example"], "batch@example", false),
+            (&[], "guest", true),
+            (&[], "batch", false),
+        ] {
+            assert_eq!(is_named(&client("guest", names), asked), known, "{names:?} {asked}");
+        }
+    }
 }

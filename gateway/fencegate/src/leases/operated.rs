@@ -9,6 +9,7 @@ use super::{
     id::Reference,
     lease::{Lease, Why},
 };
+use crate::one_line::is_line;
 
 /// Why an action has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +75,6 @@ impl Leases {
 }
 
 fn line(why: &str) -> Result<Arc<str>, Unheeded> {
-    let is_line = !why.is_empty() && why.len() <= LONGEST && !why.chars().any(char::is_control);
-    is_line.then(|| why.into()).ok_or(Unheeded::NoLine)
+    let fits = !why.is_empty() && why.len() <= LONGEST && is_line(why);
+    fits.then(|| why.into()).ok_or(Unheeded::NoLine)
 }

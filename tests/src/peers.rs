@@ -1,4 +1,4 @@
-//! nginx, HAProxy, Caddy and Envoy as proxies beside us: children on free loopback ports, gone with their test.
+//! nginx, HAProxy, Caddy, Envoy and Traefik as proxies beside us: children on free loopback ports, gone with their test.
 
 use std::{
     ffi::OsStr,
@@ -130,6 +130,28 @@ impl Peer {
             let instead: Vec<_> = instead.iter().cloned().chain([(port, ours)]).collect();
             exchanged(shipped, &instead)
         })
+    }
+
+    /// The same of Traefik, whose program is `binary` and whose files are two: what it starts with, at `port`, and its routes.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn traefik_with(
+        binary: &Path,
+        (starts, routes): (&str, &str),
+        port: &str,
+        instead: &[(&str, String)],
+    ) -> Self {
+        let command = |home: &Path, _| {
+            // It goes by the ending of the name.
+            let (file, named) = (home.join("traefik.yaml"), home.join("fence.yaml").display().to_string());
+            let starts = fs::read_to_string(home.join("peer.conf")).expect("a folder of our own");
+            fs::write(&named, exchanged(routes, instead)).expect("a folder of our own");
+            let starts = exchanged(&starts, &[("/etc/traefik/fence.yaml", named)]);
+            fs::write(&file, starts).expect("a folder of our own");
+            (binary.display().to_string(), vec![format!("--configFile={}", file.display())])
+        };
+        Self::start("traefik", command, |listen| exchanged(starts, &[(port, listen.to_string())]))
     }
 
     /// A service that another language has made: `command` has its program and arguments, for the port of 127.0.0.1 at which

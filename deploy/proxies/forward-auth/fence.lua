@@ -16,6 +16,12 @@ core.register_action("fence", { "http-req" }, function(txn)
             txn.http:req_del_header(name)
         end
     end
+    -- Nor name one in `Connection`, which goes on to the service: a proxy there would take off what is stamped below.
+    for _, line in pairs(txn.http:req_get_headers()["connection"] or {}) do
+        if line:lower():find("fencing", 1, true) then
+            txn.http:req_del_header("connection")
+        end
+    end
     -- All that the policy may look at, as the client has sent it, but what only we may say.
     local headers = {}
     for name, values in pairs(txn.http:req_get_headers()) do

@@ -217,7 +217,7 @@ struct Fencing<'p> {
 }
 
 /// The fields in which other proxies name the method, the target and the host of the request: nginx as its configuration
-/// says; Traefik, Caddy and APISIX the second of each. Envoy sends method and host as they are, and the target behind our
+/// says; Traefik and Caddy the second of each. Envoy sends method and host as they are, and the target behind our
 /// path; there a client may have written these fields, and they count for nothing.
 const METHODS: [HeaderName; 2] =
     [HeaderName::from_static("x-original-method"), HeaderName::from_static("x-forwarded-method")];

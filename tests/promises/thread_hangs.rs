@@ -1,7 +1,10 @@
 //! A thread that hangs is told to whoever probes, by its name, without waiting for it; and SIGTERM ends the process all the same.
 //! A log that nobody reads, and a time in which the whole process stands still, are no such thing.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
@@ -16,6 +19,8 @@ use fencegate_tests::{
     unread::Unread,
 };
 use serde_json::json;
+
+use super::clients::run;
 
 /// The time for which a thread stands still.
 const HANGS: Duration = Duration::from_secs(11);
@@ -107,6 +112,39 @@ async fn guard_whose_store_hangs_is_not_ready_and_lives() {
     assert_eq!(guard.admin("/live").await.status, 200);
     drop(request);
     guard.becomes_ready().await;
+}
+
+/// Requests go on, and a file that cannot be read now could not be read after a restart.
+#[tokio::test]
+async fn main_thread_that_waits_for_its_file_fails_no_probe_and_is_counted() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1");
+    let gateway = Launch::new(&policy).start().await;
+    gateway.becomes_ready().await;
+    // Whoever opens it to read waits until somebody opens it to write.
+    let (file, pipe) = (gateway.file(), gateway.file().with_extension("pipe"));
+    run("mkfifo", &[&pipe.display().to_string()]).await;
+    fs::rename(&pipe, &file).expect("one folder");
+    gateway.signal(Signal::HUP);
+    gateway.says("which", |line| line.message().starts_with("FG0552: the main thread has not turned")).await;
+    let hung = |thread: &'static str| {
+        let gateway = &gateway;
+        async move {
+            let metrics = gateway.metrics().await;
+            metrics.sum("fencegate_thread_hung_seconds_total", &[&format!("thread=\"{thread}\"")])
+        }
+    };
+    assert!(hung("main").await > 0.0);
+    for path in ["/live", "/ready"] {
+        assert_eq!(gateway.admin(path).await.status, 200, "{path}");
+    }
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    fs::write(&file, policy.to_string()).expect("the reload reads it");
+    gateway.says("that it turns", |line| line.message() == "it turns again").await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    for thread in ["requests", "sessions", "endpoints"] {
+        assert_eq!(hung(thread).await, 0.0, "{thread}");
+    }
 }
 
 #[tokio::test]

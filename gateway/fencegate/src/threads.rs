@@ -7,7 +7,8 @@
 //!
 //! Two threads are left out of this: the one of the admin listener, which looks, and the one that writes log lines, for which
 //! nobody waits. The one that keeps a guard's store counts for `/ready` only. A restart would help no request if a disk is slow,
-//! and would close the keys that are at work.
+//! and would close the keys that are at work. The main thread and the one that checks endpoints count for neither: requests go
+//! on without them, and a file that cannot be read now could not be read after a restart. They are told of in log and metrics.
 
 use std::{
     fmt,
@@ -18,6 +19,7 @@ use std::{
     time::Duration,
 };
 
+use prometheus::IntCounterVec;
 use tokio::{
     sync::{
         mpsc,
@@ -25,6 +27,7 @@ use tokio::{
     },
     time::{MissedTickBehavior, interval},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 /// How often threads are looked at.
@@ -41,11 +44,31 @@ pub enum Work {
     Leases,
     /// What a guard remembers.
     Store,
+    /// Signals and reloads; in a guard also what has to be done from time to time.
+    Main,
+    /// Checks of the endpoints of one plan.
+    Endpoints,
 }
 
 impl Work {
     fn keeps_alive(self) -> bool {
-        self != Self::Store
+        matches!(self, Self::Requests | Self::Sessions | Self::Leases)
+    }
+
+    fn keeps_ready(self) -> bool {
+        self.keeps_alive() || self == Self::Store
+    }
+
+    /// In metrics.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Sessions => "sessions",
+            Self::Leases => "leases",
+            Self::Store => "store",
+            Self::Main => "main",
+            Self::Endpoints => "endpoints",
+        }
     }
 }
 
@@ -57,6 +80,8 @@ pub struct Threads(Arc<Members>);
 struct Members {
     all: Mutex<Vec<Member>>,
     may_end: AtomicBool,
+    /// The seconds for which threads hung.
+    hung: Option<IntCounterVec>,
 }
 
 #[derive(Debug)]
@@ -70,16 +95,32 @@ struct Member {
     /// How many looks have found it open since.
     looks: u32,
     has_ended: bool,
+    /// Cancelled when nothing depends on the thread any more.
+    over: CancellationToken,
 }
 
 /// A thread answers it the next time that it runs its tasks.
 type Question = oneshot::Sender<()>;
 
 impl Threads {
+    /// `hung` counts the seconds for which threads hang.
+    pub(crate) fn counted(hung: IntCounterVec) -> Self {
+        Self(Arc::new(Members { hung: Some(hung), ..Members::default() }))
+    }
+
     /// Registers a thread. The returned future answers for it: run it as a task of the thread's runtime, as long as
     /// that runs.
     pub(crate) fn joined(&self, work: Work) -> impl Future<Output = ()> + use<> {
-        self.answered(work, || std::future::ready(()))
+        self.joined_until(work, CancellationToken::new())
+    }
+
+    /// Registers a thread that is not asked any more when `over` is cancelled.
+    pub(crate) fn joined_until(
+        &self,
+        work: Work,
+        over: CancellationToken,
+    ) -> impl Future<Output = ()> + use<> {
+        self.member(work, over, || std::future::ready(()))
     }
 
     /// Registers a thread that `turned` asks: it returns when the thread has turned once.
@@ -88,11 +129,21 @@ impl Threads {
         work: Work,
         turned: T,
     ) -> impl Future<Output = ()> + use<F, T> {
+        self.member(work, CancellationToken::new(), turned)
+    }
+
+    fn member<F: Future<Output = ()>, T: Fn() -> F>(
+        &self,
+        work: Work,
+        over: CancellationToken,
+        turned: T,
+    ) -> impl Future<Output = ()> + use<F, T> {
         let (asked, mut questions) = mpsc::unbounded_channel::<Question>();
         let mut all = self.all();
         let number = all.iter().filter(|member| member.work == work).count() + 1;
-        all.push(Member { work, number, asked, open: None, looks: 0, has_ended: false });
+        all.push(Member { work, number, asked, open: None, looks: 0, has_ended: false, over });
         drop(all);
+        self.count_hung(work, 0);
         async move {
             while let Some(question) = questions.recv().await {
                 turned().await;
@@ -131,8 +182,21 @@ impl Threads {
     }
 
     fn look(&self) {
-        for member in self.all().iter_mut() {
-            member.look(self.0.may_end.load(Ordering::Relaxed));
+        let may_end = self.0.may_end.load(Ordering::Relaxed);
+        let mut all = self.all();
+        all.retain(|member| !member.over.is_cancelled());
+        for member in all.iter_mut() {
+            member.look(may_end);
+            if member.is_silent() {
+                self.count_hung(member.work, LOOK.as_secs());
+            }
+        }
+    }
+
+    /// The series is there from the first second on, also of a thread that never hangs.
+    fn count_hung(&self, work: Work, seconds: u64) {
+        if let Some(hung) = &self.0.hung {
+            hung.with_label_values(&[work.word()]).inc_by(seconds);
         }
     }
 
@@ -143,7 +207,7 @@ impl Threads {
 
     /// The same, also of the thread on which nothing but a guard's store depends.
     pub(crate) fn not_turning(&self) -> Option<String> {
-        self.silent(|_| true)
+        self.silent(Work::keeps_ready)
     }
 
     fn silent(&self, counts: impl Fn(Work) -> bool) -> Option<String> {
@@ -193,6 +257,8 @@ impl Member {
             Work::Sessions => "the thread of the sessions".into(),
             Work::Leases => "the thread of the leases".into(),
             Work::Store => "the thread of the store".into(),
+            Work::Main => "the main thread".into(),
+            Work::Endpoints => "the thread of the endpoints".into(),
         }
     }
 }
@@ -292,6 +358,46 @@ mod tests {
         assert_eq!(threads.hung(), None);
         assert_eq!(threads.not_turning().as_deref(), Some("the thread of the store has not turned for 5 s"));
         answers.abort();
+    }
+
+    #[tokio::test]
+    async fn main_thread_that_hangs_fails_no_probe_and_is_counted() {
+        let hung = IntCounterVec::new(prometheus::Opts::new("hung", "Seconds."), &["thread"]).expect("sound");
+        let threads = Threads::counted(hung.clone());
+        let _hangs = threads.joined(Work::Main);
+        let seconds = |thread: &str| hung.with_label_values(&[thread]).get();
+        for _ in 0..PATIENT_LOOKS {
+            threads.look();
+            yield_now().await;
+        }
+        assert_eq!(seconds("main"), 0);
+        threads.look();
+        threads.look();
+        assert_eq!(seconds("main"), 2);
+        assert_eq!((threads.hung(), threads.not_turning()), (None, None));
+    }
+
+    /// Each plan has a thread of its own for its endpoints, which ends with it.
+    #[tokio::test]
+    async fn thread_of_a_plan_that_is_over_has_not_ended_too_early() {
+        let hung = IntCounterVec::new(prometheus::Opts::new("hung", "Seconds."), &["thread"]).expect("sound");
+        let (threads, over) = (Threads::counted(hung.clone()), CancellationToken::new());
+        let seconds = || hung.with_label_values(&["endpoints"]).get();
+        let ends = async |over: CancellationToken| {
+            let turns = tokio::spawn(threads.joined_until(Work::Endpoints, over.clone()));
+            threads.look();
+            yield_now().await;
+            turns.abort();
+            yield_now().await;
+            // The first of them still finds the answer to the look before.
+            threads.look();
+            threads.look();
+        };
+        over.cancel();
+        ends(over).await;
+        assert_eq!(seconds(), 0);
+        ends(CancellationToken::new()).await;
+        assert_eq!(seconds(), 1, "nobody has ended it");
     }
 
     /// A machine that stands still for an hour lets one look be due afterwards, and not 3600.

@@ -48,7 +48,7 @@ fn documented_metrics_and_exposed_ones_are_the_same() {
 
 #[test]
 fn no_label_can_carry_what_a_client_sent() {
-    const LABELS: [&str; 23] = [
+    const LABELS: [&str; 24] = [
         "cause",
         "certificate",
         "code",
@@ -69,6 +69,7 @@ fn no_label_can_carry_what_a_client_sent() {
         "session",
         "state",
         "store",
+        "thread",
         "upstream",
         "version",
         "why",

@@ -62,6 +62,23 @@ async fn log_that_nobody_reads() {
 }
 
 #[tokio::test]
+async fn worker_that_hangs() {
+    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let here = watch.installation("hangs");
+    let launch = Launch::new(&site.policy("gw-1")).workers(2);
+    let gateway = launch.failpoint("before_upstream_write", "1*sleep(15000)").start().await;
+    gateway.becomes_ready().await;
+    here.looks_at(&[gateway.admin]).await;
+    let request = gateway.begin(Ask::post("/pay/7"));
+    let firing = here.fires("FencegateThreadHangs").await;
+    let summary = firing.annotations["summary"].as_str().expect("a text");
+    assert!(summary.ends_with(" hangs: requests"), "{summary}");
+    Walk::of(&firing).with("127.0.0.1:9901", gateway.admin).through().await;
+    here.ends(&firing).await;
+    drop(request);
+}
+
+#[tokio::test]
 async fn a_file_with_a_mistake() {
     let (watch, site) = (Watch::shared().await, Site::fresh().await);
     let here = watch.installation("reload");

@@ -14,7 +14,7 @@ use fencegate_process::{
     log_writer::{ErrorCounter, dropped, dropped_lines},
     spread::Spread,
 };
-use prometheus::{IntCounter, IntGauge, Opts};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts};
 
 use super::{
     lease_counts::LeaseMetrics, plans::PlanFamilies, requests::RequestFamilies, upstreams::UpstreamFamilies,
@@ -35,6 +35,7 @@ pub struct Metrics {
     /// The queue of the access log counts by itself.
     access_lines: OnceLock<ErrorCounter>,
     spans_lost: IntCounter,
+    hung_seconds: IntCounterVec,
     session: SessionMetrics,
     guard: GuardMetrics,
     endpoints: EndpointMetrics,
@@ -75,6 +76,10 @@ impl Metrics {
         (session, guard, leases): (SessionMetrics, GuardMetrics, LeaseMetrics),
         families: Families,
     ) -> Self {
+        let hung_seconds = Opts::new(
+            "thread_hung_seconds_total",
+            "Seconds for which a thread hung, counted from when that was noticed.",
+        );
         Self {
             requests: Arc::new(RequestFamilies::register(&families)),
             upstreams: UpstreamFamilies::register(&families),
@@ -97,6 +102,7 @@ impl Metrics {
                 "spans_lost_total",
                 "Spans that were lost because no collector took them in time.",
             )),
+            hung_seconds: families.register(IntCounterVec::new(hung_seconds, &["thread"])),
             endpoints: EndpointMetrics::register(&families),
             clients: ClientMetrics::register(&families),
             buffered: BufferedMetrics::register(&families),
@@ -145,6 +151,11 @@ impl Metrics {
     /// Spans that were lost.
     pub fn spans_lost(&self) -> IntCounter {
         self.spans_lost.clone()
+    }
+
+    /// Seconds for which threads hung, by what they do.
+    pub fn hung_seconds(&self) -> IntCounterVec {
+        self.hung_seconds.clone()
     }
 
     /// Sets the function that counts the keys which somebody wants or holds. It is called for each scrape.

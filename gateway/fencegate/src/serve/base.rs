@@ -23,7 +23,7 @@ pub struct Base {
 impl Base {
     pub fn of(clock: SharedClock, metrics: Arc<Metrics>) -> Self {
         let budget = Budget::of_this_process(metrics.buffered().clone());
-        let (drain, threads) = (CancellationToken::new(), Threads::default());
+        let (drain, threads) = (CancellationToken::new(), Threads::counted(metrics.hung_seconds()));
         Self { clock, metrics, budget, drain, threads }
     }
 }

@@ -53,7 +53,7 @@ impl<N: Network> Staffed<N> for Filtering {
 pub fn run(plan: &plan::Guard, workers: usize) -> Result<(), NotServing> {
     shown::keys_are(plan.serving.log.keys, key_secret::open(&plan.serving.log)?);
     let base = Base::of(Arc::new(MachineClock), Metrics::of_filter());
-    let mut main = MainThread::begin()?;
+    let mut main = MainThread::begin(&base.threads)?;
     let reception = Reception::of(&plan.serving.admin, false, &base.metrics)?;
     let bypass = Arc::new(Bypass { unfenced: plan.unfenced.clone(), missing: plan.missing });
     let role = Filtering { clock_error: plan.clock_error, enforce: plan.enforce, bypass };

@@ -30,7 +30,7 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
     shown::keys_are(gateway.serving.log.keys, key_secret::open(&gateway.serving.log)?);
     let base = Base::of(Arc::new(MachineClock), Metrics::of_gateway(&gateway));
     let servers = sessions::servers(&gateway, &base)?;
-    let mut main = MainThread::begin()?;
+    let mut main = MainThread::begin(&base.threads)?;
     let reception = Reception::of(&gateway.serving.admin, options.beside, &base.metrics)?;
     let belongings = Belongings::taken(&gateway, &options, &base.metrics)?;
     let page = reception.page(&gateway.serving.admin)?;

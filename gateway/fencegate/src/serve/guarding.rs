@@ -48,7 +48,7 @@ pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding
     let secret = key_secret::open(&plan.serving.log).map_err(NotServing::from)?;
     shown::keys_are(plan.serving.log.keys, secret);
     let base = Base::of(Arc::new(MachineClock), Metrics::of_guard());
-    let mut main = MainThread::begin()?;
+    let mut main = MainThread::begin(&base.threads)?;
     let reception = Reception::of(&plan.serving.admin, false, &base.metrics)?;
     let tickets = plan.tickets.as_ref().map(|from| KeySource::open(from, &main.runtime)).transpose()?;
     let Some(OpenGuard { guard, store }) = OpenGuard::open(plan, options.init.as_ref(), &base, &mut main)?

@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 use tracing::{error, info};
 
 use super::{base::Base, notify::Manager, signals::Signals, staff::Staff};
-use crate::threads::{Threads, lived_through};
+use crate::threads::{Threads, Work, lived_through};
 
 /// The longest time from the end of the drain to the end of the process.
 const LAST: Duration = Duration::from_secs(10);
@@ -20,8 +20,9 @@ pub(super) struct MainThread {
 
 impl MainThread {
     /// Registers for signals: from here on none of them kills the process.
-    pub(super) fn begin() -> io::Result<Self> {
+    pub(super) fn begin(threads: &Threads) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.spawn(threads.joined(Work::Main));
         let signals = Signals::heard_on(&runtime)?;
         Ok(Self { runtime, signals })
     }

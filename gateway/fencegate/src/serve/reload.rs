@@ -21,6 +21,7 @@ use crate::{
     key_secret,
     leases::{LeaseTerms, Leases},
     metrics::{Metrics, Reloaded},
+    threads::{Threads, Work},
     trust::Guards,
     written::Written,
 };
@@ -43,6 +44,7 @@ pub struct Reloader {
     pub workers: Vec<mpsc::UnboundedSender<Turn>>,
     pub metrics: Arc<Metrics>,
     pub clock: SharedClock,
+    pub threads: Threads,
     pub guards: Arc<Guards>,
     /// The certificates of each listener that speaks TLS.
     pub certificates: Vec<Arc<Certificates>>,
@@ -108,8 +110,12 @@ impl Reloader {
         let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(|bad| causes(&bad))?;
         let site = |key: &ResourceKey| Some(site_in(&gateway, key)).filter(|_| !delays_in(&gateway, key));
         let turning = self.leases.as_ref().map(|leases| leases.may_turn_to(site)).transpose()?;
-        let unable = |failed| format!("start what looks after the endpoints: {failed}");
-        health::start(Sockets, &fleets, self.clock.clone(), self.guards.clone()).map_err(unable)?;
+        let turns = self.threads.joined_until(Work::Endpoints, fleets.over().clone());
+        let looked_after = health::start(Sockets, &fleets, self.clock.clone(), self.guards.clone(), turns);
+        looked_after.map_err(|failed| {
+            fleets.retire();
+            format!("start what looks after the endpoints: {failed}")
+        })?;
         // Nothing behind this can fail: a plan that is refused changes nothing, not even what the log tells of keys.
         shown::keys_are(gateway.serving.log.keys, secret);
         if let Some(turning) = &turning {

@@ -27,6 +27,7 @@ use crate::{
     edition::Edition,
     hop_name::HopName,
     siblings::{self, Ours},
+    threads::Work,
     trust::Guards,
 };
 
@@ -65,7 +66,8 @@ pub(super) fn shared<R>(plan: &Plan, base: &Base, equipment: Equipment<R>) -> Re
     let plan = Arc::new(plan.clone());
     let fleets = Fleets::of(&plan, metrics.endpoints()).map_err(NotServing::UpstreamTls)?;
     let guards = Arc::new(Guards::new(memory));
-    health::start(Sockets, &fleets, clock.clone(), guards.clone())?;
+    let turning = threads.joined_until(Work::Endpoints, fleets.over().clone());
+    health::start(Sockets, &fleets, clock.clone(), guards.clone(), turning)?;
     let certificates =
         Certificates::open(&plan.listener, metrics.clients()).map_err(NotServing::ListenerTls)?;
     let tellers = Tellers::start(metrics)?;

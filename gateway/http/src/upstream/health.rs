@@ -29,18 +29,21 @@ use super::{
 use crate::network::{Network, remote::Remote};
 
 /// Checks the endpoints of a plan until another plan takes over. It has a thread of its own, because a busy worker must
-/// not make endpoints look unhealthy.
+/// not make endpoints look unhealthy. `turning` is run there beside the checks.
 pub fn start<N: Network + Send>(
     network: N,
     fleets: &Arc<Fleets>,
     clock: SharedClock,
     introductions: Arc<dyn Introductions>,
+    turning: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tended = fleets.clone();
     thread::Builder::new().name("endpoints".into()).spawn(move || {
         let pool = Pool::new(network.clone(), clock, introductions);
-        LocalSet::new().block_on(&runtime, tend(&network, &pool, &tended));
+        let tasks = LocalSet::new();
+        tasks.spawn_local(turning);
+        tasks.block_on(&runtime, tend(&network, &pool, &tended));
     })?;
     take_over(fleets);
     Ok(())

@@ -91,6 +91,7 @@ impl<N: Network> Assembled<N> {
             workers: turns,
             metrics: shared.metrics.clone(),
             clock: shared.clock.clone(),
+            threads: shared.threads.clone(),
             guards: shared.guards.clone(),
             certificates: shared.certificates.iter().cloned().chain(ours).collect(),
             keeper: self.keeper.clone(),

@@ -117,15 +117,26 @@ impl Move {
         }
         let source = OldFile::open(&self.from)?;
         let mut intake = Intake::open(&self.into).await?;
+        let moved = self.moves(&source, &mut intake, intent, randomness).await;
+        intake.close().await;
+        moved
+    }
+
+    /// Does what is left to do.
+    async fn moves(
+        &self,
+        source: &OldFile,
+        intake: &mut Intake,
+        intent: Intent,
+        randomness: &dyn Randomness,
+    ) -> Result<Moved, NotMoved> {
         let identity = source.remembered.identity.clone();
         let there = intake.there().await?;
         let (left_to_do, tally) = match &source.departed {
-            None => {
-                (LeftToDo::Everything, self.copies(&source, &mut intake, there, intent, randomness).await?)
-            }
+            None => (LeftToDo::Everything, self.copies(source, intake, there, intent, randomness).await?),
             Some(departed) => {
-                let left_to_do = self.finishes(departed, &intake, there, intent).await?;
-                (left_to_do, self.walk(&source, None, randomness).await?)
+                let left_to_do = self.finishes(departed, intake, there, intent).await?;
+                (left_to_do, self.walk(source, None, randomness).await?)
             }
         };
         Ok(Moved { identity, left_to_do, tally })

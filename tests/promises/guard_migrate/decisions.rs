@@ -166,6 +166,25 @@ async fn decide_alike(seed: u64, end: End) {
     two.compare().await;
 }
 
+/// `--dry-run` and the move itself are two commands, one right after the other.
+#[tokio::test]
+async fn whoever_has_looked_is_in_nobodys_way() {
+    let home = scratch::place();
+    let from = home.path().join("guard.redb");
+    let identity = Identity { format: FORMAT, store: "s-1".into(), ensemble: "e-1".into() };
+    drop(Redb::init(&from, &identity, FLOOR).expect("a new store"));
+    let database = database().await;
+    let into = Place::parse(&database.url(), None, SCHEMA).expect("a URL");
+    let whole = Move { from, into, rules: Rules::default() };
+    whole.run(Intent::Look, &SystemRandomness).await.expect("it could be moved");
+    // Asked on this thread, so that meanwhile nobody here tells the server that the session is over.
+    let held = database.run(
+        "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
+         WHERE locktype = 'advisory' AND datname = current_database()",
+    );
+    assert_eq!(held.trim(), "0");
+}
+
 #[tokio::test]
 async fn after_an_orderly_end_the_guards_of_the_database_decide_as_the_old_one_would() {
     for seed in seeds() {

@@ -9,7 +9,7 @@ use super::{
     connect::{Connection, For, Unanswered},
     copied::{Copied, copied},
     copying::{Copying, Handed},
-    migrate::{FORMAT, LOCK_IF_FREE, climb, found},
+    migrate::{FORMAT, LOCK_IF_FREE, UNLOCK, climb, found},
     place::{NotUsable, Place},
     unavailable::Unavailable,
 };
@@ -113,6 +113,13 @@ impl Intake {
             Ok(_) => Err(self.failed("the copy is not there any more")),
             Err(why) => Err(self.unanswered(why)),
         }
+    }
+
+    /// Lets the next command in. Without this it would come in when the server has noticed that the session is over, which
+    /// takes a moment.
+    pub async fn close(self) {
+        // If it fails, that moment is waited for.
+        self.connection.ask(UNLOCK, &[&&*self.place.schema]).await.ok();
     }
 
     fn failed(&self, why: impl ToString) -> NotUsable {

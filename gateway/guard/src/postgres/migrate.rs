@@ -27,6 +27,9 @@ const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('fencegate mig
 pub(super) const LOCK_IF_FREE: &str =
     "SELECT pg_try_advisory_lock(hashtextextended('fencegate migrates ' || $1, 0))";
 
+/// Gives that one back.
+pub(super) const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('fencegate migrates ' || $1, 0))";
+
 /// Makes schema, tables and functions, with a floor below which no token will pass.
 pub(super) async fn init(place: &Place, identity: &Identity, floor: u64) -> Result<(), NotUsable> {
     let mut connection = Connection::open(place, For::Making, "init").await?;

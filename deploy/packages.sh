@@ -177,6 +177,53 @@ quietly() {
     return 1
 }
 
+# building ARGUMENTS...: `cargo build`, and a line that says how many crates of all are built. Says nothing where all are.
+building() {
+    local all log packages
+    read -ra packages < <(packages_of "$@")
+    all=$(cargo tree --quiet --locked --edges normal,build --prefix none --format '{p}' "${packages[@]}" | sed 's/ (\*)$//' | sort -u | wc -l)
+    log=$(mktemp "${TMPDIR:-/tmp}/fencegate-XXXXXX.log") || return
+    if cargo build --message-format json-render-diagnostics "$@" 2>"$log" | count_crates "$all" >&2; then
+        rm -f "$log"
+        return 0
+    fi
+    tail -n 40 "$log" >&2
+    echo "failed; all of its output: $log" >&2
+    return 1
+}
+
+# The part of what `cargo build` is told that says which packages, for `cargo tree`.
+packages_of() {
+    while [ $# -gt 0 ]; do
+        case $1 in
+            -p) printf '%s %s ' "$1" "$2" && shift ;;
+            --no-default-features) printf '%s ' "$1" ;;
+        esac
+        shift
+    done
+    echo
+}
+
+# count_crates ALL: reads the messages of cargo. On a terminal the line stays where it is; elsewhere each twentieth part is a line.
+count_crates() {
+    local terminal=no
+    [ ! -t 2 ] || terminal=yes
+    awk -v all="$1" -v terminal="$terminal" '
+        /"reason":"compiler-artifact"/ && !/"kind":\["custom-build"\]/ && match($0, /"package_id":"[^"]*"/) {
+            package = substr($0, RSTART, RLENGTH)
+            if (package in built) next
+            built[package]
+            n++
+            if (/"fresh":false/) stale = 1
+            if (!stale) next
+            line = "building: " n " of " all " crates"
+            if (terminal == "yes") printf "\r%s", line
+            else if (int(n * 20 / all) > shown) { shown = int(n * 20 / all); print line }
+            fflush()
+        }
+        END { if (stale && terminal == "yes") print "" }'
+}
+
 # Nor are those that were just installed to start with the machine.
 stay_stopped() {
     command -v systemctl >/dev/null || return 0

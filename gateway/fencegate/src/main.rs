@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use tikv_jemallocator::Jemalloc;
-
 /// A request takes and gives back some thirty pieces of memory, a few of which are of 8 KiB. This allocator keeps those of each thread
 /// ready for it.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
-static ALLOCATOR: Jemalloc = Jemalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     #[cfg(feature = "failpoints")]

@@ -10,7 +10,7 @@ use crate::json_client::NoJsonAnswer;
 pub enum NotPlayed {
     #[error(transparent)]
     ZooKeeper(#[from] zookeeper::NotStarted),
-    #[error("`{0}` is not there: build it with `cargo build --release -p fencegate-ledger`")]
+    #[error("`{0}` is not there: build it beside: `cargo build -p fencegate-ledger`")]
     NoLedger(String),
     #[error("{who} does not come up: {said}")]
     NotUp { who: String, said: String },

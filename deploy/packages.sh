@@ -240,10 +240,11 @@ stay_stopped() {
     [ ${#units[@]} -eq 0 ] || "${become_root[@]}" env SYSTEMD_OFFLINE=1 systemctl disable --quiet "${units[@]}" >&2 || true
 }
 
-# What builds a Debian package and an RPM, and writes the bill of materials.
+# What builds a Debian package and an RPM, and writes the bill of materials (not for `packages`).
 install_packagers() {
     cargo deb --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deb || return
     cargo generate-rpm --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-generate-rpm || return
+    [ "${1-}" != packages ] || return 0
     cargo cyclonedx --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-cyclonedx
 }
 

@@ -176,6 +176,7 @@ impl Charged {
         let ended = async {
             loop {
                 if let Some(status) = self.keeper.wait(Duration::ZERO) {
+                    self.keeper.wait_output_end(Duration::from_millis(500));
                     return status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
                 }
                 sleep(Duration::from_millis(5)).await;

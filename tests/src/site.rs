@@ -1,6 +1,6 @@
 //! What one test has to itself: an origin, a root in ZooKeeper, and gateways that use both.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, thread, time::Duration};
 
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -23,6 +23,10 @@ pub struct Site {
 
 /// Tests run beside each other, except those that measure how long something takes.
 static TURNS: RwLock<()> = RwLock::const_new(());
+
+/// The tests that want the machine to themselves. `tests/run` plays them one after the other when all others are over: each
+/// would wait for every test that has begun, and hold up every one that has not.
+const ALONE: &str = include_str!("../alone");
 
 /// Kept for as long as a test runs.
 pub enum Turn {
@@ -61,7 +65,18 @@ impl Site {
     }
 
     /// For promises with a time limit: no other test of this process keeps the machine busy.
+    ///
+    /// # Panics
+    /// If the test is not listed in `tests/alone`.
     pub async fn alone() -> Self {
+        let thread = thread::current();
+        // Where tests run one after the other they all run on this thread.
+        let test = thread.name().filter(|name| *name != "main");
+        let is_listed = |test| ALONE.lines().any(|listed| listed == test);
+        assert!(
+            test.is_none_or(is_listed),
+            "{test:?} waits for all others, and they for it: list it in tests/alone, and tests/run plays it when they are over"
+        );
         Self::shared(Turn::Alone { _guard: TURNS.write().await })
     }
 

@@ -127,6 +127,13 @@ impl Child {
         }
     }
 
+    /// Waits until all that it has said is in [`Child::log`]. Others that have its output, such as processes that it has
+    /// started, may keep it open for longer than `timeout`.
+    pub fn wait_output_end(&self, timeout: Duration) {
+        // Nothing that it looks for is there: it returns at the end of both streams.
+        drop(self.output.wait_line(self.cursor(), |_| false, timeout));
+    }
+
     pub fn is_running(&self) -> bool {
         self.wait(Duration::ZERO).is_none()
     }

@@ -7,7 +7,7 @@ use fencegate::demo::child::Signal;
 use fencegate_policies::token::Token;
 use fencegate_tests::{
     client::{Ask, Outcome},
-    gateway::Gateway,
+    gateway::{Gateway, Launch},
     held::Held,
     history::History,
     load::Load,
@@ -322,8 +322,9 @@ async fn what_was_sent_on_to_a_frozen_holder_ends_with_its_session() {
         let policy = sending(&site, name).with("/zookeeper/session_timeout", "4s");
         policy.with("/routes/0/fence/wait", "10s")
     });
-    let (one, two) = Gateway::start_both(&first, &second).await;
-    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    // Each worker has connections of its own to the holder.
+    let (one, two) = tokio::join!(Gateway::start(&first), Launch::new(&second).workers(1).start());
+    two.becomes_ready().await;
     keeps(&one).await;
     // From now on there are kept connections to the holder.
     let both = [(); 2].map(|()| two.begin(Ask::post("/pay/7")));

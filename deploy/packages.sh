@@ -172,8 +172,13 @@ quietly() {
         rm -f "$log"
         return 0
     fi
-    tail -n 40 "$log" >&2
-    echo "failed; all of its output: $log" >&2
+    show_failure "$log"
+}
+
+# show_failure LOG: the end of what a command has written, and where all of it is. Fails.
+show_failure() {
+    tail -n 40 "$1" >&2
+    echo "failed; all of its output: $1" >&2
     return 1
 }
 
@@ -187,9 +192,7 @@ building() {
         rm -f "$log"
         return 0
     fi
-    tail -n 40 "$log" >&2
-    echo "failed; all of its output: $log" >&2
-    return 1
+    show_failure "$log"
 }
 
 # The part of what `cargo build` is told that says which packages, for `cargo tree`.

@@ -35,12 +35,12 @@ struct Shared {
 #[derive(Debug)]
 pub struct Room {
     of: Budget,
-    what: What,
+    kind: RoomKind,
     bytes: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum RoomKind {
     Body,
     /// Counts for the sum of all heads as well.
     Head,
@@ -104,11 +104,11 @@ impl Budget {
     }
 
     pub(super) fn room(&self) -> Room {
-        Room { of: self.clone(), what: What::Body, bytes: 0 }
+        Room { of: self.clone(), kind: RoomKind::Body, bytes: 0 }
     }
 
     pub(super) fn room_of_head(&self) -> Room {
-        Room { of: self.clone(), what: What::Head, bytes: 0 }
+        Room { of: self.clone(), kind: RoomKind::Head, bytes: 0 }
     }
 }
 
@@ -157,7 +157,7 @@ impl Room {
     /// Returns the new sums of all rooms, and of those of heads.
     fn add(&self, bytes: i64) -> (i64, i64) {
         let metrics = &self.of.0.metrics;
-        let of_heads = if self.what == What::Head { bytes } else { 0 };
+        let of_heads = if self.kind == RoomKind::Head { bytes } else { 0 };
         (metrics.add(bytes), metrics.add_to_heads(of_heads))
     }
 }

@@ -137,11 +137,11 @@ async fn ten_thousand_streams_of_one_connection_are_served_beside_others() {
 }
 
 /// `GET /large` leads to a service whose answer is larger than any client here reads.
-fn with_large(site: &Site, service: &Gibibyte) -> Policy {
+fn with_large(policy: Policy, service: &Gibibyte) -> Policy {
     let files = json!({"endpoints": [format!("http://{}", service.address)], "fencing": "none"});
     let large = json!({"methods": ["GET"], "path": "/large"});
     let read = json!({"methods": ["GET"], "path": "/{rest...}"});
-    site.policy("gw-1")
+    policy
         .with("/upstreams/files", files)
         .with("/routes/1", json!({"name": "large", "upstream": "files", "match": large, "fence": "none"}))
         .route(json!({"name": "read", "upstream": "ledger", "match": read, "fence": "none"}))
@@ -160,18 +160,13 @@ const SLOW: usize = 1000;
 async fn slow_heads_slow_bodies_and_slow_readers_hold_nobody_up() {
     let site = Site::alone().await;
     let service = Gibibyte::start().await;
-    let gateway = Gateway::start(&with_large(&site, &service)).await;
-    let (pay, large) =
-        (format!("http://{}/pay/7", gateway.public), format!("http://{}/large", gateway.public));
-    for (mode, url, method, each) in [
-        ("-H", &pay, "POST", SLOW_CLIENT),
-        ("-B", &pay, "POST", SLOW_CLIENT),
-        ("-X", &large, "GET", SLOW_READER),
-    ] {
-        let clients = format!("-c{SLOW}");
+    // Each kind has ten seconds and a gateway of its own.
+    let slow = async |name, mode: &str, method, path, each| {
+        let gateway = Gateway::start(&with_large(site.policy(name), &service)).await;
+        let (clients, url) = (format!("-c{SLOW}"), format!("http://{}{path}", gateway.public));
         let words = [
             mode, &clients, "-r500", "-i2", "-l10", "-x16", "-p5", "-w1", "-y2", "-n2", "-z1", "-t", method,
-            "-u", url,
+            "-u", &url,
         ];
         let (told, grown) = grown(&gateway, told_by("slowhttptest", &words.map(str::to_owned))).await;
         println!(
@@ -183,7 +178,12 @@ async fn slow_heads_slow_bodies_and_slow_readers_hold_nobody_up() {
         assert!(grown < SLOW * each, "{mode}: grew by {} KiB", grown / KIB);
         assert!(!told.contains("service available:   NO"), "{mode}: {told}");
         nothing_is_left(&gateway).await;
-    }
+    };
+    tokio::join!(
+        slow("heads", "-H", "POST", "/pay/7", SLOW_CLIENT),
+        slow("bodies", "-B", "POST", "/pay/8", SLOW_CLIENT),
+        slow("readers", "-X", "GET", "/large", SLOW_READER),
+    );
 }
 
 fn tail(log: &str) -> String {
@@ -205,7 +205,7 @@ async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
     let site = Site::alone().await;
     let long = json!({"request_headers": "60s", "request_body": "60s", "detect": "60s", "idle": "60s"});
     let service = Gibibyte::start().await;
-    let policy = with_large(&site, &service)
+    let policy = with_large(site.policy("gw-1"), &service)
         .with("/listeners/public/limits", json!({"connections": 5000}))
         .with("/listeners/public/timeouts", long);
     let gateway = Gateway::start(&policy).await;

@@ -8,8 +8,10 @@ use fencegate_tests::{
         play::{self, Played},
         service::Service,
     },
+    gateway::Gateway,
     peers::Peer,
     site::Site,
+    zookeeper::fresh_root,
 };
 use futures_util::future::join_all;
 use serde::Deserialize;
@@ -80,8 +82,14 @@ async fn rows() -> Vec<Row> {
     // The time limits of the three proxies are short and are compared, so this test runs alone.
     let site = Site::alone().await;
     let cases: Vec<Case> = case::files().iter().flat_map(|file| case::load(file)).collect();
-    let service = Service::start().await;
-    let ours = vec![(wire::gateway(&site, &service).await, service)];
+    let mut ours = Vec::new();
+    for _ in 0..LANES {
+        let service = Service::start().await;
+        // An installation of its own: no case waits for a key of another lane.
+        let policy =
+            wire::policy(&site, service.address, service.other).with("/zookeeper/root", fresh_root());
+        ours.push((Gateway::start(&policy).await, service));
+    }
     let (nginx, haproxy) = (beside(Peer::nginx).await, beside(Peer::haproxy).await);
     let (nginx, haproxy, ours) = tokio::join!(
         results(&cases, nginx, |peer| peer.address),

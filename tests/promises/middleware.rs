@@ -124,8 +124,12 @@ impl Sample {
         command.args(offers.asked());
         command.args(["--observe", "GET /v1/accounts/{key}", "--pick", "/balance"]);
         command.args(["--fencing-key", "account/{key}", "--shared", "--read", "GET /v1/accounts/{key}"]);
-        let numbers = format!("kill -9 $(cat {}/*)", self.home.path().display());
-        command.args(["--restart", &numbers, "--rounds", "3", "--format", "json"]);
+        // A large process that was killed on a busy machine listens for a moment longer.
+        let restart = format!(
+            "all=$(cat {}/*); kill -9 $all; for n in $all; do while kill -0 $n 2>/dev/null; do sleep 0.01; done; done",
+            self.home.path().display()
+        );
+        command.args(["--restart", &restart, "--rounds", "3", "--format", "json"]);
         let output = command.output().expect("`timeout` is there");
         let said = format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
         let report = serde_json::from_slice(&output.stdout);

@@ -36,15 +36,19 @@ pub struct Plan {
     pub pause: Duration,
 }
 
+/// The pause of a client that is not to fill the machine.
+pub const PAUSE: Duration = Duration::from_millis(15);
+
 impl Plan {
-    /// Clients that pay to so many accounts, without a pause.
+    /// Clients that pay to so many accounts, each about fifty times in a second at most: what is asked for faster takes its time from
+    /// all tests beside this one.
     pub fn paying(gateways: &[&Gateway], accounts: usize, clients: usize, requests: usize) -> Self {
         Self {
             gateways: gateways.iter().map(|gateway| gateway.public).collect(),
             paths: (0..accounts).map(|account| format!("/pay/{account}")).collect(),
             clients,
             requests,
-            pause: Duration::ZERO,
+            pause: PAUSE,
         }
     }
 }

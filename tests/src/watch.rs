@@ -34,8 +34,8 @@ pub struct Firing {
 
 /// The longest that a rule waits for before it fires, sixty times as short, and a machine that is busy.
 const COMES: Duration = Duration::from_secs(45);
-/// The longest that a rule looks back for is an hour.
-const GOES: Duration = Duration::from_secs(100);
+/// The longest that a rule looks back for, and a machine that is busy.
+const GOES: Duration = Duration::from_secs(60);
 
 impl Watch {
     /// The one that tests of this process share.

@@ -5,7 +5,11 @@ use std::fmt::Write as _;
 /// How many times as short.
 const TIMES: u64 = 60;
 
-/// A file of rules in which `for: 5m` reads `for: 5000ms`, `[1h]` reads `[60000ms]`, and so on. Nothing else is changed:
+/// What looks back for longer than this, and not for a day, looks back for this long: a test waits until an alert ends.
+const LONGEST_MILLIS: u64 = 10 * 60 * 1000;
+const DAY_MILLIS: u64 = 86_400_000;
+
+/// A file of rules in which `for: 5m` reads `for: 5000ms`, `[10m]` and `[1h]` read `[10000ms]`, and so on. Nothing else is changed:
 /// numbers in expressions and texts, and names such as `rate5m`, stay as they are.
 pub fn hurried(rules: &str) -> String {
     let mut written = String::with_capacity(rules.len());
@@ -15,6 +19,8 @@ pub fn hurried(rules: &str) -> String {
         let found = matches!(before, '[' | ':' | ' ').then(|| duration(rest)).flatten();
         let length = match found {
             Some((millis, length)) => {
+                let looks_back = before == '[' && millis < DAY_MILLIS;
+                let millis = if looks_back { millis.min(LONGEST_MILLIS) } else { millis };
                 write!(written, "{}ms", millis / TIMES).expect("memory");
                 length
             }
@@ -51,8 +57,8 @@ mod tests {
 
     #[test]
     fn durations_are_shortened_and_nothing_else() {
-        let rules = "for: 5m\nx: sum_over_time((a > 8)[10m:15s]) > 20 offset 15m unless x:rate5m + p99_5m * 86400\n[1d] # 15 s";
-        let expected = "for: 5000ms\nx: sum_over_time((a > 8)[10000ms:250ms]) > 20 offset 15000ms unless x:rate5m + p99_5m * 86400\n[1440000ms] # 15 s";
+        let rules = "for: 5m\nx: sum_over_time((a > 8)[10m:15s]) > 20 offset 15m unless x:rate5m + p99_5m * 86400\n[1d] [1h] # 15 s";
+        let expected = "for: 5000ms\nx: sum_over_time((a > 8)[10000ms:250ms]) > 20 offset 15000ms unless x:rate5m + p99_5m * 86400\n[1440000ms] [10000ms] # 15 s";
         assert_eq!(hurried(rules), expected);
     }
 }

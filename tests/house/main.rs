@@ -3,6 +3,7 @@
 //!
 //! `REWRITE=1 cargo test -p fencegate-tests --test house` draws the picture anew.
 
+mod changed;
 mod circles;
 mod documents;
 mod floors;

@@ -43,6 +43,15 @@ impl Machine {
         fs::copy(file, self.root().join("tmp").join(name)).expect("our own folder");
     }
 
+    /// Takes files and folders of this machine along that are not below `/usr`.
+    pub(super) fn takes_settings(&self, all: &[&str]) {
+        for one in all {
+            let to = self.root().join(one.trim_start_matches('/'));
+            fs::create_dir_all(to.parent().expect("a folder")).expect("our own folder");
+            run("cp", &["-a", one, path(&to)]);
+        }
+    }
+
     pub(super) fn writes(&self, file: &str, text: &str) {
         let file = self.root().join(file);
         fs::create_dir_all(file.parent().expect("a folder")).expect("our own folder");

@@ -166,6 +166,28 @@ fn comes_and_goes(kind: &Kind) {
     assert!(machine.has("var/lib/fencegate-guard/guard.redb"), "a guard has forgotten");
 }
 
+/// Where the package of these sources is installed, the quickstart builds nothing: there is no cargo here.
+#[test]
+fn an_installed_package_plays_the_story_at_once() {
+    let machine = Machine::fresh();
+    machine.takes(&PACKAGES.deb);
+    // Below `/etc`: which Java it is, and how that one is set up.
+    let java = fs::read_dir("/etc").expect("there").flatten().map(|entry| entry.path());
+    let java = java
+        .filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"java-")));
+    let java: Vec<PathBuf> = java.collect();
+    let settings =
+        java.iter().map(|java| path(java)).chain(["/etc/alternatives", "/etc/ssl/certs/ca-certificates.crt"]);
+    machine.takes_settings(&settings.collect::<Vec<_>>());
+    for file in ["Cargo.toml", "deploy/quickstart", "deploy/packages.sh"] {
+        machine.writes(&format!("src/{file}"), &fs::read_to_string(root().join(file)).expect("there"));
+    }
+    let told = machine.does(
+        "dpkg -i --force-depends /tmp/*.deb && ip link set lo up && bash /src/deploy/quickstart --once",
+    );
+    assert!(told.contains("refused") && !told.contains("building"), "{told}");
+}
+
 #[test]
 fn the_bill_of_materials_names_every_crate_with_its_licence() {
     let said = run("deploy/sbom", &[]);

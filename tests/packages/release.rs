@@ -128,6 +128,8 @@ fn a_release_of_a_tag_has_all_that_is_published_and_nothing_is_released_that_say
     let program = unpacked.join(format!("fencegate-{version}/fencegate"));
     assert!(run(path(&program), &["--version"]).contains(version));
     assert!(unpacked.join(format!("fencegate-{version}/LICENSE")).exists());
+    let told = run(path(&unpacked.join(format!("fencegate-{version}/deploy/quickstart"))), &["--once"]);
+    assert!(told.contains("refused") && !told.contains("building"), "{told}");
     let listed = run("tar", &["-tzf", path(&published.join(format!("fencegate-{version}-source.tar.gz")))]);
     assert!(listed.lines().any(|file| file == format!("fencegate-{version}/Cargo.lock")), "{listed}");
 }

@@ -121,11 +121,23 @@ impl Cluster {
 }
 
 impl Ledger {
-    fn start(own: &Path, folder: &Path, level: Level) -> Result<Self, NotPlayed> {
-        let program = own.with_file_name("fencegate-ledger");
-        if !program.is_file() {
-            return Err(NotPlayed::NoLedger(program.display().to_string()));
+    /// The sample service beside our own binary, as cargo builds both, or where a package installs it.
+    fn program(own: &Path) -> Result<PathBuf, NotPlayed> {
+        let beside = own.with_file_name("fencegate-ledger");
+        if beside.is_file() {
+            return Ok(beside);
         }
+        let prefix = own.parent().and_then(Path::parent).unwrap_or(own);
+        let installed = prefix.join("lib/fencegate/fencegate-ledger");
+        if installed.is_file() {
+            Ok(installed)
+        } else {
+            Err(NotPlayed::NoLedger(beside.display().to_string()))
+        }
+    }
+
+    fn start(own: &Path, folder: &Path, level: Level) -> Result<Self, NotPlayed> {
+        let program = Self::program(own)?;
         let compare = match level {
             Level::Unfenced | Level::None | Level::Guard => "off",
             Level::Upstream => "token",

@@ -1,0 +1,40 @@
+//! Which changes are of documents alone: `tests/changed` says so to whoever runs the tests of a change.
+
+use std::{fs, path::Path, process::Command};
+
+use fencegate_tests::scratch;
+
+use super::root;
+
+fn git(tree: &Path, arguments: &[&str]) {
+    let who = ["-c", "user.name=tests", "-c", "user.email=tests@fencegate.invalid"];
+    let status = Command::new("git").arg("-C").arg(tree).args(who).args(arguments).status().expect("git");
+    assert!(status.success(), "git {arguments:?}");
+}
+
+fn commit(tree: &Path, file: &str) {
+    let text = fs::read_to_string(tree.join(file)).expect("committed");
+    fs::write(tree.join(file), format!("{text}\n")).expect("our own tree");
+    git(tree, &["commit", "--quiet", "--all", "--message", "Change"]);
+}
+
+fn changed(tree: &Path, since: &str) -> String {
+    let said = Command::new(tree.join("tests/changed")).arg(since).output().expect("started");
+    assert!(said.status.success(), "{said:?}");
+    String::from_utf8_lossy(&said.stdout).trim().to_owned()
+}
+
+#[test]
+fn change_of_documents_alone_is_told_from_others() {
+    let home = scratch::place();
+    let tree = home.path().join("tree");
+    let (from, to) = (root(), tree.display().to_string());
+    git(&from, &["clone", "--quiet", "--shared", &from.display().to_string(), &to]);
+    commit(&tree, "README.md");
+    commit(&tree, "deploy/docs/ADOPTION.md");
+    assert_eq!(changed(&tree, "HEAD~2"), "documents");
+    commit(&tree, "deploy/quickstart");
+    assert_eq!(changed(&tree, "HEAD~3"), "all");
+    assert_eq!(changed(&tree, "HEAD~1"), "all");
+    assert_eq!(changed(&tree, "HEAD"), "documents", "nothing has changed");
+}

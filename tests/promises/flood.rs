@@ -314,7 +314,7 @@ async fn a_body_that_could_never_find_room_is_too_large_and_not_told_to_come_aga
     unannounced.say(format!("{head}{}", piece.repeat(19))).await.expect("connected");
     let answer = patiently("an answer", unannounced.answer(), || gateway.log()).await.expect("answered");
     assert_eq!((answer.word(1), answer.field("fencing-outcome")), ("413", Some("not-dispatched")));
-    let sent = site.origin.log().records;
+    let sent = site.origin.log().records.clone();
     assert!(sent.is_empty(), "nothing of them was sent: {sent:?}");
     assert_eq!(
         gateway.send(&Ask::post("/pay/7").body(vec![1; 75 * 1024])).await.status,

@@ -9,6 +9,7 @@ use std::{
 
 use fencegate_tests::{
     client::{Ask, Client, Raw},
+    effort::effort,
     gateway::{Gateway, Metrics},
     guarded::Guarded,
     load::{Load, Plan},
@@ -89,9 +90,9 @@ async fn ask_at_random(gateway: &Gateway, requests: usize) {
 }
 
 #[tokio::test]
-async fn ten_thousand_random_requests_add_no_series() {
+async fn random_requests_add_no_series() {
     const CONNECTIONS: usize = 8;
-    const REQUESTS: usize = 10_000;
+    let requests = effort(3000, 10_000);
     let site = Site::fresh().await;
     let policy = site
         .policy("gw-1")
@@ -102,7 +103,7 @@ async fn ten_thousand_random_requests_add_no_series() {
     one_of_each(&gateway).await;
     let before = gateway.metrics().await;
 
-    join_all((0..CONNECTIONS).map(|_| ask_at_random(&gateway, REQUESTS / CONNECTIONS))).await;
+    join_all((0..CONNECTIONS).map(|_| ask_at_random(&gateway, requests / CONNECTIONS))).await;
     let after = gateway.metrics().await;
     // These series appear after the first look through ZooKeeper, independent of requests.
     let of_requests = |metrics: &Metrics| {
@@ -112,7 +113,7 @@ async fn ten_thousand_random_requests_add_no_series() {
     };
     assert_eq!(of_requests(&after), of_requests(&before));
     let count = |metrics| sum(metrics, "fencegate_requests_total", &[]);
-    assert!(count(&after) - count(&before) >= REQUESTS as f64, "{} then {}", count(&before), count(&after));
+    assert!(count(&after) - count(&before) >= requests as f64, "{} then {}", count(&before), count(&after));
 }
 
 /// The families of a text of `/metrics`.

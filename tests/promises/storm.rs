@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use self::{
     clients::Client,
     judge::Judge,
-    operation::{OPERATIONS, Operation},
+    operation::{Operation, operations},
     weather::{Storm, Weather},
 };
 
@@ -37,7 +37,7 @@ fn seed() -> u64 {
 async fn a_storm_of_repeats_executes_nothing_twice_and_tells_nobody_what_is_not_so() {
     let dice = Dice::seeded(seed());
     let guarded = Guarded::fresh().await;
-    for operation in (0..OPERATIONS).map(Operation) {
+    for operation in (0..operations()).map(Operation) {
         guarded.site.origin.script(&operation.target(), operation.acts(&dice));
     }
     let mut weather = Weather::begin(&guarded, dice.next()).await;

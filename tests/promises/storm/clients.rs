@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    operation::{ATTEMPTS, OPERATIONS, Operation},
+    operation::{ATTEMPTS, Operation, operations},
     weather::Storm,
 };
 
@@ -46,7 +46,7 @@ impl Client {
 
     async fn works(self) -> Vec<Told> {
         let mut told = Vec::new();
-        for operation in (self.number..OPERATIONS).step_by(CLIENTS).map(Operation) {
+        for operation in (self.number..operations()).step_by(CLIENTS).map(Operation) {
             told.extend(self.insists(operation).await);
             self.storm.over.send_modify(|over| *over += 1);
         }

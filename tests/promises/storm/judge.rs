@@ -10,7 +10,7 @@ use fencegate_tests::{
 
 use super::{
     clients::{End, Told},
-    operation::{OPERATIONS, Operation},
+    operation::{Operation, operations},
     weather::Weather,
 };
 
@@ -48,7 +48,7 @@ impl Judge {
         }
         let mut seen = Seen::default();
         let (mut sum, mut known, mut open) = (0, 0, 0);
-        for number in 0..OPERATIONS {
+        for number in 0..operations() {
             let operation = Operation(number);
             let (target, told) = (operation.target(), &self.told[&number]);
             let executed = executions.remove(&*target).unwrap_or_default();
@@ -84,7 +84,7 @@ impl Judge {
             history.executions.iter().map(|execution| execution.token.number()).collect();
         tenures.sort_unstable();
         tenures.dedup();
-        assert!(tenures.len() >= OPERATIONS / 5, "not exercised: {} tenures", tenures.len());
+        assert!(tenures.len() >= operations() / 5, "not exercised: {} tenures", tenures.len());
     }
 }
 
@@ -146,7 +146,7 @@ impl Seen {
             ("refusals", self.not_dispatched, 50),
             ("hang-ups", self.hung_up, 100),
             ("broken connections", self.broken, 3),
-            ("executions", whole, OPERATIONS * 9 / 10),
+            ("executions", whole, operations() * 9 / 10),
             ("executions whose guard went away", abandoned, 5),
             ("killed gateways", weather.gateways_killed, 4),
             ("killed guards", weather.guards_killed, 4),

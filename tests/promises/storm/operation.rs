@@ -4,12 +4,17 @@ use std::time::Duration;
 
 use fencegate_tests::{
     client::Ask,
+    effort::effort,
     history::ATTEMPT,
     memory::Dice,
     origin::{Act, Reply},
 };
 
-pub(super) const OPERATIONS: usize = 2000;
+/// How many there are.
+pub(super) fn operations() -> usize {
+    effort(800, 2000)
+}
+
 const ACCOUNTS: usize = 50;
 /// How often one operation is asked for, at most; the last time in fair weather.
 pub(super) const ATTEMPTS: usize = 5;

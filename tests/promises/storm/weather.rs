@@ -13,7 +13,7 @@ use fencegate_tests::{
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::operation::OPERATIONS;
+use super::operation::operations;
 
 /// The guard takes an execution for over after this time.
 const MAX_EXECUTION: Duration = Duration::from_millis(1200);
@@ -62,7 +62,7 @@ impl Weather {
     pub(super) async fn rages(&mut self, storm: &Storm) {
         let mut over = storm.over.subscribe();
         for accident in 1..=ACCIDENTS {
-            let when = accident * OPERATIONS / (ACCIDENTS + 1);
+            let when = accident * operations() / (ACCIDENTS + 1);
             over.wait_for(|over| *over >= when).await.expect("the storm lasts");
             if accident % 2 == 0 {
                 self.guard_dies().await;

@@ -11,6 +11,9 @@ use h2::{
 use hyper::Request;
 use tokio::{io::AsyncWriteExt, net::TcpStream, task::JoinHandle};
 
+/// What a body of these clients is. One of no type is read as a form, too.
+const BYTES: &str = "application/octet-stream";
+
 /// How the end of a body is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
@@ -62,7 +65,8 @@ impl Shared {
     }
 
     async fn ask(&self, path: &str, length: Option<usize>) -> (ResponseFuture, SendStream<Bytes>) {
-        let mut request = Request::post(format!("http://{}{path}", self.address));
+        let mut request =
+            Request::post(format!("http://{}{path}", self.address)).header("content-type", BYTES);
         if let Some(length) = length {
             request = request.header("content-length", length);
         }
@@ -103,7 +107,8 @@ impl Upload {
             Framing::Http2Length => return Self::Stream(Stream::begin(gateway, path, Some(length)).await),
         };
         let mut raw = Raw::connect(gateway.public).await.expect("listens");
-        raw.say(format!("POST {path} HTTP/1.1\r\nHost: a\r\n{announced}\r\n\r\n")).await.expect("connected");
+        let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: {BYTES}\r\n{announced}\r\n\r\n");
+        raw.say(head).await.expect("connected");
         Self::Raw(raw, framing)
     }
 
